@@ -62,24 +62,25 @@ impl HostMemory {
             return Ok(None);
         }
         let refused = |what: String| Err(DeviceError::Shape { op: op.name(), what });
-        match *op {
-            Op::Copy { from, to } => {
-                if from.dtype != to.dtype || from.len() != to.len() || !from.is_dense() || !to.is_dense() {
-                    return refused(format!("{from:?} and {to:?} differ in type or length, or have gaps"));
-                }
-                let bytes = from.size_bytes();
-                let work = match (is_here(from), is_here(to)) {
-                    (true, true) => HostWork::Move { from: from.offset_bytes, to: to.offset_bytes, bytes },
-                    (true, false) => HostWork::Fetch { from: from.offset_bytes, to, bytes },
-                    (false, _) => HostWork::Offload { from, to: to.offset_bytes, bytes },
-                };
-                Ok(Some(work))
+        if let Op::Copy { from, to } = *op {
+            if from.dtype != to.dtype || from.len() != to.len() || !from.is_dense() || !to.is_dense() {
+                return refused(format!("{from:?} and {to:?} differ in type or length, or have gaps"));
             }
-            Op::Fill { out, value } if value == 0.0 && out.is_dense() && out.dtype == Dtype::F32 => {
-                Ok(Some(HostWork::Clear { to: out.offset_bytes, bytes: out.size_bytes() }))
-            }
-            other => refused(format!("{other:?} has operands in memory of the host, which only copies reach")),
+            let bytes = from.size_bytes();
+            return Ok(Some(match (is_here(from), is_here(to)) {
+                (true, true) => HostWork::Move { from: from.offset_bytes, to: to.offset_bytes, bytes },
+                (true, false) => HostWork::Fetch { from: from.offset_bytes, to, bytes },
+                (false, _) => HostWork::Offload { from, to: to.offset_bytes, bytes },
+            }));
         }
+        if let Op::Fill { out, value } = *op
+            && value == 0.0
+            && out.is_dense()
+            && out.dtype == Dtype::F32
+        {
+            return Ok(Some(HostWork::Clear { to: out.offset_bytes, bytes: out.size_bytes() }));
+        }
+        refused(format!("{op:?} has operands in memory of the host, which only copies reach"))
     }
 
     /// Submits `work` to `stream`. `base` is the address of offset 0 of the arena on the GPU. Work within

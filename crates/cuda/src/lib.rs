@@ -15,6 +15,7 @@ mod launch;
 mod library_products;
 mod owned;
 mod pinned;
+mod rank_memory;
 mod reader;
 mod submitter;
 

@@ -8,10 +8,11 @@ use device::{DeviceError, KeptTimes, Op, Stream, StreamEvent, Tensor};
 use gpu::{DriverError, StreamHandle};
 use sync::lock;
 
-use crate::device::{RankMemory, accelerator_error, described};
+use crate::device::{accelerator_error, described};
 use crate::events::Events;
 use crate::graphs::{FEWEST_KERNELS, GraphUse, KeptGraphs, Kernel, MOST_KERNELS};
 use crate::pinned::PinnedRing;
+use crate::rank_memory::RankMemory;
 
 /// State of all streams.
 pub(crate) struct Submissions {

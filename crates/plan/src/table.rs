@@ -237,7 +237,7 @@ impl Table {
         let unread: Vec<&str> = self.columns.iter().map(String::as_str).filter(|name| !READ.contains(name)).collect();
         let lacked: Vec<&'static str> = READ
             .into_iter()
-            .filter(|read| !has(read) && !LABELS.contains(read) && !(*read == "gpus" && has("dp")))
+            .filter(|read| !(has(read) || LABELS.contains(read) || *read == "gpus" && has("dp")))
             .collect();
         let meant = |column: &str| {
             let alias = ALIASES.into_iter().find(|(alias, _)| column.eq_ignore_ascii_case(alias)).map(|(_, read)| read);
