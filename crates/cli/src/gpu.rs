@@ -96,15 +96,13 @@ pub fn problem(config: &RunConfig) -> Option<Problem> {
 
 /// Numerics that a device refuses, at their key.
 pub fn refusal(error: DeviceError) -> Problem {
-    match error {
-        DeviceError::Refused { choice, device, remedy } => {
-            let rule = format!("must be supported by the device; {device} refuses it");
-            match choice.split_once(" = ") {
-                Some((key, value)) => Problem::of_value(key, value, rule, remedy),
-                None => Problem::of_key(&choice, rule, remedy),
-            }
-        }
-        other => Problem::of_key("run.device", other.to_string(), ""),
+    let DeviceError::Refused { choice, device, remedy } = error else {
+        return Problem::of_key("run.device", error.to_string(), "");
+    };
+    let rule = format!("must be supported by the device; {device} refuses it");
+    match choice.split_once(" = ") {
+        Some((key, value)) => Problem::of_value(key, value, rule, remedy),
+        None => Problem::of_key(&choice, rule, remedy),
     }
 }
 

@@ -172,12 +172,15 @@ fn a_graph_whose_chain_is_broken_is_a_race() {
     }
 }
 
+/// Whether a call is one of those of which some fail.
+type IsCounted = fn(GpuCall) -> bool;
+
 #[test]
 fn without_graphs_of_the_driver_kernels_are_launched_one_by_one() {
     let layout = small(Tied::Yes, [2, 1, 1], ZeroStage::One, Overlap::On, 4);
     let expected = outcome(&layout, &On::Cpus).expect("a run on CPUs");
     // A driver without graphs; one that has no memory for the second graph; one that refuses a change.
-    let failing: [(DriverErrorKind, fn(GpuCall) -> bool, usize); 3] = [
+    let failing: [(DriverErrorKind, IsCounted, usize); 3] = [
         (DriverErrorKind::Unavailable, |call| matches!(call, GpuCall::CreateGraph(_)), 0),
         (DriverErrorKind::OutOfMemory, |call| matches!(call, GpuCall::CreateGraph(_)), 1),
         (DriverErrorKind::InvalidArgument, |call| matches!(call, GpuCall::SetNode(..)), 3),

@@ -48,10 +48,7 @@ struct Held {
 
 /// Kernels of a launch.
 fn kernels(call: GpuCall) -> usize {
-    match call {
-        GpuCall::LaunchGraph(_, kernels) => kernels,
-        _ => 1,
-    }
+    if let GpuCall::LaunchGraph(_, kernels) = call { kernels } else { 1 }
 }
 
 /// The first copy of state ends only after launches of the step that follows: a run that waited for it would not
