@@ -235,8 +235,10 @@ impl Table {
     pub fn check_columns(&self, name: &str) -> Result<Vec<&str>, TableError> {
         let has = |asked: &str| self.columns.iter().any(|column| column == asked);
         let unread: Vec<&str> = self.columns.iter().map(String::as_str).filter(|name| !READ.contains(name)).collect();
-        let lacked: Vec<&'static str> =
-            READ.into_iter().filter(|read| !has(read) && !LABELS.contains(read) && !(*read == "gpus" && has("dp"))).collect();
+        let lacked: Vec<&'static str> = READ
+            .into_iter()
+            .filter(|read| !has(read) && !LABELS.contains(read) && !(*read == "gpus" && has("dp")))
+            .collect();
         let meant = |column: &str| {
             let alias = ALIASES.into_iter().find(|(alias, _)| column.eq_ignore_ascii_case(alias)).map(|(_, read)| read);
             let meant = alias.or_else(|| nearest(column, lacked.iter().copied()))?;

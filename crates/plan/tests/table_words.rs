@@ -94,9 +94,13 @@ fn a_column_that_is_nearly_one_that_is_read_is_refused() {
         Ok("micro_batch_size".into()),
         "the column that is read is there"
     );
-    for (column, read) in
-        [("Zero", "zero"), ("vocab_size", "vocab"), ("sequence_length", "seq"), ("dtype", "precision"), ("flash-attn", "flash_attn")]
-    {
+    for (column, read) in [
+        ("Zero", "zero"),
+        ("vocab_size", "vocab"),
+        ("sequence_length", "seq"),
+        ("dtype", "precision"),
+        ("flash-attn", "flash_attn"),
+    ] {
         let error = columns(&format!("iter_s,{column}")).unwrap_err();
         assert!(error.contains(&format!("`{column}` (`{read}` is read)")), "{error}");
     }

@@ -46,8 +46,8 @@ pub fn validate(arguments: &ValidateArguments) -> Result<(), Failure> {
             print(&(text(&report) + &runs.left_out_line() + &runs.unread_line() + &better))
         }
         Format::Json => {
-            let json = serde_json::to_string(&json(&report, &runs))
-                .map_err(|error| Failure::Work(error.to_string()))?;
+            let json =
+                serde_json::to_string(&json(&report, &runs)).map_err(|error| Failure::Work(error.to_string()))?;
             print(&format!("{json}\n"))
         }
     }

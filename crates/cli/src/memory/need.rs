@@ -1,8 +1,8 @@
 //! Whether the planned memory fits, and which one change would make it fit.
 
 use config::{
-    FullRecompute, Gathering, GradientReduction, Problem, Recompute, Reshard, RunConfig, SavedInputs, ScheduleKind,
-    ScheduleSpec, SequenceParallel, TiedSum, ZeroStage,
+    Degrees, FullRecompute, Gathering, GradientReduction, Parallelism, Problem, Recompute, Reshard, RunConfig,
+    SavedInputs, ScheduleKind, ScheduleSpec, SequenceParallel, TiedSum, ZeroStage,
 };
 use program::RankPlan;
 use train::Setup;
@@ -142,14 +142,22 @@ fn parts(setup: &Setup, stage: usize) -> String {
     parts.join(", ")
 }
 
-/// A change of one key.
+/// A change of one key, with those of other keys that it needs.
 struct Change {
     key: &'static str,
     value: String,
+    with: Vec<(&'static str, String)>,
     config: RunConfig,
 }
 
 impl Change {
+    /// `parallelism.tp = 8 with parallelism.dp = 1 and run.ranks = 8`.
+    fn text(&self) -> String {
+        let Change { key, value, with, .. } = self;
+        let with = if with.is_empty() { String::new() } else { format!(" with {}", written(with)) };
+        format!("{key} = {value}{with}")
+    }
+
     /// Bytes that are needed once it is made, and whether they fit; `None` where it cannot be planned.
     fn judged(self, budget: MemoryBudget) -> Option<(Change, u64, bool)> {
         let need = Need::new(&plan_of(&self.config)?);
@@ -185,22 +193,29 @@ const MAX_CHANGES: usize = 4;
 /// The changes of which each suffices, with what is then needed; or else several that suffice together, found by always
 /// making the one that saves most.
 fn remedy(config: &RunConfig, budget: MemoryBudget, mut needed: u64) -> String {
-    let mut made: Vec<(&str, String)> = vec![];
+    let mut made: Vec<(&'static str, String)> = vec![];
+    let ranks = config.run.ranks;
     let mut config = config.clone();
     for _ in 0..MAX_CHANGES {
         let judged = changes(&config, budget).into_iter().filter_map(|change| change.judged(budget));
         let judged: Vec<(Change, u64, bool)> = judged.filter(|(_, then, _)| *then < needed).collect();
-        let each: Vec<String> = judged
+        let enough: Vec<&(Change, u64, bool)> = judged.iter().filter(|(_, _, fits)| *fits).collect();
+        // A degree with more ranks is named where it is not enough with as many.
+        let suffices = |key: &str| enough.iter().any(|(of, _, _)| of.key == key && of.config.run.ranks == ranks);
+        let each: Vec<String> = enough
             .iter()
-            .filter(|(_, _, fits)| *fits)
-            .map(|(change, then, _)| format!("{} = {} (needs {})", change.key, change.value, bytes(*then)))
+            .filter(|(change, _, _)| change.config.run.ranks <= ranks || !suffices(change.key))
+            .map(|(change, then, _)| format!("{} (needs {})", change.text(), bytes(*then)))
             .collect();
         if made.is_empty() && !each.is_empty() {
             return format!("use {}", alternatives(&each, "or"));
         }
         let Some((best, then, fits)) = judged.into_iter().min_by_key(|(_, then, _)| *then) else { break };
-        made.retain(|(key, _)| *key != best.key);
-        made.push((best.key, best.value));
+        let changed = std::iter::once((best.key, best.value)).chain(best.with);
+        for (key, value) in changed {
+            made.retain(|(earlier, _)| *earlier != key);
+            made.push((key, value));
+        }
         (config, needed) = (best.config, then);
         if fits {
             return format!("use {} together (needs {})", written(&made), bytes(needed));
@@ -248,18 +263,36 @@ fn more_sharding(zero: ZeroStage) -> Vec<(String, ZeroStage)> {
     more.into_iter().map(written).collect()
 }
 
+/// As equal stages as there can be, the larger ones first.
+fn even_stages(num_layers: usize, stages: usize) -> Vec<usize> {
+    (0..stages).map(|stage| (num_layers + stages - 1 - stage) / stages).collect()
+}
+
+/// The other keys whose values `changed` has in place of those of `own` and that a run file may have: its ranks, the
+/// replicas and the layers of its stages.
+fn with_it(key: &str, own: &Parallelism, changed: &RunConfig) -> Vec<(&'static str, String)> {
+    let (dp, ranks) = (changed.parallelism.degrees.dp, changed.run.ranks);
+    let replicas = (dp != own.degrees.dp && key != "parallelism.dp").then(|| ("parallelism.dp", dp.to_string()));
+    let layers =
+        changed.parallelism.stage_layers.as_ref().filter(|_| changed.parallelism.stage_layers != own.stage_layers);
+    let layers = layers.map(|layers| ("parallelism.stage_layers", format!("{layers:?}")));
+    let ranks = (ranks != own.world_size()).then(|| ("run.ranks", ranks.to_string()));
+    replicas.into_iter().chain(layers).chain(ranks).collect()
+}
+
 /// Legal changes that may need less, the least intrusive first.
 fn changes(config: &RunConfig, budget: MemoryBudget) -> Vec<Change> {
+    let parallelism = &config.parallelism;
     let mut changes = vec![];
     let mut offer = |key: &'static str, value: String, change: &dyn Fn(&mut RunConfig)| {
         let mut config = config.clone();
         change(&mut config);
         config.run.ranks = config.parallelism.world_size();
         if config::check(&config).is_ok() {
-            changes.push(Change { key, value, config });
+            let with = with_it(key, parallelism, &config);
+            changes.push(Change { key, value, with, config });
         }
     };
-    let parallelism = &config.parallelism;
     if parallelism.degrees.dp > 1 {
         for (value, zero) in more_sharding(parallelism.zero) {
             offer("parallelism.zero", value, &|config| config.parallelism.zero = zero);
@@ -284,14 +317,21 @@ fn changes(config: &RunConfig, budget: MemoryBudget) -> Vec<Change> {
         offer("parallelism.microbatch_size", size.to_string(), &|config| config.parallelism.microbatch_size = size);
     }
     match budget {
-        // More ranks bring more memory.
+        // A larger part of the ranks for each replica, or more ranks, which bring more memory.
         MemoryBudget::PerRank(_) | MemoryBudget::PerAccelerator(_) => {
-            let (tp, pp) = (2 * parallelism.degrees.tp, 2 * parallelism.degrees.pp);
-            offer("parallelism.tp", tp.to_string(), &|config| config.parallelism.degrees.tp = tp);
-            offer("parallelism.pp", pp.to_string(), &|config| {
-                config.parallelism.degrees.pp = pp;
-                config.parallelism.stage_layers = None;
-            });
+            let Degrees { dp, tp, pp, .. } = parallelism.degrees;
+            let halved = dp.is_multiple_of(2).then_some(dp / 2);
+            for dp in halved.into_iter().chain([dp]) {
+                offer("parallelism.tp", (2 * tp).to_string(), &|config| {
+                    (config.parallelism.degrees.dp, config.parallelism.degrees.tp) = (dp, 2 * tp);
+                });
+                offer("parallelism.pp", (2 * pp).to_string(), &|config| {
+                    (config.parallelism.degrees.dp, config.parallelism.degrees.pp) = (dp, 2 * pp);
+                    let stages = 2 * config.parallelism.stage_layers.as_ref().map_or(0, Vec::len);
+                    let layers = &mut config.parallelism.stage_layers;
+                    *layers = layers.as_ref().map(|_| even_stages(config.model.num_layers, stages));
+                });
+            }
         }
         // Fewer replicas hold fewer copies of the model.
         MemoryBudget::Together(_) | MemoryBudget::Unknown if parallelism.degrees.dp > 1 => {
@@ -327,6 +367,35 @@ mod tests {
                 let few = plan_of(&config).expect("a plan");
                 assert_eq!(Need::new(&few), Need::new(&whole), "{recompute}, {global_batch}");
             }
+        }
+    }
+
+    /// A change that is typed as it is written makes a legal run.
+    #[test]
+    fn changes_name_the_other_keys_that_they_need() {
+        let overrides =
+            ["parallelism.dp=2", "parallelism.tp=1", "parallelism.pp=1", "run.ranks=2", "model.num_layers=5"];
+        let mut overrides = overrides.map(String::from).to_vec();
+        overrides.push("parallelism.stage_layers=[5]".into());
+        let config = RunConfig::load("", "", &overrides).expect("legal");
+        let budget = MemoryBudget::PerAccelerator(1);
+        let named: Vec<String> =
+            changes(&config, budget).iter().filter(|change| !change.with.is_empty()).map(Change::text).collect();
+        assert_eq!(
+            named,
+            [
+                "parallelism.tp = 2 with parallelism.dp = 1",
+                "parallelism.pp = 2 with parallelism.dp = 1 and parallelism.stage_layers = [3, 2]",
+                "parallelism.tp = 2 with run.ranks = 4",
+                "parallelism.pp = 2 with parallelism.stage_layers = [3, 2] and run.ranks = 4",
+            ]
+        );
+        for change in changes(&config, budget) {
+            let typed = std::iter::once((change.key, change.value)).chain(change.with);
+            let typed =
+                typed.filter(|(_, value)| !value.contains(" with ")).map(|(key, value)| format!("{key}={value}"));
+            let all: Vec<String> = overrides.iter().cloned().chain(typed).collect();
+            assert!(RunConfig::load("", "", &all).is_ok(), "{all:?}");
         }
     }
 
