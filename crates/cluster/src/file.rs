@@ -154,9 +154,9 @@ impl Cluster {
 /// largest machine.
 const RATES: (f64, f64) = (1e-3, 1e6);
 /// The least share of a rate.
-const LEAST_SHARE: f64 = 1e-3;
-/// The largest loss: a second in microseconds, and more tokens, tiles or columns than any kernel waits for.
-const MOST_LOSS: f64 = 1e6;
+const LEAST_SHARE: f64 = 1e-6;
+/// The largest loss: a quarter of an hour in microseconds, and more tokens, tiles or columns than any kernel waits for.
+const MOST_LOSS: f64 = 1e9;
 
 fn within(values: &[(&str, f64)], (low, high): (f64, f64)) -> Result<(), ProfileError> {
     match values.iter().find(|(_, value)| !(low..=high).contains(value)) {

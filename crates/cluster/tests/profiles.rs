@@ -105,11 +105,11 @@ fn what_nothing_in_this_world_has_is_refused_with_its_key() {
     );
     assert_eq!(
         refused("unaligned_efficiency = 0.78", "unaligned_efficiency = 1e-9"),
-        "compute.unaligned_efficiency = 1e-9 must be from 0.001 to 1; take it from the data sheet"
+        "compute.unaligned_efficiency = 1e-9 must be from 0.000001 to 1; take it from the data sheet"
     );
     assert_eq!(
         refused("issue_us = ", "issue_us = 1e30 #"),
-        "compute.issue_us = 1e30 must be from 0 to 1000000; take it from the data sheet"
+        "compute.issue_us = 1e30 must be from 0 to 1000000000; take it from the data sheet"
     );
     assert_eq!(
         refused("issue_us = ", "issue_us = -"),

@@ -11,7 +11,7 @@ use train::describe_engine;
 use crate::arguments::{CheckArguments, Format};
 use crate::check::all_ranks::AllRanks;
 use crate::check::verdict::Verdict;
-use crate::cluster::profile::profile;
+use crate::cluster::profile::{check_precision, profile};
 use crate::compare::comparison;
 use crate::failure::Failure;
 use crate::gpu;
@@ -64,9 +64,12 @@ fn judged(arguments: &CheckArguments) -> Result<Verdict, Failure> {
             Some(_) => input::judged_within(&arguments.run, None, arguments.planned()),
         };
     };
-    let there = profile(name)?.accelerator.memory_bytes();
+    let cluster = profile(name)?;
+    let there = cluster.accelerator.memory_bytes();
     let limit = MemoryLimit { bytes: there as u64, source: LimitSource::Accelerator };
-    input::judged_within(&arguments.run, Some(limit), arguments.planned())
+    let verdict = input::judged_within(&arguments.run, Some(limit), arguments.planned())?;
+    check_precision(&verdict.config, &cluster)?;
+    Ok(verdict)
 }
 
 fn one(verdict: &Verdict, arguments: &CheckArguments) -> Result<String, Failure> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cluster::{Accelerator, Attention, Cluster, CollectiveLibrary, Compute, Link, Node, StreamQueue};
+use cluster::{Accelerator, Attention, Cluster, CollectiveLibrary, Compute, HalfFormats, Link, Node, StreamQueue};
 use comm::Timeouts;
 use cpu::peak;
 use device::{DeviceError, Numerics};
@@ -115,6 +115,7 @@ fn profile(times: &Times, peak: f64, cores: usize, ranks: usize) -> Cluster {
             half_tflops: tflops,
             single_tflops: tflops,
             tf32_tflops: None,
+            half_formats: HalfFormats::Both,
             multiprocessors: 1,
             streams: StreamQueue::InLine,
         },
