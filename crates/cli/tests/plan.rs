@@ -63,6 +63,10 @@ fn a_layout_as_json_has_numbers_and_all_of_its_keys() {
     let by_rule = json["refused_by"].as_object().expect("rules").values();
     assert_eq!(Some(by_rule.filter_map(|rule| rule["layouts"].as_u64()).sum()), json["refused"].as_u64());
     assert_eq!(json["remedies"], serde_json::Value::Null);
+    assert!(json["known_errors"].as_str().is_some_and(|errors| errors.contains("A100")), "{json}");
+    let h200 = ["plan", "--set", "train.global_batch=4", "--set", "model.num_layers=2", "--gpus=2"];
+    let text = prints(&[&h200[..], &["--cluster=h200-141g-dgx"]].concat());
+    assert!(text.contains("\nerrors of predictions: no run on H200-SXM5-141GB was compared\n"), "{text}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use cluster::Software;
 use config::{GradientReduction, Parallelism, Problem, ZeroStage};
 use plan::PreparedStep;
-use plan::known_errors::KnownErrors;
+use plan::known_errors::known_errors;
 use plan::search::{Answer, Counts, Found, Question, Refusals, Remedies, Smallest, keys};
 use sim::Loss;
 use train::SetupError;
@@ -25,9 +25,7 @@ pub fn found(answer: &Answer, question: &Question) -> Result<String, SetupError>
     if question.margin_bytes == 0.0 && !answer.best.is_empty() && question.software.is_none() {
         text += &format!("\nmemory without a margin{}\n", gaps(question.software));
     }
-    if let Some(known) = KnownErrors::new(question.cluster, question.software) {
-        text += &format!("\nerrors of predictions: {known}\n");
-    }
+    text += &format!("\nerrors of predictions: {}\n", known_errors(question.cluster, question.software));
     let Counts { over_memory, over_time, simulated, did_not_fit } = answer.counts;
     let row = |number: usize, what: &str| vec![grouped(number as u64), what.to_string()];
     let counts = aligned(&[

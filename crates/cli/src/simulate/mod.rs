@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use cluster::Cluster;
 use config::{Degrees, Parallelism, RunConfig, unique_parameters};
-use plan::known_errors::KnownErrors;
+use plan::known_errors::known_errors;
 use plan::search::MEMORY_MARGIN;
 use plan::{Prediction, PreparedStep};
 use serde::Serialize;
@@ -253,11 +253,7 @@ impl Told<'_> {
 
     /// How far predictions were from measured runs on such accelerators.
     fn known_errors(&self) -> String {
-        let known = KnownErrors::new(self.cluster, self.step.software());
-        known.map_or_else(
-            || format!("no run on {} was compared", self.cluster.accelerator.name),
-            |known| known.to_string(),
-        )
+        known_errors(self.cluster, self.step.software())
     }
 
     fn not_offered(&self) -> Vec<String> {
