@@ -8,6 +8,7 @@ use plan::search::{Answer, Counts, Found, Question, Refusals, Remedies, Smallest
 use sim::Loss;
 use train::SetupError;
 
+use crate::arguments::cluster::Searched;
 use crate::memory::table::aligned;
 use crate::screen::figures::{bytes, counted, enough_bytes, grouped, three_digits};
 use crate::simulate::seconds;
@@ -94,7 +95,7 @@ fn layouts(all: &[Found], question: &Question) -> Result<String, SetupError> {
 }
 
 /// Reports that no layout fits or is legal, with the remedies.
-pub fn nowhere(answer: &Answer, question: &Question, remedies: &Remedies) -> String {
+pub fn nowhere(answer: &Answer, question: &Question, remedies: &Remedies, searched: Searched) -> String {
     let accelerators = counted(question.accelerators as u64, "accelerator");
     let mut remedies_named = vec![];
     let (problem, rules) = match &remedies.least {
@@ -117,11 +118,18 @@ pub fn nowhere(answer: &Answer, question: &Question, remedies: &Remedies) -> Str
     };
     remedies_named.extend(remedies.values.iter().map(|(key, value)| format!("--fix {key}={value}")));
     remedies_named.extend(remedies.accelerators.map(|more| format!("{} accelerators", grouped(more as u64))));
-    let remedy = match remedies_named.is_empty() {
-        true => "use a smaller model or another train.global_batch".to_string(),
-        false => format!("use {}", remedies_named.join(", or ")),
-    };
-    format!("{problem}; {remedy}{rules}")
+    if remedies_named.is_empty() {
+        remedies_named.push("a smaller model or another train.global_batch".into());
+    }
+    // An even number below an odd one has many more layouts, and nearly as much memory.
+    let is_odd = question.accelerators > 1 && !question.accelerators.is_multiple_of(2);
+    match searched {
+        Searched::Exactly if is_odd || remedies.least.is_none() => {
+            remedies_named.push("--up-to for layouts on fewer accelerators".into());
+        }
+        Searched::Exactly | Searched::UpTo => {}
+    }
+    format!("{problem}; use {}{rules}", remedies_named.join(", or "))
 }
 
 /// How many combinations each rule refuses, and what it says of the first.
