@@ -124,6 +124,14 @@ fn where_nothing_is_legal_the_rules_are_named_with_what_each_refuses() {
     assert_eq!(json["refused_by"].as_object().map(serde_json::Map::len), Some(3));
 }
 
+/// Degrees that share short sequences are tried where they are fixed.
+#[test]
+fn a_fixed_kind_of_context_parallelism_has_a_degree() {
+    let answer = refuses(&["--gpus=4", "--fix", "cp_kind=heads"]);
+    assert!(answer.contains("or --fix cp=2"), "{answer}");
+    prints(&[&["plan"], &SMALL[..], &["--gpus=4", "--fix", "cp_kind=heads", "--fix", "cp=2"]].concat());
+}
+
 /// The search replaces the layout; all other faults are reported.
 #[test]
 fn a_run_file_whose_own_layout_is_illegal_is_planned() {

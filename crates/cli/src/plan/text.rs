@@ -4,7 +4,7 @@ use cluster::Software;
 use config::{GradientReduction, Parallelism, Problem, ZeroStage};
 use plan::PreparedStep;
 use plan::known_errors::known_errors;
-use plan::search::{Answer, Counts, Found, Question, Refusals, Remedies, Smallest, keys};
+use plan::search::{Answer, Candidates, Counts, Found, Question, Refusals, Remedies, Smallest, keys, values};
 use sim::Loss;
 use train::SetupError;
 
@@ -118,6 +118,7 @@ pub fn nowhere(answer: &Answer, question: &Question, remedies: &Remedies, search
     };
     remedies_named.extend(remedies.values.iter().map(|(key, value)| format!("--fix {key}={value}")));
     remedies_named.extend(remedies.accelerators.map(|more| format!("{} accelerators", grouped(more as u64))));
+    remedies_named.extend(context_degree(question).map(|cp| format!("--fix cp={cp}")));
     if remedies_named.is_empty() {
         remedies_named.push("a smaller model or another train.global_batch".into());
     }
@@ -130,6 +131,20 @@ pub fn nowhere(answer: &Answer, question: &Question, remedies: &Remedies, search
         Searched::Exactly | Searched::UpTo => {}
     }
     format!("{problem}; use {}{rules}", remedies_named.join(", or "))
+}
+
+/// The least degree that makes a layout with the fixed kind of context parallelism legal, where no degree is fixed: the
+/// search leaves out degrees that share short sequences.
+fn context_degree(question: &Question) -> Option<String> {
+    let Question { config, software, accelerators, fixed, .. } = *question;
+    if !fixed.contains_key("cp_kind") || fixed.contains_key("cp") {
+        return None;
+    }
+    let is_legal = |cp: &String| {
+        let fixed = fixed.iter().chain([(&"cp".to_string(), cp)]).map(|(key, value)| (key.clone(), value.clone())).collect();
+        !Candidates::new(config, software, accelerators, &fixed).legal.is_empty()
+    };
+    values(config, software, accelerators, "cp")?.into_iter().find(is_legal)
 }
 
 /// How many combinations each rule refuses, and what it says of the first.
