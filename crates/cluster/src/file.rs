@@ -56,9 +56,9 @@ pub enum ProfileError {
         /// Its value.
         value: String,
         /// The least value.
-        low: f64,
+        low: String,
         /// The largest.
-        high: f64,
+        high: String,
     },
     /// Nobody says where the numbers of a section, or what is said of a trainer, are from.
     #[error("[sources] has no `{0}`; say in a line where what `{0}` says is from")]
@@ -161,7 +161,10 @@ const MOST_LOSS: f64 = 1e9;
 fn within(values: &[(&str, f64)], (low, high): (f64, f64)) -> Result<(), ProfileError> {
     match values.iter().find(|(_, value)| !(low..=high).contains(value)) {
         // The digits of a very small or large number would fill the line.
-        Some((key, value)) => Err(ProfileError::Range { key: (*key).into(), value: format!("{value:?}"), low, high }),
+        Some((key, value)) => {
+            let [low, high] = [low, high].map(|end| end.to_string());
+            Err(ProfileError::Range { key: (*key).into(), value: format!("{value:?}"), low, high })
+        }
         None => Ok(()),
     }
 }
