@@ -110,7 +110,11 @@ fn where_nothing_is_legal_the_rules_are_named_with_what_each_refuses() {
     );
     let answer = refuses(&["--gpus=7"]);
     let mut lines = answer.lines();
-    assert_eq!(lines.next(), Some("no layout is legal on 7 accelerators; use 8 accelerators, or --up-to for layouts on fewer accelerators"), "{answer}");
+    assert_eq!(
+        lines.next(),
+        Some("no layout is legal on 7 accelerators; use 8 accelerators, or --up-to for layouts on fewer accelerators"),
+        "{answer}"
+    );
     let with_fewer = pleach(&[&["plan"], &SMALL[..], &["--gpus=7", "--up-to"]].concat());
     assert_eq!(with_fewer.status.code(), Some(0), "the remedy holds");
     let refused: Vec<&str> = lines.collect();

@@ -119,7 +119,8 @@ fn memory_of_presets_is_that_of_profiles() {
     let there = format!("{:.0}", there.accelerator.memory_bytes());
     for name in names() {
         let text = std::fs::read_to_string(format!("presets/{name}.toml")).expect("a preset");
-        let bytes = text.lines().find_map(|line| line.strip_prefix("rank_memory_bytes = 8")).map(|rest| format!("8{rest}"));
+        let bytes =
+            text.lines().find_map(|line| line.strip_prefix("rank_memory_bytes = 8")).map(|rest| format!("8{rest}"));
         if let Some(bytes) = bytes {
             assert_eq!(bytes.split(' ').next(), Some(there.as_str()), "{name}");
         }

@@ -122,7 +122,8 @@ fn times_that_constants_made_are_met_again() {
 #[test]
 fn equal_layouts_are_priced_once() {
     let measured: Vec<MeasuredRun> = runs(&cluster()).into_iter().map(|run| run.run).collect();
-    let again = measured.iter().enumerate().map(|(row, run)| MeasuredRun { index: 16 + row, step_s: Some(9.0), ..run.clone() });
+    let again =
+        measured.iter().enumerate().map(|(row, run)| MeasuredRun { index: 16 + row, step_s: Some(9.0), ..run.clone() });
     let all: Vec<MeasuredRun> = measured.iter().cloned().chain(again).collect();
     let prepared = PreparedRun::all(all, Some(&software())).into_iter().collect::<Result<Vec<_>, _>>().unwrap();
     assert!((0..16).all(|row| std::sync::Arc::ptr_eq(&prepared[row].step, &prepared[16 + row].step)));

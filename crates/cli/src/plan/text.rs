@@ -141,7 +141,8 @@ fn context_degree(question: &Question) -> Option<String> {
         return None;
     }
     let is_legal = |cp: &String| {
-        let fixed = fixed.iter().chain([(&"cp".to_string(), cp)]).map(|(key, value)| (key.clone(), value.clone())).collect();
+        let fixed =
+            fixed.iter().chain([(&"cp".to_string(), cp)]).map(|(key, value)| (key.clone(), value.clone())).collect();
         !Candidates::new(config, software, accelerators, &fixed).legal.is_empty()
     };
     values(config, software, accelerators, "cp")?.into_iter().find(is_legal)
