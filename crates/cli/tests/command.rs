@@ -69,12 +69,13 @@ fn memory_that_does_not_fit_is_refused_with_changes_that_suffice() {
     assert!(
         said.ends_with(
             "; use parallelism.recompute = \"full\" (needs 7.72 MB), parallelism.microbatch_size = 1 (needs 7.63 MB) or \
-             parallelism.tp = 4 (needs 7.09 MB)\n"
+             parallelism.tp = 4 with parallelism.dp = 1 (needs 7.68 MB)\n"
         ),
         "{said}"
     );
     let said = refused("4000000", "data.tokenizer=bytes");
-    let together = "parallelism.tp = 4, parallelism.microbatch_size = 1 and parallelism.recompute = \"full\" together";
+    let together = "parallelism.tp = 4, run.ranks = 16, parallelism.microbatch_size = 1 and parallelism.recompute = \"full\" \
+                    together";
     assert!(said.contains(together), "{said}");
     assert!(refused("1000", "data.tokenizer=bytes").ends_with("try a smaller model\n"));
     // More than any machine has.

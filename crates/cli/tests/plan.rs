@@ -63,6 +63,10 @@ fn a_layout_as_json_has_numbers_and_all_of_its_keys() {
     let by_rule = json["refused_by"].as_object().expect("rules").values();
     assert_eq!(Some(by_rule.filter_map(|rule| rule["layouts"].as_u64()).sum()), json["refused"].as_u64());
     assert_eq!(json["remedies"], serde_json::Value::Null);
+    assert!(json["known_errors"].as_str().is_some_and(|errors| errors.contains("A100")), "{json}");
+    let h200 = ["plan", "--set", "train.global_batch=4", "--set", "model.num_layers=2", "--gpus=2"];
+    let text = prints(&[&h200[..], &["--cluster=h200-141g-dgx"]].concat());
+    assert!(text.contains("\nerrors of predictions: no run on H200-SXM5-141GB was compared\n"), "{text}");
 }
 
 #[test]
@@ -106,7 +110,13 @@ fn where_nothing_is_legal_the_rules_are_named_with_what_each_refuses() {
     );
     let answer = refuses(&["--gpus=7"]);
     let mut lines = answer.lines();
-    assert_eq!(lines.next(), Some("no layout is legal on 7 accelerators; use 8 accelerators"), "{answer}");
+    assert_eq!(
+        lines.next(),
+        Some("no layout is legal on 7 accelerators; use 8 accelerators, or --up-to for layouts on fewer accelerators"),
+        "{answer}"
+    );
+    let with_fewer = pleach(&[&["plan"], &SMALL[..], &["--gpus=7", "--up-to"]].concat());
+    assert_eq!(with_fewer.status.code(), Some(0), "the remedy holds");
     let refused: Vec<&str> = lines.collect();
     assert_eq!(refused.len(), 3, "{answer}");
     assert!(refused.iter().all(|line| line.starts_with("refused ") && line.contains("use ")), "{answer}");
@@ -116,6 +126,14 @@ fn where_nothing_is_legal_the_rules_are_named_with_what_each_refuses() {
     let json: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
     assert_eq!((&json["best"], &json["remedies"]["accelerators"]), (&serde_json::json!([]), &8.into()));
     assert_eq!(json["refused_by"].as_object().map(serde_json::Map::len), Some(3));
+}
+
+/// Degrees that share short sequences are tried where they are fixed.
+#[test]
+fn a_fixed_kind_of_context_parallelism_has_a_degree() {
+    let answer = refuses(&["--gpus=4", "--fix", "cp_kind=heads"]);
+    assert!(answer.contains("or --fix cp=2"), "{answer}");
+    prints(&[&["plan"], &SMALL[..], &["--gpus=4", "--fix", "cp_kind=heads", "--fix", "cp=2"]].concat());
 }
 
 /// The search replaces the layout; all other faults are reported.

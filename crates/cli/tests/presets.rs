@@ -101,7 +101,7 @@ fn the_list_names_every_preset() {
     let expected: Vec<String> = names().flat_map(|name| [name.to_string(), format!("{name}-tiny")]).collect();
     assert_eq!(found, expected);
     assert!(
-        said.contains("bloom-176b          176,247,271,424  dp 8 x tp 4 x pp 12          384  85.9 GB each"),
+        said.contains("bloom-176b          176,247,271,424  dp 8 x tp 4 x pp 12          384  85.2 GB each"),
         "{said}"
     );
     let (_, seconds) = said.split_once("\nseconds of a step\n").expect("what steps took");
@@ -109,6 +109,21 @@ fn the_list_names_every_preset() {
     for line in seconds.lines() {
         let origin = ["glm-130b", "bloom-176b", "mt-nlg-530b"].iter().any(|name| line.starts_with(name));
         assert!(line.contains(if origin { ": published" } else { ": derived from " }), "{line}");
+    }
+}
+
+/// A preset for accelerators of 80 GB and a profile of them have one size.
+#[test]
+fn memory_of_presets_is_that_of_profiles() {
+    let there = cluster::Cluster::from_toml(cluster::named("a100-80g-dgx").expect("a profile")).expect("a profile");
+    let there = format!("{:.0}", there.accelerator.memory_bytes());
+    for name in names() {
+        let text = std::fs::read_to_string(format!("presets/{name}.toml")).expect("a preset");
+        let bytes =
+            text.lines().find_map(|line| line.strip_prefix("rank_memory_bytes = 8")).map(|rest| format!("8{rest}"));
+        if let Some(bytes) = bytes {
+            assert_eq!(bytes.split(' ').next(), Some(there.as_str()), "{name}");
+        }
     }
 }
 

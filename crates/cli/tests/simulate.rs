@@ -308,6 +308,25 @@ fn a_run_is_checked_with_the_gpus_of_the_cluster() {
     }
 }
 
+/// A V100 has no bf16.
+#[test]
+fn numbers_that_an_accelerator_does_not_multiply_are_refused() {
+    for command in [&["simulate"][..], &["check"], &["plan", "--gpus=2"]] {
+        let with = |precision: &str| {
+            let precision = format!("train.precision={precision}");
+            pleach(&[command, &["--cluster=v100-32g-dgx1", "--set", &precision]].concat())
+        };
+        let output = with("bf16");
+        assert_eq!((output.status.code(), stdout(&output)), (Some(2), String::new()), "{command:?}");
+        assert_eq!(
+            stderr(&output),
+            "train.precision = \"bf16\" must be multiplied by the accelerator; V100-SXM2-32GB multiplies fp16 and fp32; \
+             use one of them\n"
+        );
+        assert_eq!(with("fp16").status.code(), Some(0), "{command:?}");
+    }
+}
+
 #[test]
 fn a_table_is_validated_and_a_profile_fitted_to_it() {
     let folder = folder("validate");

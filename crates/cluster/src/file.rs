@@ -48,6 +48,18 @@ pub enum ProfileError {
         /// The expected value.
         rule: &'static str,
     },
+    /// A number that is far from every machine. Times of steps would not be numbers.
+    #[error("{key} = {value} must be from {low} to {high}; take it from the data sheet")]
+    Range {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// The least value.
+        low: String,
+        /// The largest.
+        high: String,
+    },
     /// Nobody says where the numbers of a section, or what is said of a trainer, are from.
     #[error("[sources] has no `{0}`; say in a line where what `{0}` says is from")]
     NoSource(String),
@@ -130,11 +142,33 @@ impl Cluster {
         all(&positive, is_positive, "is not above 0; take it from the data sheet")?;
         all(&shares, |value| value > 0.0 && value <= 1.0, "must be a share; use more than 0 and at most 1")?;
         all(&not_negative, |value| value >= 0.0 && value.is_finite(), "must not be negative; use 0 to leave it out")?;
+        within(&positive, RATES)?;
+        within(&shares, (LEAST_SHARE, 1.0))?;
+        within(&not_negative, (0.0, MOST_LOSS))?;
         let sections = ["accelerator", "compute", "node", "network"];
         match sections.into_iter().find(|section| !self.sources.contains_key(*section)) {
             Some(section) => Err(ProfileError::NoSource(section.into())),
             None => self.software.as_ref().map_or(Ok(()), Software::check),
         }
+    }
+}
+
+/// Sizes, rates and counts: from a thousandth of a core's or of a slow network's to a thousand times those of the
+/// largest machine.
+const RATES: (f64, f64) = (1e-3, 1e6);
+/// The least share of a rate.
+const LEAST_SHARE: f64 = 1e-6;
+/// The largest loss: a quarter of an hour in microseconds, and more tokens, tiles or columns than any kernel waits for.
+const MOST_LOSS: f64 = 1e9;
+
+fn within(values: &[(&str, f64)], (low, high): (f64, f64)) -> Result<(), ProfileError> {
+    match values.iter().find(|(_, value)| !(low..=high).contains(value)) {
+        // The digits of a very small or large number would fill the line.
+        Some((key, value)) => {
+            let [low, high] = [low, high].map(|end| end.to_string());
+            Err(ProfileError::Range { key: (*key).into(), value: format!("{value:?}"), low, high })
+        }
+        None => Ok(()),
     }
 }
 

@@ -22,7 +22,7 @@ pub use constant::{Constant, RangeEnd};
 pub use file::ProfileError;
 pub use named::{named, names};
 pub use offers::{OfferedAxis, OfferedSchedule, Offers};
-pub use profile::{Accelerator, Cluster, CollectiveLibrary, Compute, Link, Node};
+pub use profile::{Accelerator, Cluster, CollectiveLibrary, Compute, HalfFormats, Link, Node};
 pub use software::{
     AttentionKernels, CheapOutputs, GatedProducts, GatheredInputs, Gathers, GradientAddition, HeadKernels, Logits,
     NewTensors, PipelineTensors, RecomputedLayers, Rotated, SecondStage, ShardedReductions, SingleProducts, Software,

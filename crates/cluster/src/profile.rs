@@ -78,10 +78,31 @@ pub struct Accelerator {
     /// 10^9 bytes per second. Only state that is offloaded passes this link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_link_gb_per_s: Option<f64>,
+    /// The 16-bit numbers that it multiplies.
+    #[serde(default, skip_serializing_if = "HalfFormats::is_default")]
+    pub half_formats: HalfFormats,
     /// Multiprocessors, each of which works on one tile of a product at a time.
     pub multiprocessors: u32,
     /// Whether collectives and sends overlap with computation.
     pub streams: StreamQueue,
+}
+
+/// The 16-bit numbers that an accelerator multiplies at its full rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HalfFormats {
+    /// Both.
+    #[default]
+    #[serde(rename = "bf16-fp16")]
+    Both,
+    /// Those with more digits and a smaller range.
+    #[serde(rename = "fp16")]
+    Fp16,
+}
+
+impl HalfFormats {
+    fn is_default(&self) -> bool {
+        *self == HalfFormats::default()
+    }
 }
 
 impl Accelerator {

@@ -94,6 +94,24 @@ fn what_nothing_in_this_world_has_is_refused_with_its_key() {
         "compute.unaligned_efficiency = 1.8 must be a share; use more than 0 and at most 1"
     );
     assert_eq!(
+        refused("half_tflops = 312.0", "half_tflops = 1e-10"),
+        "accelerator.half_tflops = 1e-10 must be from 0.001 to 1000000; take it from the data sheet"
+    );
+    let (_, network) = text.split_once("[network]\n").unwrap();
+    let slow = text.replace(network, &network.replacen("gb_per_s = 200.0", "gb_per_s = 1e-300", 1));
+    assert_eq!(
+        Cluster::from_toml(&slow).unwrap_err().to_string(),
+        "network.gb_per_s = 1e-300 must be from 0.001 to 1000000; take it from the data sheet"
+    );
+    assert_eq!(
+        refused("unaligned_efficiency = 0.78", "unaligned_efficiency = 1e-9"),
+        "compute.unaligned_efficiency = 1e-9 must be from 0.000001 to 1; take it from the data sheet"
+    );
+    assert_eq!(
+        refused("issue_us = ", "issue_us = 1e30 #"),
+        "compute.issue_us = 1e30 must be from 0 to 1000000000; take it from the data sheet"
+    );
+    assert_eq!(
         refused("issue_us = ", "issue_us = -"),
         "compute.issue_us = -8 must not be negative; use 0 to leave it out"
     );

@@ -144,13 +144,10 @@ fn open(constants: &[Constant], columns: &[Vec<f64>]) -> Vec<(Constant, Open)> {
 
 /// `counted` of the logarithm of every predicted time over the measured one.
 fn errors(cluster: &Cluster, runs: &[PreparedRun], counted: fn(f64) -> f64) -> Result<Vec<f64>, SetupError> {
-    let mut all = vec![];
-    for run in runs {
-        if let Some(measured) = run.run.step_s {
-            all.push(counted((run.step_s(cluster)? / measured).ln()));
-        }
-    }
-    Ok(all)
+    let scored = PreparedRun::times_on(runs, cluster)?;
+    let of =
+        |(run, predicted): (&PreparedRun, f64)| run.run.step_s.map(|measured| counted((predicted / measured).ln()));
+    Ok(runs.iter().zip(scored).filter_map(of).collect())
 }
 
 fn capped(error: f64) -> f64 {

@@ -24,6 +24,12 @@ pub struct KnownErrors {
     pub mean: f64,
 }
 
+/// How far predictions were from measured runs on such accelerators, or that none were compared.
+pub fn known_errors(cluster: &Cluster, software: Option<&Software>) -> String {
+    let known = KnownErrors::new(cluster, software);
+    known.map_or_else(|| format!("no run on {} was compared", cluster.accelerator.name), |known| known.to_string())
+}
+
 /// A row of the table.
 struct Line<'a> {
     accelerator: &'a str,

@@ -1,8 +1,10 @@
 //! How far predictions are from runs that were measured.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use cluster::{Cluster, Software};
+use rayon::prelude::*;
 use sim::RankMemory;
 use train::SetupError;
 
@@ -14,7 +16,32 @@ use crate::prediction::PreparedStep;
 pub struct PreparedRun {
     /// The measured values.
     pub run: MeasuredRun,
-    pub step: PreparedStep,
+    /// One for all runs that are alike.
+    pub step: Arc<PreparedStep>,
+}
+
+/// Time and memory of a step on a cluster.
+#[derive(Clone, Copy, Debug)]
+struct Priced {
+    step_s: f64,
+    at_peak_s: f64,
+    allocated_bytes: f64,
+    resident_bytes: f64,
+    occupied_bytes: f64,
+}
+
+impl Priced {
+    fn new(step: &PreparedStep, cluster: &Cluster) -> Result<Priced, SetupError> {
+        let ranks = step.memory();
+        let most = |of: fn(&RankMemory) -> usize| ranks.iter().map(of).max().unwrap_or(0) as f64;
+        Ok(Priced {
+            step_s: step.on(cluster)?.step_ns() as f64 * 1e-9,
+            at_peak_s: step.model_flops_per_rank() / (step.peak_flops_per_ns(cluster) * 1e9),
+            allocated_bytes: most(RankMemory::allocated_bytes),
+            resident_bytes: most(|rank| rank.resident_bytes),
+            occupied_bytes: most(RankMemory::occupied_bytes),
+        })
+    }
 }
 
 impl PreparedRun {
@@ -26,7 +53,48 @@ impl PreparedRun {
         let software = run.software(software);
         let parallelism = run.trained_parallelism(software.as_ref());
         let step = PreparedStep::new(&run.model, &parallelism, &run.train, software.as_ref())?;
-        Ok(PreparedRun { run, step })
+        Ok(PreparedRun { run, step: Arc::new(step) })
+    }
+
+    /// All of these as [`PreparedRun::new`]: each step once, whatever number of runs were measured of it.
+    pub fn all(runs: Vec<MeasuredRun>, software: Option<&Software>) -> Vec<Result<PreparedRun, SetupError>> {
+        let mut first: BTreeMap<String, MeasuredRun> = BTreeMap::new();
+        for run in &runs {
+            first.entry(run.step_key()).or_insert_with(|| run.clone());
+        }
+        let first: Vec<(String, MeasuredRun)> = first.into_iter().collect();
+        let prepare = |(key, run): (String, MeasuredRun)| (key, PreparedRun::new(run, software));
+        let steps: BTreeMap<String, Result<PreparedRun, SetupError>> = first.into_par_iter().map(prepare).collect();
+        let of = |run: MeasuredRun| match &steps[&run.step_key()] {
+            Ok(prepared) => Ok(PreparedRun { run, step: prepared.step.clone() }),
+            // Errors of a setup are not copied, and a step that fails does so at once.
+            Err(_) => PreparedRun::new(run, software),
+        };
+        runs.into_iter().map(of).collect()
+    }
+
+    /// The time and memory of all of these on a cluster, in order; each step is priced once.
+    ///
+    /// # Errors
+    /// Degrees that make no mesh.
+    pub fn all_on(runs: &[PreparedRun], cluster: &Cluster) -> Result<Vec<Scored>, SetupError> {
+        let steps: BTreeMap<usize, &PreparedStep> = runs.iter().map(|run| (run.step_id(), run.step.as_ref())).collect();
+        let priced = steps.into_par_iter().map(|(id, step)| Ok((id, Priced::new(step, cluster)?)));
+        let priced: BTreeMap<usize, Priced> = priced.collect::<Result<_, SetupError>>()?;
+        Ok(runs.iter().map(|run| run.scored(priced[&run.step_id()], cluster)).collect())
+    }
+
+    /// The seconds of all of these on a cluster, in order; each step is priced once.
+    pub(crate) fn times_on(runs: &[PreparedRun], cluster: &Cluster) -> Result<Vec<f64>, SetupError> {
+        let steps: BTreeMap<usize, &PreparedRun> = runs.iter().map(|run| (run.step_id(), run)).collect();
+        let times = steps.into_par_iter().map(|(id, run)| Ok((id, run.step_s(cluster)?)));
+        let times: BTreeMap<usize, f64> = times.collect::<Result<_, SetupError>>()?;
+        Ok(runs.iter().map(|run| times[&run.step_id()]).collect())
+    }
+
+    /// Equal for runs that share a step.
+    fn step_id(&self) -> usize {
+        Arc::as_ptr(&self.step) as usize
     }
 
     /// Seconds of its step on a cluster.
@@ -42,23 +110,30 @@ impl PreparedRun {
     /// # Errors
     /// Degrees that make no mesh.
     pub fn on(&self, cluster: &Cluster) -> Result<Scored, SetupError> {
-        let ranks = self.step.memory();
-        let most = |of: fn(&RankMemory) -> usize| ranks.iter().map(of).max().unwrap_or(0) as f64;
+        Ok(self.scored(Priced::new(&self.step, cluster)?, cluster))
+    }
+
+    fn scored(&self, priced: Priced, cluster: &Cluster) -> Scored {
         let there = cluster.accelerator.memory_bytes();
-        Ok(Scored {
+        Scored {
             index: self.run.index,
             model: self.run.name_of_model(),
             layout: self.run.layout(),
-            time_s: Pair { measured: self.run.step_s, predicted: self.step_s(cluster)? },
-            at_peak_s: self.step.model_flops_per_rank() / (self.step.peak_flops_per_ns(cluster) * 1e9),
-            memory: Pair { measured: self.run.memory_bytes, predicted: most(RankMemory::allocated_bytes) },
-            resident: Pair { measured: self.run.resident_bytes, predicted: most(|rank| rank.resident_bytes) },
-            fits: Pair { measured: self.run.fits, predicted: most(RankMemory::occupied_bytes) <= there },
-        })
+            time_s: Pair { measured: self.run.step_s, predicted: priced.step_s },
+            at_peak_s: priced.at_peak_s,
+            memory: Pair { measured: self.run.memory_bytes, predicted: priced.allocated_bytes },
+            resident: Pair { measured: self.run.resident_bytes, predicted: priced.resident_bytes },
+            fits: Pair { measured: self.run.fits, predicted: priced.occupied_bytes <= there },
+        }
     }
 }
 
 impl MeasuredRun {
+    /// Equal for runs that are predicted alike.
+    fn step_key(&self) -> String {
+        format!("{:?}{:?}{:?}{:?}", self.model, self.parallelism, self.train, self.attention)
+    }
+
     /// Name and size: rows of a table often share one name.
     pub fn name_of_model(&self) -> String {
         format!("{} {}x{}", self.name, self.model.num_layers, self.model.hidden)

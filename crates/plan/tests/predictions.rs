@@ -118,6 +118,23 @@ fn times_that_constants_made_are_met_again() {
     }
 }
 
+/// Rows of one layout share its step, and each keeps what was measured.
+#[test]
+fn equal_layouts_are_priced_once() {
+    let measured: Vec<MeasuredRun> = runs(&cluster()).into_iter().map(|run| run.run).collect();
+    let again =
+        measured.iter().enumerate().map(|(row, run)| MeasuredRun { index: 16 + row, step_s: Some(9.0), ..run.clone() });
+    let all: Vec<MeasuredRun> = measured.iter().cloned().chain(again).collect();
+    let prepared = PreparedRun::all(all, Some(&software())).into_iter().collect::<Result<Vec<_>, _>>().unwrap();
+    assert!((0..16).all(|row| std::sync::Arc::ptr_eq(&prepared[row].step, &prepared[16 + row].step)));
+    let scored = PreparedRun::all_on(&prepared, &cluster()).unwrap();
+    for (run, scored) in prepared.iter().zip(&scored) {
+        assert_eq!(*scored, run.on(&cluster()).unwrap());
+        assert_eq!(scored.time_s.measured, run.run.step_s);
+    }
+    assert_eq!(scored[16].time_s.measured, Some(9.0));
+}
+
 #[test]
 fn constants_that_rows_do_not_determine_are_named_and_stay_what_they_can_be() {
     let mut runs = runs(&cluster());

@@ -66,7 +66,9 @@ pub fn collective_ns(cluster: &Cluster, group: GroupShape, operation: Operation,
 
 /// Nanoseconds of a collective of NCCL.
 ///
-/// Within a node every member sends to its neighbour over its own link. Between nodes the members of a node each take
+/// A member sends to its neighbour, at most at the rate of its own link: in a ring of `n` it sends `(n - 1) / n` of the
+/// argument, wherever its neighbour is. So a larger node, whose links carry what the network carried before, is never
+/// slower where a link is at least as fast as an accelerator's share of the network. Between nodes the members of a node each take
 /// their slice of the argument over their share of the node's network cards, which all accelerators of the node use at
 /// the same time; both stages run in step, so the slower one counts. A ring of `n` has `n - 1` steps (an all-reduce
 /// twice as many), one of which goes from node to node on each node. For an all-reduce a tree of `log2` of the nodes is
@@ -89,7 +91,7 @@ fn ring_ns(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f6
         }
     };
     let part = |members: usize| (members - 1) as f64 / members as f64;
-    let inside = part(per_node) * bytes * link.ns_per_byte();
+    let inside = part(size) * bytes * link.ns_per_byte();
     let between = part(nodes) * bytes / per_node as f64 * network.ns_per_byte() * group.sharers();
     let start_us = if nodes > 1 { network.start_us.max(link.start_us) } else { link.start_us };
     rounds * (inside.max(between) + 1000.0 * steps_us) + 1000.0 * start_us
@@ -118,13 +120,14 @@ fn ring_us(cluster: &Cluster, group: GroupShape) -> f64 {
     (size - nodes) as f64 * cluster.node.link.latency_us + (nodes - 1) as f64 * cluster.network.latency_us
 }
 
-/// Nanoseconds of an all-to-all of NCCL: sends and receives in one group. A member has a slice for each other one;
-/// those of its node go over its link, and the others over its share of the node's network cards, at the same time.
+/// Nanoseconds of an all-to-all of NCCL: sends and receives in one group. A member has a slice for each other one,
+/// which leave it at most at the rate of its link; those for other nodes go over its share of the node's network cards
+/// at the same time.
 fn exchange_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
     let GroupShape { size, per_node, nodes, .. } = group;
     let (link, network) = (&cluster.node.link, &cluster.network);
     let slice = bytes / size as f64;
-    let inside = (per_node - 1) as f64 * slice * link.ns_per_byte();
+    let inside = (size - 1) as f64 * slice * link.ns_per_byte();
     let between = (size - per_node) as f64 * slice * network.ns_per_byte() * group.sharers();
     let (start_us, latency_us) = match nodes {
         0 | 1 => (link.start_us, link.latency_us),

@@ -13,7 +13,7 @@ use crate::arguments::{CheckArguments, Format};
 use crate::check::all_ranks::AllRanks;
 use crate::check::verdict::Verdict;
 use crate::cluster::gpus::{self, Margin};
-use crate::cluster::profile::profile;
+use crate::cluster::profile::{check_precision, profile};
 use crate::compare::comparison;
 use crate::failure::Failure;
 use crate::gpu;
@@ -80,7 +80,9 @@ fn judged_on(cluster: &Cluster, arguments: &CheckArguments) -> Result<Verdict, F
     let bytes = (cluster.accelerator.memory_bytes() as u64).saturating_sub(margin.bytes);
     let limit = MemoryLimit { bytes, source: LimitSource::Accelerator };
     let judged = verdict::judge(config, &locations, Some(limit), arguments.planned());
-    judged.map_err(|problems| margin.named_in(Failure::Run(problems)))
+    let verdict = judged.map_err(|problems| margin.named_in(Failure::Run(problems)))?;
+    check_precision(&verdict.config, cluster)?;
+    Ok(verdict)
 }
 
 fn one(verdict: &Verdict, arguments: &CheckArguments) -> Result<String, Failure> {

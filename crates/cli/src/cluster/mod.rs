@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use cluster::{Cluster, Constant};
 use plan::machine::{measure, measure_gpus};
-use plan::{Fitted, Open, PreparedRun, Report, Scored, fit};
+use plan::{Fitted, Open, PreparedRun, Report, fit};
 
 use crate::arguments::cluster::{ClusterCommand, FitArguments, MeasureArguments, MeasuredDevice};
 use crate::cluster::profile::software;
@@ -114,8 +114,7 @@ fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
     let constants = chosen(&arguments.constants)?;
     let refused = |error: train::SetupError| Failure::Work(error.to_string());
     let mean = |cluster: &Cluster| -> Result<f64, Failure> {
-        let scored: Result<Vec<Scored>, _> = runs.iter().map(|run: &PreparedRun| run.on(cluster)).collect();
-        Ok(Report::new(&scored.map_err(refused)?).errors.mean)
+        Ok(Report::new(&PreparedRun::all_on(&runs, cluster).map_err(refused)?).errors.mean)
     };
     let Fitted { cluster: mut fitted, open } = fit(&base, &constants, &runs).map_err(refused)?;
     let (before, after) = (mean(&base)?, mean(&fitted)?);

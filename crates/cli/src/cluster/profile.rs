@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use cluster::{Cluster, CollectiveLibrary, Software, named, names};
-use config::{CollectivesChoice, RunConfig};
+use cluster::{Cluster, CollectiveLibrary, HalfFormats, Software, named, names};
+use config::{CollectivesChoice, Precision, RunConfig};
 use files::{InputKind, read_text};
 
 use crate::arguments::RunArguments;
@@ -29,9 +29,25 @@ pub fn of_run(
         )));
     };
     let mut cluster = profile(&name)?;
+    check_precision(config, &cluster)?;
     cluster.collectives = collectives(cluster.collectives, config.run.collectives);
     let software = software(arguments.software.as_deref(), &name, &cluster)?;
     Ok((cluster, software))
+}
+
+/// That the accelerators of `cluster` multiply the numbers of the run.
+///
+/// # Errors
+/// Numbers that they do not have, with those that they have.
+pub fn check_precision(config: &RunConfig, cluster: &Cluster) -> Result<(), Failure> {
+    match (config.train.precision, cluster.accelerator.half_formats) {
+        (Precision::Bf16(_), HalfFormats::Fp16) => Err(Failure::Input(format!(
+            "train.precision = \"bf16\" must be multiplied by the accelerator; {} multiplies fp16 and fp32; use one of them",
+            cluster.accelerator.name
+        ))),
+        (Precision::Bf16(_) | Precision::Fp16(..) | Precision::Fp32(_), HalfFormats::Both)
+        | (Precision::Fp16(..) | Precision::Fp32(_), HalfFormats::Fp16) => Ok(()),
+    }
 }
 
 /// The library whose collectives are priced: the run's choice is between pleach's own and those of MPI.

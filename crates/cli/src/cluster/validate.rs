@@ -34,8 +34,7 @@ pub fn validate(arguments: &ValidateArguments) -> Result<(), Failure> {
     let asked = arguments.cluster.software.as_deref();
     let software = software(asked, &arguments.cluster.cluster, &cluster)?;
     let runs = Runs::read(&arguments.table, &arguments.rows, software.as_ref())?;
-    let scored = runs.prepared.iter().map(|run| run.on(&cluster).map_err(|error| Failure::Work(error.to_string())));
-    let scored: Vec<Scored> = scored.collect::<Result<_, _>>()?;
+    let scored = PreparedRun::all_on(&runs.prepared, &cluster).map_err(|error| Failure::Work(error.to_string()))?;
     if let Some(file) = file {
         file.write(predictions(&scored))?;
     }
@@ -80,17 +79,24 @@ impl Runs {
         let unread = unread.into_iter().map(str::to_string).collect();
         let filter = filter(rows, &name, &table)?;
         let mut runs = Runs { prepared: vec![], left_out: vec![], left_out_by: BTreeMap::new(), unread };
+        let (mut measured, mut lines) = (vec![], vec![]);
         for row in table.rows.iter().filter(|row| filter.takes(row)) {
             match MeasuredRun::new(row) {
-                Ok(run) => match PreparedRun::new(run, software) {
-                    Ok(prepared) => runs.prepared.push(prepared),
-                    Err(error) => runs.left_out.push(format!("line {}: {error}", row.line)),
-                },
+                Ok(run) => {
+                    measured.push(run);
+                    lines.push(row.line);
+                }
                 Err(error) if let Some(column) = Row::column_beyond(&error).map(str::to_string) => {
                     *runs.left_out_by.entry(column).or_default() += 1;
                     runs.left_out.push(error.to_string());
                 }
                 Err(error) => return Err(Failure::Input(format!("{name}, {error}"))),
+            }
+        }
+        for (prepared, line) in PreparedRun::all(measured, software).into_iter().zip(lines) {
+            match prepared {
+                Ok(prepared) => runs.prepared.push(prepared),
+                Err(error) => runs.left_out.push(format!("line {line}: {error}")),
             }
         }
         match (runs.prepared.is_empty(), runs.left_out.first()) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use config::Parallelism;
+use plan::known_errors::known_errors;
 use plan::search::{Answer, Found, Question, Remedies, Smallest, keys};
 use serde::Serialize;
 use serde_json::Value;
@@ -23,6 +24,8 @@ struct JsonAnswer {
     excluded_by_time: usize,
     simulated: usize,
     did_not_fit: usize,
+    /// How far predictions were from measured runs on such accelerators.
+    known_errors: String,
     /// Where there is no best layout.
     remedies: Option<JsonRemedies>,
 }
@@ -75,6 +78,7 @@ pub fn document(answer: &Answer, question: &Question, remedies: Option<&Remedies
         excluded_by_time: answer.counts.over_time,
         simulated: answer.counts.simulated,
         did_not_fit: answer.counts.did_not_fit,
+        known_errors: known_errors(question.cluster, question.software),
         remedies: remedies.map(of_remedies),
     };
     let text = serde_json::to_string(&json).map_err(|error| Failure::Work(error.to_string()))?;

@@ -72,7 +72,7 @@ pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
     }
     match remedies {
         None => Ok(()),
-        Some(remedies) => Err(Failure::Input(text::nowhere(&answer, &question, &remedies))),
+        Some(remedies) => Err(Failure::Input(text::nowhere(&answer, &question, &remedies, arguments.searched()))),
     }
 }
 

@@ -3,11 +3,12 @@
 use cluster::Software;
 use config::{GradientReduction, Parallelism, Problem, ZeroStage};
 use plan::PreparedStep;
-use plan::known_errors::KnownErrors;
-use plan::search::{Answer, Counts, Found, Question, Refusals, Remedies, Smallest, keys};
+use plan::known_errors::known_errors;
+use plan::search::{Answer, Candidates, Counts, Found, Question, Refusals, Remedies, Smallest, keys, values};
 use sim::Loss;
 use train::SetupError;
 
+use crate::arguments::cluster::Searched;
 use crate::memory::table::aligned;
 use crate::screen::figures::{bytes, counted, enough_bytes, grouped, three_digits};
 use crate::simulate::seconds;
@@ -25,9 +26,7 @@ pub fn found(answer: &Answer, question: &Question) -> Result<String, SetupError>
     if question.margin_bytes == 0.0 && !answer.best.is_empty() && question.software.is_none() {
         text += &format!("\nmemory without a margin{}\n", gaps(question.software));
     }
-    if let Some(known) = KnownErrors::new(question.cluster, question.software) {
-        text += &format!("\nerrors of predictions: {known}\n");
-    }
+    text += &format!("\nerrors of predictions: {}\n", known_errors(question.cluster, question.software));
     let Counts { over_memory, over_time, simulated, did_not_fit } = answer.counts;
     let row = |number: usize, what: &str| vec![grouped(number as u64), what.to_string()];
     let counts = aligned(&[
@@ -96,7 +95,7 @@ fn layouts(all: &[Found], question: &Question) -> Result<String, SetupError> {
 }
 
 /// Reports that no layout fits or is legal, with the remedies.
-pub fn nowhere(answer: &Answer, question: &Question, remedies: &Remedies) -> String {
+pub fn nowhere(answer: &Answer, question: &Question, remedies: &Remedies, searched: Searched) -> String {
     let accelerators = counted(question.accelerators as u64, "accelerator");
     let mut remedies_named = vec![];
     let (problem, rules) = match &remedies.least {
@@ -119,11 +118,34 @@ pub fn nowhere(answer: &Answer, question: &Question, remedies: &Remedies) -> Str
     };
     remedies_named.extend(remedies.values.iter().map(|(key, value)| format!("--fix {key}={value}")));
     remedies_named.extend(remedies.accelerators.map(|more| format!("{} accelerators", grouped(more as u64))));
-    let remedy = match remedies_named.is_empty() {
-        true => "use a smaller model or another train.global_batch".to_string(),
-        false => format!("use {}", remedies_named.join(", or ")),
+    remedies_named.extend(context_degree(question).map(|cp| format!("--fix cp={cp}")));
+    if remedies_named.is_empty() {
+        remedies_named.push("a smaller model or another train.global_batch".into());
+    }
+    // An even number below an odd one has many more layouts, and nearly as much memory.
+    let is_odd = question.accelerators > 1 && !question.accelerators.is_multiple_of(2);
+    match searched {
+        Searched::Exactly if is_odd || remedies.least.is_none() => {
+            remedies_named.push("--up-to for layouts on fewer accelerators".into());
+        }
+        Searched::Exactly | Searched::UpTo => {}
+    }
+    format!("{problem}; use {}{rules}", remedies_named.join(", or "))
+}
+
+/// The least degree that makes a layout with the fixed kind of context parallelism legal, where no degree is fixed: the
+/// search leaves out degrees that share short sequences.
+fn context_degree(question: &Question) -> Option<String> {
+    let Question { config, software, accelerators, fixed, .. } = *question;
+    if !fixed.contains_key("cp_kind") || fixed.contains_key("cp") {
+        return None;
+    }
+    let is_legal = |cp: &String| {
+        let fixed =
+            fixed.iter().chain([(&"cp".to_string(), cp)]).map(|(key, value)| (key.clone(), value.clone())).collect();
+        !Candidates::new(config, software, accelerators, &fixed).legal.is_empty()
     };
-    format!("{problem}; {remedy}{rules}")
+    values(config, software, accelerators, "cp")?.into_iter().find(is_legal)
 }
 
 /// How many combinations each rule refuses, and what it says of the first.

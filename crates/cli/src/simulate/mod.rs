@@ -2,13 +2,14 @@
 
 mod actual_step;
 pub mod against;
+pub mod offers;
 pub mod rank_times;
 
 use std::collections::BTreeSet;
 
 use cluster::Cluster;
 use config::{Degrees, Parallelism, RunConfig, unique_parameters};
-use plan::known_errors::KnownErrors;
+use plan::known_errors::known_errors;
 use plan::search::MEMORY_MARGIN;
 use plan::{Prediction, PreparedStep};
 use serde::Serialize;
@@ -29,6 +30,7 @@ use crate::screen::output_file::OutputFile;
 use crate::screen::terminal;
 use crate::simulate::actual_step::Actual;
 use crate::simulate::against::Comparison;
+use crate::simulate::offers::not_offered;
 use crate::simulate::rank_times::TracedRanks;
 
 /// Rows of the drawing in a terminal.
@@ -165,6 +167,7 @@ struct Json {
     losses_s: std::collections::BTreeMap<String, f64>,
     bottleneck: String,
     known_errors: String,
+    not_offered: Vec<String>,
     memory_bytes: Vec<std::collections::BTreeMap<String, usize>>,
     /// Bytes of a rank of each stage in memory of its host, where there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -222,7 +225,7 @@ impl Told<'_> {
              {}\n\
              step    {}, {} tokens a second\n\
              error   {}\n\
-             {}\
+             {}{}\
              mfu     {:.1} % of {} TFLOP/s: {CONVENTION}\n\
              bubble  {:.1} % of the slowest rank's time from first pass to last; {:.1} % until the norm, which waits for all\n\
              {}\n",
@@ -235,6 +238,7 @@ impl Told<'_> {
             seconds(step_ns),
             grouped((step.tokens() as f64 / (step_ns as f64 * 1e-9)) as u64),
             self.known_errors(),
+            self.offers_line(),
             self.actual.as_ref().map_or(String::new(), |actual| format!("actual  {actual}\n")),
             100.0 * step.mfu(cluster, step_ns),
             three_digits(step.peak_flops_per_ns(cluster) * 1e-3),
@@ -252,11 +256,22 @@ impl Told<'_> {
 
     /// How far predictions were from measured runs on such accelerators.
     fn known_errors(&self) -> String {
-        let known = KnownErrors::new(self.cluster, self.step.software());
-        known.map_or_else(
-            || format!("no run on {} was compared", self.cluster.accelerator.name),
-            |known| known.to_string(),
-        )
+        known_errors(self.cluster, self.step.software())
+    }
+
+    fn not_offered(&self) -> Vec<String> {
+        not_offered(&self.config.parallelism, self.step.software())
+    }
+
+    /// That the trainer lacks parts of the layout; nothing where it has all of them.
+    fn offers_line(&self) -> String {
+        let lacking = self.not_offered().join(", ");
+        match self.step.software() {
+            Some(software) if !lacking.is_empty() => {
+                format!("offers  {} does not offer {lacking}; the step is that of a trainer that does\n", software.name)
+            }
+            Some(_) | None => String::new(),
+        }
     }
 
     fn time_table(&self, columns: Option<usize>) -> String {
@@ -328,6 +343,7 @@ impl Told<'_> {
                 .collect(),
             bottleneck: self.bottleneck(),
             known_errors: self.known_errors(),
+            not_offered: self.not_offered(),
             memory_bytes: self.memory.iter().map(named).collect(),
             host_memory_bytes: Some(self.memory.iter().map(|rank| rank.host_bytes).collect())
                 .filter(|each: &Vec<usize>| each.iter().any(|bytes| *bytes > 0)),

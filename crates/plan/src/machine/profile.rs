@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cluster::{Accelerator, Attention, Cluster, CollectiveLibrary, Compute, Link, Node, StreamQueue};
+use cluster::{Accelerator, Attention, Cluster, CollectiveLibrary, Compute, HalfFormats, Link, Node, StreamQueue};
 use comm::Timeouts;
 use cpu::peak;
 use device::{ArenaSize, DeviceError, Numerics};
@@ -119,6 +119,7 @@ fn profile(times: &Times, peak: f64, cores: usize, ranks: usize) -> Cluster {
             tf32_tflops: None,
             // A copy within memory reads and writes each byte.
             host_link_gb_per_s: Some(times.copied_per_ns / 2.0),
+            half_formats: HalfFormats::Both,
             multiprocessors: 1,
             streams: StreamQueue::InLine,
         },
