@@ -112,6 +112,13 @@ fn the_list_names_every_preset() {
     }
 }
 
+#[test]
+fn the_list_fits_a_narrow_window() {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_pleach")).arg("presets").env("COLUMNS", "60").output();
+    let text = String::from_utf8(output.expect("a list").stdout).expect("text");
+    assert!(text.lines().all(|line| line.len() <= 60), "{text}");
+}
+
 /// A preset for accelerators of 80 GB and a profile of them have one size.
 #[test]
 fn memory_of_presets_is_that_of_profiles() {

@@ -56,7 +56,10 @@ impl Software {
     pub fn from_toml(text: &str) -> Result<Software, ProfileError> {
         let syntax = |error: toml::de::Error| ProfileError::Syntax(error.to_string().trim_end().to_string());
         let whole = whole(toml::from_str(text).map_err(syntax)?)?;
-        let software = Software::deserialize(Value::Table(whole)).map_err(syntax)?;
+        let software = Software::deserialize(Value::Table(whole)).map_err(|error| match error.message() {
+            missing if missing.contains("missing field") => ProfileError::Syntax(format!("{missing}; {REMEDY}")),
+            _ => syntax(error),
+        })?;
         software.check()?;
         Ok(software)
     }
@@ -68,6 +71,10 @@ impl Software {
         every_entry_has_a_source(&all)
     }
 }
+
+/// How to write a trainer in a few lines.
+const REMEDY: &str =
+    "write it, or begin with like = \"megatron-core-2025\" to have all that is not written from that trainer";
 
 /// Times and sizes of a trainer are not negative, and none is so large that a product of two would be endless.
 fn every_number_is_usable(section: &str, entries: &Table) -> Result<(), ProfileError> {

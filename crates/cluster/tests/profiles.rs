@@ -71,6 +71,11 @@ fn a_trainer_that_is_like_another_differs_in_what_its_description_says() {
         "[sources] has no `reductions`; say in a line where what `reductions` says is from",
         "the source of the other trainer is not a source of this one"
     );
+    assert_eq!(
+        Software::from_toml("").unwrap_err().to_string(),
+        "missing field `name`; write it, or begin with like = \"megatron-core-2025\" to have all that is not written from \
+         that trainer"
+    );
     let unknown = Software::from_toml(&text.replace("megatron-2021", "mine")).unwrap_err().to_string();
     assert!(
         unknown.starts_with("like = \"mine\" must name a built-in trainer; use one of megatron-2020, "),

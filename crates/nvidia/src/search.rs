@@ -88,7 +88,11 @@ impl Search {
             Loader::Asked => places.push("the folders of the loader".into()),
             Loader::NotAsked => {}
         }
-        if places.is_empty() { "no folder".into() } else { places.join(", ") }
+        match places.split_last() {
+            None => "no folder".into(),
+            Some((last, [])) => last.clone(),
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        }
     }
 }
 

@@ -71,7 +71,7 @@ pub enum TableError {
         table: String,
     },
     /// A row with more or fewer cells than columns.
-    #[error("{table}, line {line}: {cells} cells for {columns} columns; put cells with commas in quotation marks")]
+    #[error("{table}, line {line}: {}", of_columns(*cells, *columns))]
     Cells {
         /// The file.
         table: String,
@@ -261,6 +261,16 @@ impl Table {
             false => Err(TableError::NothingMeasured { table: name.into() }),
         }
     }
+}
+
+/// That a row has more or fewer cells than columns, with what would do.
+fn of_columns(cells: usize, columns: usize) -> String {
+    let of = if cells == 1 { "cell" } else { "cells" };
+    let remedy = match cells < columns {
+        true => "write a comma for each cell that is empty",
+        false => "put cells with commas in quotation marks",
+    };
+    format!("{cells} {of} for {columns} columns; {remedy}")
 }
 
 /// Each misnamed column with the name that is read: `recomputation` (`recompute` is read).

@@ -231,7 +231,8 @@ impl Errors {
         let at = |share: f64| sorted.get(((rows as f64 * share).ceil() as usize).saturating_sub(1)).copied();
         Errors {
             rows,
-            mean: sorted.iter().sum::<f64>() / rows.max(1) as f64,
+            // A sum of nothing is -0.
+            mean: (sorted.iter().sum::<f64>() + 0.0) / rows.max(1) as f64,
             median: at(0.5).unwrap_or(0.0),
             p90: at(0.9).unwrap_or(0.0),
             largest: sorted.last().copied().unwrap_or(0.0),
@@ -331,6 +332,11 @@ mod tests {
         let reversed: Vec<(f64, f64)> = pairs.iter().map(|(measured, predicted)| (*measured, -predicted)).collect();
         assert_eq!(ranking(&reversed).spearman, Some(-1.0));
         assert_eq!(ranking(&reversed).best_slower_by, 3.0, "the slowest was predicted best: 4 instead of 1");
+    }
+
+    #[test]
+    fn the_mean_of_no_errors_has_no_sign() {
+        assert!(Errors::of([]).mean.is_sign_positive());
     }
 
     #[test]

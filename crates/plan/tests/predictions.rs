@@ -179,7 +179,15 @@ fn a_table_that_cannot_be_used_says_where_and_why() {
     let header = "layers,hidden,heads,tp,pp,global_batch,gpus,zero\n";
     assert_eq!(
         refused(&format!("{header}2,8,2,1\n")),
-        "runs.csv, line 2: 4 cells for 8 columns; put cells with commas in quotation marks"
+        "runs.csv, line 2: 4 cells for 8 columns; write a comma for each cell that is empty"
+    );
+    assert_eq!(
+        refused(&format!("{header}2\n")),
+        "runs.csv, line 2: 1 cell for 8 columns; write a comma for each cell that is empty"
+    );
+    assert_eq!(
+        refused(&format!("{header}2,8,2,1,1,4,,,a, b\n")),
+        "runs.csv, line 2: 10 cells for 8 columns; put cells with commas in quotation marks"
     );
     assert_eq!(
         refused(&format!("{header}0,8,2,1,1,4,,\n")),

@@ -87,7 +87,7 @@ pub struct PlanArguments {
     /// Search layouts on fewer accelerators as well; the others stay idle
     #[arg(long)]
     pub up_to: bool,
-    /// Number of layouts to print
+    /// Number of layouts to print, up to 255
     #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
     pub top: u8,
     /// Fix a key of the layout, e.g. --fix tp=8; repeatable

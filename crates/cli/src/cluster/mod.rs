@@ -16,6 +16,7 @@ use crate::cluster::validate::Runs;
 use crate::failure::Failure;
 use crate::gpu::all_gpus;
 use crate::memory::machine::memory_limit;
+use crate::screen::figures::counted;
 use crate::screen::gpu_peak::profile_of;
 use crate::screen::output::print;
 use crate::screen::output_file::OutputFile;
@@ -145,8 +146,8 @@ fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
     record(&mut fitted, &arguments.table, &constants);
     out.write(fitted.to_toml())?;
     print(&format!(
-        "{text}{left_out}mean error of {} rows: {:.1} % -> {:.1} %; written to {}\n",
-        runs.len(),
+        "{text}{left_out}mean error of {}: {:.1} % -> {:.1} %; written to {}\n",
+        counted(runs.len() as u64, "row"),
         100.0 * before,
         100.0 * after,
         out.path().display()

@@ -17,8 +17,10 @@ use crate::cluster::profile::{profile, software};
 use crate::failure::Failure;
 use crate::memory::table::aligned;
 use crate::screen::figures::{counted, grouped};
+use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
 use crate::screen::output_file::OutputFile;
+use crate::screen::terminal;
 
 /// Columns that are not read and that are named.
 const NAMED_COLUMNS: usize = 10;
@@ -42,7 +44,8 @@ pub fn validate(arguments: &ValidateArguments) -> Result<(), Failure> {
     match arguments.format() {
         Format::Text => {
             let better = runs.better_trainers_line(&cluster, software.as_ref(), asked)?;
-            print(&(text(&report) + &runs.left_out_line() + &runs.unread_line() + &better))
+            let text = text(&report) + &runs.left_out_line() + &runs.unread_line() + &better;
+            print(&wrapped(&text, terminal::columns()))
         }
         Format::Json => {
             let json =
@@ -105,6 +108,9 @@ impl Runs {
                 "{name}: no selected row ({}) has a measurement; fill in iter_s, mem_gb or status",
                 runs.prepared.len()
             ))),
+            (true, None) if table.rows.is_empty() => {
+                Err(Failure::Input(format!("{name} has a header and no rows; add a row for each run")))
+            }
             (true, None) => {
                 let rows = counted(table.rows.len() as u64, "row");
                 Err(Failure::Input(format!("{name}: --rows selects none of its {rows}; omit --rows for all")))
@@ -199,8 +205,14 @@ fn predictions(scored: &[Scored]) -> String {
     text
 }
 
+/// Errors from this on are written with an exponent.
+const LONG: f64 = 1e6;
+
 fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
+    match 100.0 * share {
+        percent if percent.abs() < LONG => format!("{percent:.1} %"),
+        percent => format!("{percent:.1e} %"),
+    }
 }
 
 fn text(report: &Report) -> String {

@@ -7,7 +7,9 @@ use config::{RunConfig, unique_parameters};
 
 use crate::failure::Failure;
 use crate::screen::figures::{bytes, grouped};
+use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
+use crate::screen::terminal;
 
 /// Prefix of the name of a preset in place of a run file.
 const PREFIX: &str = "preset:";
@@ -149,7 +151,7 @@ pub fn presets() -> Result<(), Failure> {
     for (preset, Published { step_s, origin, software, .. }) in all_published() {
         let _ = writeln!(text, "{:<13} {step_s:>6} with {software}: {origin}", preset.name);
     }
-    print(&text)
+    print(&wrapped(&text, terminal::columns()))
 }
 
 #[cfg(test)]
