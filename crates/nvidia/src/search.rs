@@ -88,11 +88,7 @@ impl Search {
             Loader::Asked => places.push("the folders of the loader".into()),
             Loader::NotAsked => {}
         }
-        match places.split_last() {
-            None => "no folder".into(),
-            Some((last, [])) => last.clone(),
-            Some((last, others)) => format!("{} or {last}", others.join(", ")),
-        }
+        if places.is_empty() { "no folder".into() } else { places.join(", ") }
     }
 }
 

@@ -263,7 +263,7 @@ impl Table {
     }
 }
 
-/// That a row has more or fewer cells than columns, with what would do.
+/// That a row has more or fewer cells than columns, with the remedy.
 fn of_columns(cells: usize, columns: usize) -> String {
     let of = if cells == 1 { "cell" } else { "cells" };
     let remedy = match cells < columns {
