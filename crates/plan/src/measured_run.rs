@@ -138,7 +138,7 @@ fn fits(row: &Row) -> Result<Option<bool>, TableError> {
         None => Ok(None),
         Some("ok" | "success" | "done" | "completed") => Ok(Some(true)),
         Some("oom" | "out-of-memory") => Ok(Some(false)),
-        Some(_) => Err(row.beyond("status", "none of ok and oom")),
+        Some(_) => Err(row.beyond("status", "neither ok nor oom")),
     }
 }
 

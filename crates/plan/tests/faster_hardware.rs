@@ -61,9 +61,9 @@ fn share(value: f64, by: f64) -> f64 {
 /// The largest node of [`step`].
 const LARGEST_NODE: usize = 8;
 
-/// The same cluster with links that are at least as good as an accelerator's share of the network. A tree over nodes of
-/// `m` has a chain of `m - 1` links in each: doubling `m` adds at most [`LARGEST_NODE`] latencies of links and saves two
-/// of the network.
+/// The same cluster with links that are at least as good as the share of the network of an accelerator. A tree over
+/// nodes of `m` has a chain of `m - 1` links in each: doubling `m` adds at most [`LARGEST_NODE`] latencies of links and
+/// saves two of the network.
 fn with_fast_links(cluster: &Cluster) -> Cluster {
     let mut cluster = cluster.clone();
     let share = cluster.network.gb_per_s * cluster.network.efficiency / cluster.node.accelerators as f64;

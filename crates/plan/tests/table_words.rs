@@ -119,7 +119,7 @@ fn runs_that_no_trainer_has_are_left_out() {
         ("4,512,8,2,4,1,4,8,,ok,1", "tp", "line 2: tp = `4` is not a divisor of kv_heads = 2"),
         ("4,512,8,,8,1,8,8,1372,ok,1", "tp", "line 2: tp = `8` is not a divisor of ffn = 1372"),
         ("4,512,4,3,1,1,1,8,,ok,1", "kv_heads", "line 2: kv_heads = `3` is not a divisor of heads = 4"),
-        ("4,512,8,,1,1,1,8,,weird,1", "status", "line 2: status = `weird` is none of ok and oom"),
+        ("4,512,8,,1,1,1,8,,weird,1", "status", "line 2: status = `weird` is neither ok nor oom"),
     ] {
         let error = run(cells).unwrap_err();
         assert_eq!((Row::column_beyond(&error), error.to_string().as_str()), (Some(column), reason));

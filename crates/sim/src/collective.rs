@@ -68,11 +68,11 @@ pub fn collective_ns(cluster: &Cluster, group: GroupShape, operation: Operation,
 ///
 /// A member sends to its neighbour, at most at the rate of its own link: in a ring of `n` it sends `(n - 1) / n` of the
 /// argument, wherever its neighbour is. So a larger node, whose links carry what the network carried before, is never
-/// slower where a link is at least as fast as an accelerator's share of the network. Between nodes the members of a node each take
-/// their slice of the argument over their share of the node's network cards, which all accelerators of the node use at
-/// the same time; both stages run in step, so the slower one counts. A ring of `n` has `n - 1` steps (an all-reduce
-/// twice as many), one of which goes from node to node on each node. For an all-reduce a tree of `log2` of the nodes is
-/// taken where that is less, as NCCL does; gathers and scatters have no tree.
+/// slower where a link is at least as fast as an accelerator's share of the network. Between nodes the members of a
+/// node each take their slice of the argument over their share of the node's network cards, which all accelerators of
+/// the node use at the same time; both stages run in step, so the slower one counts. A ring of `n` has `n - 1` steps
+/// (an all-reduce twice as many), one of which goes from node to node on each node. For an all-reduce a tree of `log2`
+/// of the nodes is taken where that is less, as NCCL does; gathers and scatters have no tree.
 fn ring_ns(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f64) -> f64 {
     let GroupShape { size, per_node, nodes, .. } = group;
     if size <= 1 {

@@ -1,4 +1,4 @@
-//! What a layout has and the trainer of a prediction has not.
+//! Parts of a layout that the trainer of a prediction does not offer.
 
 use cluster::{OfferedAxis, OfferedSchedule, Software};
 use config::{Parallelism, ScheduleSpec, SequenceParallel, ZeroStage, schedule_name};
