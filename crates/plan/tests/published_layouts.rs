@@ -60,7 +60,7 @@ const PUBLISHED: [Published; 5] = [
         trainer: "megatron-bridge-2025",
         keys: "tp=4 pp=4 cp=2 schedule=interleaved stages_per_rank=5 sequence_parallel=true",
         found: "dp=4 cp=2 tp=4 pp=2 cp_kind=gather zero=1 microbatch_size=1 recompute=none schedule=interleaved \
-                stages_per_rank=10 sequence_parallel=true",
+                stages_per_rank=20 sequence_parallel=true",
     },
     Published {
         name: "405B",
