@@ -220,7 +220,7 @@ fn a_gpu_that_is_too_small_is_named_with_the_ranks_that_share_it() {
         let output = pleach(&[&["check", &soft], large.as_flattened()].concat());
         let said = stderr(&output);
         assert_eq!((output.status.code(), stdout(&output)), (Some(2), String::new()), "{said}");
-        let remedy = ") does not fit; use more GPUs; with these, use parallelism.dp = 1 (needs ";
+        let remedy = ") does not fit; use more GPUs; with these, use parallelism.dp = 1 with run.ranks = 2 (needs ";
         assert!(said.contains(remedy) && !said.contains("pleach check"), "{said}");
     }
 }

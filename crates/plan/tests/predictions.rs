@@ -158,7 +158,7 @@ fn constants_that_rows_do_not_determine_are_named_and_stay_what_they_can_be() {
 /// waves to a few tiles.
 #[test]
 fn single_operations_are_met() {
-    for (operations, (rows, bound)) in OPERATIONS.iter().zip([(183, 0.05), (514, 0.12), (140, 0.09)]) {
+    for (operations, (rows, bound)) in OPERATIONS.iter().zip([(183, 0.05), (39, 0.06), (514, 0.12), (140, 0.09)]) {
         let errors = operations.errors().unwrap();
         assert_eq!(errors.rows, rows, "{}", operations.file);
         assert!(errors.mean < bound, "{}: {}", operations.file, errors.mean);
