@@ -148,7 +148,8 @@ fn losses_and_weights_have_no_bound_beyond_a_sum_of_learning_rates() {
     let [loss, weight] = losses.split(" (no bound)").take(2).collect::<Vec<_>>()[..] else { panic!("{text}") };
     assert!(loss.parse::<f64>().is_ok_and(|loss| loss > 0.0) && weight.starts_with(", weights "), "{text}");
     let limit = "; the learning rates of these steps add up to 5.30e0, and losses and weights have a bound up to 4.00e-2 with \
-                 model.hidden = 16 and model.init_std = 0.02; prove fewer steps, or use a lower train.learning_rate\n";
+                 model.hidden = 16, model.num_layers = 2 and model.init_std = 0.02; prove fewer steps, or use a lower \
+                 train.learning_rate\n";
     assert!(text.ends_with(limit), "{text}");
 }
 

@@ -5,8 +5,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use gpu::{
-    Arguments, DevicePointer, Driver, DriverErrorKind, EventHandle, Gpu, LaunchShape, ModuleImage, StreamHandle,
-    TensorElement, TensorPromotion, TensorSwizzle, TensorTiles,
+    Arguments, DevicePointer, Driver, DriverErrorKind, EventHandle, Gpu, KernelNode, LaunchShape, ModuleImage,
+    StreamHandle, TensorElement, TensorPromotion, TensorSwizzle, TensorTiles,
 };
 use nvidia::Search;
 use nvidia::driver::Library;
@@ -68,12 +68,21 @@ fn an_old_driver_is_named_with_the_version_that_is_enough() {
 
 #[test]
 fn a_driver_without_a_function_is_named_with_the_function() {
-    let stub = Stub::built("lacks", &["VERSION=13000", "WITHOUT_GRAPHS"]);
+    let stub = Stub::built("lacks", &["VERSION=13000", "WITHOUT_COPY"]);
     let expected = format!(
-        "{} is too old for pleach: it has no cuGraphInstantiateWithFlags; it needs NVIDIA's driver {NEEDS}: {REMEDY}",
+        "{} is too old for pleach: it has no cuMemcpyDtoDAsync_v2; it needs NVIDIA's driver {NEEDS}: {REMEDY}",
         stub.library().display()
     );
     assert_eq!(stub.open_error(), expected);
+}
+
+/// Kernels can be launched one by one there.
+#[test]
+fn a_driver_without_a_function_of_graphs_refuses_graphs_alone() {
+    let gpu = Stub::built("graphs", &["VERSION=13000", "WITHOUT_GRAPHS"]).open().open(0).expect("a GPU");
+    let error = gpu.create_graph(&[]).expect_err("no graphs");
+    assert_eq!((error.call, error.kind), ("cuGraphCreate", DriverErrorKind::Unavailable));
+    assert!(error.text.starts_with("this driver lacks a function of graphs"), "{}", error.text);
 }
 
 #[test]
@@ -176,6 +185,15 @@ fn memory_kernels_events_and_graphs() {
         gpu.launch_graph(stream, graph).expect("launched");
     }
     assert_eq!(words(&*gpu, stream, memory, 4), [4.0, 4.0, 6.0, 4.0]);
+    gpu.destroy_graph(graph).expect("destroyed");
+
+    let node = |arguments, after| KernelNode { function: kernel, shape: LaunchShape::linear(1, 32), arguments, after };
+    let one = Arguments::new().with(&memory.0.to_le_bytes()).with(&1u32.to_le_bytes());
+    let graph = gpu.create_graph(&[node(&arguments, None), node(&one, Some(0))]).expect("a graph");
+    gpu.launch_graph(stream, graph).expect("launched");
+    gpu.set_node(graph, 1, &node(&arguments, Some(0))).expect("changed");
+    gpu.launch_graph(stream, graph).expect("launched");
+    assert_eq!(words(&*gpu, stream, memory, 4), [8.0, 7.0, 9.0, 7.0]);
     gpu.destroy_graph(graph).expect("destroyed");
     gpu.destroy_event(from).expect("destroyed");
     gpu.free(memory).expect("freed");
