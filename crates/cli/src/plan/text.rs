@@ -122,10 +122,11 @@ pub fn nowhere(answer: &Answer, question: &Question, remedies: &Remedies, search
     if remedies_named.is_empty() {
         remedies_named.push("a smaller model or another train.global_batch".into());
     }
-    // An even number below an odd one has many more layouts, and nearly as much memory.
+    // An even number below an odd one has many more layouts, and nearly as much memory. A key that is fixed excludes
+    // layouts on any number.
     let is_odd = question.accelerators > 1 && !question.accelerators.is_multiple_of(2);
     match searched {
-        Searched::Exactly if is_odd || remedies.least.is_none() => {
+        Searched::Exactly if is_odd || (remedies.least.is_none() && question.fixed.is_empty()) => {
             remedies_named.push("--up-to for layouts on fewer accelerators".into());
         }
         Searched::Exactly | Searched::UpTo => {}
