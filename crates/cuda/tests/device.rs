@@ -185,7 +185,8 @@ impl Gpu for HeldGpu {
     gpu::forward!(
         inner: facts, enter, free_memory, allocate, free, allocate_pinned, free_pinned, write_pinned, read_pinned,
         upload, download, copy, fill, destroy_stream, has_ended, create_event, destroy_event, record, is_reached, elapsed_ms,
-        wait, load, unload, function, function_facts, allow_shared, tensor_map, begin_capture, end_capture, create_graph, set_node, launch_graph,
+        wait, load, unload, function, function_facts, allow_shared, tensor_map,
+        begin_capture, end_capture, create_graph, set_node, launch_graph,
         destroy_graph
     );
 }

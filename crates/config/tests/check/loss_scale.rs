@@ -37,31 +37,38 @@ fn loss_scaling_belongs_to_fp16_and_orders_of_products_to_the_numbers_that_they_
         ),
         (
             &["train.precision=fp16", "train.products=pairs"],
-            "train.products = \"pairs\" must have train.precision = \"fp32\" or \"bf16\"; got \"fp16\"; use train.products = \"chained\", \"blocks16\" or \"blocks8\"",
+            "train.products = \"pairs\" must have train.precision = \"fp32\" or \"bf16\"; got \"fp16\"; \
+             use train.products = \"chained\", \"blocks16\" or \"blocks8\"",
         ),
         (
             &["train.precision=fp16", "train.products=pairs", "run.device=cuda"],
-            "train.products = \"pairs\" must have train.precision = \"fp32\" or \"bf16\"; got \"fp16\"; use train.products = \"chained\", \"blocks16\", \"blocks8\" or \"device\"",
+            "train.products = \"pairs\" must have train.precision = \"fp32\" or \"bf16\"; got \"fp16\"; \
+             use train.products = \"chained\", \"blocks16\", \"blocks8\" or \"device\"",
         ),
         (
             &["train.precision=fp16", "train.products=pairs", "run.device=soft-gpu"],
-            "train.products = \"pairs\" must have train.precision = \"fp32\" or \"bf16\"; got \"fp16\"; use train.products = \"chained\", \"blocks16\" or \"device\"",
+            "train.products = \"pairs\" must have train.precision = \"fp32\" or \"bf16\"; got \"fp16\"; \
+             use train.products = \"chained\", \"blocks16\" or \"device\"",
         ),
         (
             &["train.products=blocks16", "run.device=soft-gpu"],
-            "train.products = \"blocks16\" must have train.precision = \"bf16\" or \"fp16\"; got \"fp32\"; use train.products = \"chained\"",
+            "train.products = \"blocks16\" must have train.precision = \"bf16\" or \"fp16\"; got \"fp32\"; \
+             use train.products = \"chained\"",
         ),
         (
             &["train.products=blocks16"],
-            "train.products = \"blocks16\" must have train.precision = \"bf16\" or \"fp16\"; got \"fp32\"; use train.products = \"chained\" or \"pairs\"",
+            "train.products = \"blocks16\" must have train.precision = \"bf16\" or \"fp16\"; got \"fp32\"; \
+             use train.products = \"chained\" or \"pairs\"",
         ),
         (
             &["train.precision=fp32", "train.products=blocks8"],
-            "train.products = \"blocks8\" must have train.precision = \"bf16\" or \"fp16\"; got \"fp32\"; use train.products = \"chained\" or \"pairs\"",
+            "train.products = \"blocks8\" must have train.precision = \"bf16\" or \"fp16\"; got \"fp32\"; \
+             use train.products = \"chained\" or \"pairs\"",
         ),
         (
             &["train.products=device"],
-            "train.products = \"device\" must have train.precision = \"bf16\" or \"fp16\"; got \"fp32\"; use train.products = \"chained\" or \"pairs\"",
+            "train.products = \"device\" must have train.precision = \"bf16\" or \"fp16\"; got \"fp32\"; \
+             use train.products = \"chained\" or \"pairs\"",
         ),
         (&["train.precision=fp8"], "train.precision = \"fp8\" is not one of \"fp32\", \"bf16\" and \"fp16\""),
     ]);

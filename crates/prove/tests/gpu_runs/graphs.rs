@@ -69,16 +69,20 @@ fn small(tied: Tied, degrees: [usize; 3], zero: ZeroStage, overlap: Overlap, ste
     layout
 }
 
+/// A judge that counts calls and lets all be done.
+fn counting() -> (Arc<Mutex<Counts>>, Judge) {
+    let counts = Arc::new(Mutex::new(Counts::default()));
+    let counted = Arc::clone(&counts);
+    let judge: Judge = Arc::new(move |_, call| {
+        counted.lock().expect("whole").add(call);
+        Fate::Done
+    });
+    (counts, judge)
+}
+
 /// The calls of a run on GPUs that launch as `graphs` say, with its outcome; `None` without NVRTC.
 fn counted(layout: &Layout, graphs: GraphUse) -> Option<(Counts, Outcome)> {
-    let counts = Arc::new(Mutex::new(Counts::default()));
-    let judge: Judge = {
-        let counts = Arc::clone(&counts);
-        Arc::new(move |_, call| {
-            counts.lock().expect("whole").add(call);
-            Fate::Done
-        })
-    };
+    let (counts, judge) = counting();
     let soft = soft_driver(vec![Settings::default(); layout.parallelism.degrees.world_size()]);
     let gpus = gpus_with_graphs(Arc::new(WrappedDriver::new(Arc::new(soft), judge)), graphs)?;
     let outcome = outcome(layout, &On::Gpus(gpus)).expect("a run on GPUs");
@@ -263,14 +267,7 @@ fn calls_of_gpt2(dropout: f32, graphs: &dyn Fn() -> GraphUse) -> Option<Counts> 
     layout.parallelism.microbatch_size = 4;
     layout.train = config::TrainSpec { global_batch: 8, sequence_length: 1024, precision, ..layout.train };
     let of = |steps: u32| {
-        let counts = Arc::new(Mutex::new(Counts::default()));
-        let judge: Judge = {
-            let counts = Arc::clone(&counts);
-            Arc::new(move |_, call| {
-                counts.lock().expect("whole").add(call);
-                Fate::Done
-            })
-        };
+        let (counts, judge) = counting();
         let gpus = gpus_with_graphs(Arc::new(WrappedDriver::new(Arc::new(IdleDriver), judge)), graphs())?;
         let mut layout = layout.clone();
         layout.train.steps = steps;
