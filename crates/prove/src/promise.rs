@@ -98,7 +98,8 @@ impl Promise {
     /// The promise between two runs of `class` that train `model`, after `steps` steps of `train`.
     pub fn of(class: EqualityClass, model: &ModelSpec, train: &TrainSpec, steps: u32) -> Promise {
         let bounds = Bounds::of(class, model, train, &ValidTokens::all(train, steps));
-        let reason = || without_bounds(model).or_else(|| left_out(model, train, steps));
+        let apart = bounds.as_ref().map_or(0.0, |bounds| bounds.weight);
+        let reason = || without_bounds(model).or_else(|| left_out(model, train, steps, apart));
         let (left_out, narrow) = match class.promises() {
             Promised::Bounds => (reason(), narrow(model)),
             Promised::Bits | Promised::Nothing => (None, None),

@@ -12,9 +12,13 @@ const BOUNDED_MOVE: f64 = 0.5;
 /// initial size is another one, too, and of several such layers each multiplies what the one before it makes of a
 /// difference.
 const BOUNDED_GROWTH: f64 = 2.0;
+/// The largest distance of a weight over the initial standard deviation, times the root of the number of blocks. From
+/// there on the differences of all blocks together change the model, and gradients differ by more than roundings.
+const BOUNDED_SPREAD: f64 = 0.5;
 
-/// Why losses and weights of two runs have no bound after `steps` steps; `None` where they have.
-pub fn left_out(model: &ModelSpec, train: &TrainSpec, steps: u32) -> Option<String> {
+/// Why losses and weights of two runs have no bound after `steps` steps, at whose end weights are `apart` at most;
+/// `None` where they have.
+pub fn left_out(model: &ModelSpec, train: &TrainSpec, steps: u32, apart: f64) -> Option<String> {
     let rates = sum_of_rates(train, steps);
     let of_inputs = BOUNDED_MOVE / (model.hidden.max(1) as f64).sqrt();
     let limit = of_inputs.min(bounded_growth(model, train) * f64::from(model.init_std));
@@ -41,9 +45,29 @@ pub fn left_out(model: &ModelSpec, train: &TrainSpec, steps: u32) -> Option<Stri
              train.learning_rate",
             model.hidden, model.num_layers, model.init_std
         ))
+    } else if steps > 1 {
+        beyond_spread(model, apart)
     } else {
         None
     }
+}
+
+/// That weights are too far apart for all blocks together.
+fn beyond_spread(model: &ModelSpec, apart: f64) -> Option<String> {
+    let (blocks, init_std) = (blocks(model), f64::from(model.init_std));
+    let limit = BOUNDED_SPREAD * init_std / (blocks as f64).sqrt();
+    (apart > limit).then(|| {
+        format!(
+            "weights may be {apart:.2e} apart after these steps, and losses and weights have a bound up to {limit:.2e} with \
+             {blocks} blocks and model.init_std = {}; prove fewer steps, or use a lower train.learning_rate",
+            model.init_std
+        )
+    })
+}
+
+/// Attention and feed-forward blocks, with those of a top query's layer.
+fn blocks(model: &ModelSpec) -> usize {
+    2 * (model.num_layers + usize::from(model.top_query == TopQuery::On))
 }
 
 /// The largest sum of all rates over the initial standard deviation. In 16 bits AdamW's steps of the other sign, which
@@ -51,10 +75,7 @@ pub fn left_out(model: &ModelSpec, train: &TrainSpec, steps: u32) -> Option<Stri
 /// share of a block's sum one of the stream, in each of the blocks.
 fn bounded_growth(model: &ModelSpec, train: &TrainSpec) -> f64 {
     match (model.blocks, train.precision.stored()) {
-        (Blocks::Sandwich, Format::Bf16 | Format::Fp16) => {
-            let top = usize::from(model.top_query == TopQuery::On);
-            1.0 / (2.0 * (model.num_layers + top) as f64).sqrt()
-        }
+        (Blocks::Sandwich, Format::Bf16 | Format::Fp16) => 1.0 / (blocks(model) as f64).sqrt(),
         (Blocks::Sandwich, Format::Fp32)
         | (Blocks::Sequential | Blocks::Parallel | Blocks::PostNorm | Blocks::DeepNorm { .. }, _) => BOUNDED_GROWTH,
     }
@@ -89,12 +110,22 @@ mod tests {
         let model = ModelSpec { blocks: Blocks::Sandwich, init_std: 0.02, ..proof_model(Style::Gpt2, 12, true) };
         let reason = |learning_rate, precision| {
             let train = TrainSpec { learning_rate, precision, ..proof_training() };
-            left_out(&model, &train, 4)
+            left_out(&model, &train, 4, 0.0)
         };
         let (single, narrow) = (Precision::Fp32(Products::Chained), Precision::Bf16(Products::Chained));
         assert_eq!([reason(2e-3, single), reason(1e-3, narrow)], [None, None]);
         let said = reason(2e-3, narrow).expect("a reason");
         assert!(said.contains("add up to 5.00e-3") && said.contains("up to 3.54e-3"), "{said}");
+    }
+
+    /// Twelve blocks: 0.5 x 0.02 / sqrt(12) is 0.0029. The first step has a bound wherever weights may be.
+    #[test]
+    fn differences_of_all_blocks_together_have_a_limit() {
+        let model = ModelSpec { num_layers: 6, init_std: 0.02, ..proof_model(Style::Gpt2, 12, true) };
+        let reason = |apart, steps| left_out(&model, &proof_training(), steps, apart);
+        assert_eq!([reason(0.0028, 4), reason(0.003, 1)], [None, None]);
+        let said = reason(0.003, 4).expect("a reason");
+        assert!(said.contains("may be 3.00e-3 apart") && said.contains("up to 2.89e-3 with 12 blocks"), "{said}");
     }
 
     /// Between two norms that nothing else reads, the gradient of a dropped element is exactly 0.
@@ -103,7 +134,7 @@ mod tests {
         let deep = ModelSpec { blocks: Blocks::DeepNorm { alpha: 2.0 }, ..proof_model(Style::Gpt2, 12, true) };
         let reason = |embedding_norm, dropout, steps| {
             let model = ModelSpec { embedding_norm, dropout, ..deep.clone() };
-            left_out(&model, &proof_training(), steps)
+            left_out(&model, &proof_training(), steps, 0.0)
         };
         assert_eq!([reason(true, 0.1, 1), reason(true, 0.0, 2), reason(false, 0.1, 2)], [None, None, None]);
         assert!(reason(true, 0.1, 2).is_some_and(|said| said.contains("model.dropout")));
