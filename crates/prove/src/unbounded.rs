@@ -71,8 +71,8 @@ fn blocks(model: &ModelSpec) -> usize {
 }
 
 /// The largest sum of all rates over the initial standard deviation. A norm after a block makes its sum as large as the
-/// stream whatever the weights are, and with it the share by which moves of the weights change it. While the moves of all
-/// blocks together are not larger than the stream, differences do not grow from step to step.
+/// stream whatever the weights are, and with it the share by which moves of the weights change it. While the moves of
+/// all blocks together are not larger than the stream, differences do not grow from step to step.
 fn bounded_growth(model: &ModelSpec) -> f64 {
     match model.blocks {
         Blocks::Sandwich => 1.0 / (blocks(model) as f64).sqrt(),
