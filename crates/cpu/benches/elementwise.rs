@@ -11,7 +11,7 @@ use config::{Activation, Norm, NormKind, Pairing, RotaryScaling};
 use cpu::activation::{ActivationBackward, ActivationForward};
 use cpu::adamw::AdamW;
 use cpu::column_sum::ColumnSum;
-use cpu::cross_entropy::{CrossEntropy, RowMax, SumExp};
+use cpu::cross_entropy::{CrossEntropy, Logits, RowMax, SumExp};
 use cpu::dropout::{DropoutAdd, Source};
 use cpu::initialize::InitializeNormal;
 use cpu::instruction_set::InstructionSet;
@@ -147,10 +147,12 @@ fn losses(copied: Copied) {
         run(set, SumExp { logits, valid_columns, max: &max, labels, first_column, sums });
     });
     report(copied, "cross entropy", 2.0, |set| {
-        let (logits, loss) = (dense_mut(&mut logits), &mut loss[..]);
-        let (max, sums, labels, gradient_scale) = (&max[..], &sums[..], &labels[..], Some(1.0));
+        let logits = Logits::Replaced { logits: dense_mut(&mut logits), scale: 1.0 };
+        let (max, sums, labels, loss) = (&max[..], &sums[..], &labels[..], &mut loss[..]);
         let z_loss = None;
-        run(set, CrossEntropy { logits, valid_columns, max, sums, labels, first_column, gradient_scale, loss, z_loss });
+        let losses: CrossEntropy<'_> =
+            CrossEntropy { logits, valid_columns, max, sums, labels, first_column, loss, z_loss };
+        run(set, losses);
     });
 }
 

@@ -9,7 +9,7 @@
 
 use config::IGNORED_LABEL;
 
-use crate::lanes::{Kernel, Lanes, for_each_block, row_sum};
+use crate::lanes::{Kernel, Lanes, Stored, for_each_block, row_sum};
 use crate::math::{exp, log_f64};
 use crate::view::{MatMut, MatRef};
 
@@ -84,12 +84,54 @@ impl Kernel for SumExp<'_> {
     }
 }
 
+/// Logits `[R, V/tp]`, and the place of the gradient over them: `(softmax - onehot) * scale`, assigned, and 0 in rows of
+/// ignored labels and in padded columns.
+pub enum Logits<'a, E = f32> {
+    /// There is no gradient.
+    Kept {
+        /// Their number of rows.
+        rows: usize,
+    },
+    /// The gradient replaces them.
+    Replaced {
+        /// Read, then written.
+        logits: MatMut<'a>,
+        /// Factor of the gradient.
+        scale: f32,
+    },
+    /// The gradient has a place of its own; a number that it cannot hold is rounded once.
+    Read {
+        /// Read.
+        logits: MatRef<'a>,
+        /// Factor of the gradient.
+        scale: f32,
+        /// `[R, V/tp]`
+        gradient: MatMut<'a, E>,
+    },
+}
+
+impl<E: Stored> Logits<'_, E> {
+    fn rows(&self) -> usize {
+        match self {
+            Logits::Kept { rows } => *rows,
+            Logits::Replaced { logits, .. } => logits.rows(),
+            Logits::Read { logits, gradient, .. } => {
+                assert_eq!(
+                    (logits.rows(), logits.cols()),
+                    (gradient.rows(), gradient.cols()),
+                    "a gradient of the shape of logits"
+                );
+                logits.rows()
+            }
+        }
+    }
+}
+
 /// `loss[R] = log(sum) - (target logit - max)`, assigned, 0 where the label is ignored; and the gradient over the
 /// logits if it is asked for. The gradient is that of `loss` and of the z-loss, where there is one.
-pub struct CrossEntropy<'a> {
-    /// `[R, V/tp]`; with `gradient_scale` it becomes `(softmax - onehot) * gradient_scale`, and 0 in rows of ignored
-    /// labels and in padded columns.
-    pub logits: MatMut<'a>,
+pub struct CrossEntropy<'a, E = f32> {
+    /// `[R, V/tp]`
+    pub logits: Logits<'a, E>,
     /// Columns that are not padding.
     pub valid_columns: usize,
     /// `[R]`, over all ranks.
@@ -100,12 +142,18 @@ pub struct CrossEntropy<'a> {
     pub labels: &'a [i32],
     /// Global token of column 0.
     pub first_column: usize,
-    /// Factor of the gradient; `None` leaves the logits as they are.
-    pub gradient_scale: Option<f32>,
     /// `[R]`
     pub loss: &'a mut [f32],
     /// The z-loss of the rows.
     pub z_loss: Option<ZLosses<'a>>,
+}
+
+impl<'a, E> CrossEntropy<'a, E> {
+    /// The same losses, with the gradient over `logits`.
+    pub fn over<T>(self, logits: Logits<'a, T>) -> CrossEntropy<'a, T> {
+        let CrossEntropy { logits: _, valid_columns, max, sums, labels, first_column, loss, z_loss } = self;
+        CrossEntropy { logits, valid_columns, max, sums, labels, first_column, loss, z_loss }
+    }
 }
 
 /// `losses[R] = coefficient * (max + log(sum))^2`, assigned, 0 where the label is ignored.
@@ -116,7 +164,7 @@ pub struct ZLosses<'a> {
     pub losses: &'a mut [f32],
 }
 
-impl Kernel for CrossEntropy<'_> {
+impl<E: Stored> Kernel for CrossEntropy<'_, E> {
     type Output = ();
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
@@ -136,31 +184,77 @@ impl Kernel for CrossEntropy<'_> {
                 losses[row] = if label == IGNORED_LABEL { 0.0 } else { square as f32 };
                 raised = 1.0 + 2.0 * coefficient * log_sum_exp;
             }
-            let Some(scale) = self.gradient_scale else { continue };
-            let logits = self.logits.row_mut(row);
-            if label == IGNORED_LABEL {
-                logits.fill(0.0);
-                continue;
+            let row_gradient = RowGradient {
+                target: local_column(label, self.first_column, self.valid_columns),
+                valid_columns: self.valid_columns,
+                max: self.max[row],
+                raised,
+                sum,
+            };
+            match &mut self.logits {
+                Logits::Kept { .. } => {}
+                Logits::Replaced { logits, .. } if label == IGNORED_LABEL => logits.row_mut(row).fill(0.0),
+                Logits::Replaced { logits, scale } => row_gradient.replace::<L>(logits.row_mut(row), *scale),
+                Logits::Read { gradient, .. } if label == IGNORED_LABEL => gradient.row_mut(row).fill(E::narrow(0.0)),
+                Logits::Read { logits, scale, gradient } => {
+                    row_gradient.write::<L, E>(logits.row(row), *scale, gradient.row_mut(row));
+                }
             }
-            let (valid, padding) = logits.split_at_mut(self.valid_columns);
-            softmax::<L>(valid, self.max[row], (f64::from(scale) * raised / sum) as f32);
-            if let Some(column) = local_column(label, self.first_column, self.valid_columns) {
-                valid[column] -= scale;
-            }
-            padding.fill(0.0);
         }
     }
 }
 
-/// `logits = exp(logits - max) * factor`
-#[inline(always)]
-fn softmax<L: Lanes>(logits: &mut [f32], max: f32, factor: f32) {
-    for_each_block(
-        logits.len(),
-        #[inline(always)]
-        |block| {
-            let power = exp(block.load::<L>(logits) - L::splat(max));
-            block.store(logits, power * L::splat(factor));
-        },
-    );
+/// Values of a row that its gradient needs besides its logits.
+struct RowGradient {
+    target: Option<usize>,
+    valid_columns: usize,
+    max: f32,
+    /// Factor of softmax in the gradient of loss and z-loss.
+    raised: f64,
+    /// Of exponentials.
+    sum: f64,
+}
+
+impl RowGradient {
+    #[inline(always)]
+    fn replace<L: Lanes>(&self, logits: &mut [f32], scale: f32) {
+        let (valid, padding) = logits.split_at_mut(self.valid_columns);
+        let factor = self.factor(scale);
+        for_each_block(
+            valid.len(),
+            #[inline(always)]
+            |block| block.store(valid, self.softmax(block.load::<L>(valid), factor)),
+        );
+        if let Some(column) = self.target {
+            valid[column] -= scale;
+        }
+        padding.fill(0.0);
+    }
+
+    #[inline(always)]
+    fn write<L: Lanes, E: Stored>(&self, logits: &[f32], scale: f32, gradient: &mut [E]) {
+        let (valid, padding) = gradient.split_at_mut(self.valid_columns);
+        let factor = self.factor(scale);
+        for_each_block(
+            valid.len(),
+            #[inline(always)]
+            |block| block.store(valid, self.softmax(block.load::<L>(logits), factor)),
+        );
+        if let Some(column) = self.target {
+            // Rounded once, after the subtraction.
+            let difference = self.softmax(L::load_partial(&logits[column..=column], 0.0), factor) - L::splat(scale);
+            E::store_partial(difference, &mut valid[column..=column]);
+        }
+        padding.fill(E::narrow(0.0));
+    }
+
+    fn factor(&self, scale: f32) -> f32 {
+        (f64::from(scale) * self.raised / self.sum) as f32
+    }
+
+    /// `exp(logits - max) * factor`
+    #[inline(always)]
+    fn softmax<L: Lanes>(&self, logits: L, factor: f32) -> L {
+        exp(logits - L::splat(self.max)) * L::splat(factor)
+    }
 }

@@ -2,8 +2,8 @@
 
 use config::Products;
 use device::{
-    AttentionGradients, AttentionOperands, Bf16, DeviceError, Dtype, Element, F16, NOT_FINITE_WORD, Op, SUM_WORDS,
-    Tensor, ZLoss,
+    AttentionGradients, AttentionOperands, Bf16, DeviceError, Dtype, Element, F16, LogitGradient, NOT_FINITE_WORD, Op,
+    SUM_WORDS, Tensor, ZLoss,
 };
 
 use crate::accumulate::{Accumulate, add_integers};
@@ -16,7 +16,7 @@ use crate::attention::{
 use crate::clip_coefficient::{Factors, clip_coefficient};
 use crate::column_sum::ColumnSum;
 use crate::copy::Copy;
-use crate::cross_entropy::{CrossEntropy, RowMax, SumExp, ZLosses};
+use crate::cross_entropy::{CrossEntropy, Logits, RowMax, SumExp, ZLosses};
 use crate::dropout::{DropoutAdd, DropoutBackward, Source};
 use crate::embedding::{EmbeddingBackward, EmbeddingLookup};
 use crate::fill::fill;
@@ -189,23 +189,27 @@ impl Worker {
                 let sums = self.reals_mut(sums)?;
                 self.run(SumExp { logits, valid_columns, max, labels, first_column: first_row, sums });
             }
-            Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss, z_loss } => {
-                self.run(CrossEntropy {
-                    logits: self.matrix_mut(logits)?,
+            Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient, loss, z_loss } => {
+                let losses: CrossEntropy<'_> = CrossEntropy {
+                    logits: Logits::Kept { rows: logits.rows },
                     valid_columns,
                     max: self.reals(max)?,
                     sums: self.reals(sums)?,
                     labels: self.ints(labels)?,
                     first_column: first_row,
-                    gradient_scale,
                     loss: self.reals_mut(loss)?,
-                    z_loss: match z_loss {
-                        None => None,
-                        Some(ZLoss { coefficient, losses }) => {
-                            Some(ZLosses { coefficient, losses: self.reals_mut(losses)? })
-                        }
-                    },
-                });
+                    z_loss: self.z_losses(z_loss)?,
+                };
+                match gradient {
+                    None => self.run(losses),
+                    Some(LogitGradient { scale, into }) if into == logits => {
+                        self.run(losses.over::<f32>(Logits::Replaced { logits: self.matrix_mut(logits)?, scale }));
+                    }
+                    Some(LogitGradient { scale, into }) => stored!(E of into => {
+                        let (logits, gradient) = (self.matrix(logits)?, self.matrix_mut::<E>(into)?);
+                        self.run(losses.over(Logits::Read { logits, scale, gradient }));
+                    }),
+                }
             }
             Op::AddRounded { x, rounding, into, write, refusals } => {
                 let kernel = AddRounded { x: self.reals(x)?, rounding, into: self.longs_mut(into)?, write };
@@ -318,6 +322,11 @@ impl Worker {
             dv: self.matrix_mut(g.dv)?,
             key_sums: self.matrix_mut(g.key_sums)?,
         })
+    }
+
+    fn z_losses(&self, z_loss: Option<ZLoss>) -> Result<Option<ZLosses<'_>>, DeviceError> {
+        let of = |ZLoss { coefficient, losses }| Ok(ZLosses { coefficient, losses: self.reals_mut(losses)? });
+        z_loss.map(of).transpose()
     }
 
     fn optional_reals<E: Element>(&self, tensor: Option<Tensor>) -> Result<Option<&[E]>, DeviceError> {

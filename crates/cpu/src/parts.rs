@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use config::SHARD_BLOCK;
 use device::{
-    Alibi, AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, NormBackward, Op, Orientation, Tensor,
-    ZLoss,
+    Alibi, AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, LogitGradient, NormBackward, Op,
+    Orientation, Tensor, ZLoss,
 };
 
 use crate::gemm;
@@ -184,12 +184,13 @@ pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
             let (logits, sums) = (logits.rows_of(rows.clone()), sums.rows_of(rows));
             Op::SumExp { logits, valid_columns, max, labels, first_row, sums }
         }
-        Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss, z_loss } => {
+        Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient, loss, z_loss } => {
             let rows = share.of(logits.rows, 1)?;
+            let gradient = gradient.map(|g| LogitGradient { into: g.into.rows_of(rows.clone()), ..g });
             let z_loss = z_loss.map(|z_loss| ZLoss { losses: z_loss.losses.elements(rows.clone()), ..z_loss });
             let [max, labels, loss] = [max, labels, loss].map(|tensor| tensor.elements(rows.clone()));
             let (logits, sums) = (logits.rows_of(rows.clone()), sums.rows_of(rows));
-            Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss, z_loss }
+            Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient, loss, z_loss }
         }
         Op::AddRounded { x, rounding, into, write, refusals } => {
             let [x, into] = cells([x, into], share)?;

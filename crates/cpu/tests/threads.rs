@@ -9,8 +9,8 @@ use cpu::CpuDevice;
 use cpu::instruction_set::InstructionSet;
 use device::{
     AdamWUpdate, Alibi, Arena, AttentionGradients, AttentionOperands, AttentionShape, Bf16, Device, DeviceError,
-    Direction, DropoutKey, Dtype, Element, F16, Frame, NormBackward, Op, Orientation, Rounding, SUM_WORDS, Stream,
-    Tensor, Write, ZLoss,
+    Direction, DropoutKey, Dtype, Element, F16, Frame, LogitGradient, NormBackward, Op, Orientation, Rounding,
+    SUM_WORDS, Stream, Tensor, Write, ZLoss,
 };
 
 const ARENA_BYTES: usize = 64 << 20;
@@ -205,11 +205,13 @@ fn ends(on: &Operands) {
     let [loss, z_losses] = [(); 2].map(|()| on.single(1, TOKENS));
     let (valid_columns, first_row) = (HIDDEN - 3, 9);
     let labels = on.ints(1, TOKENS, |i| if i % 5 == 0 { config::IGNORED_LABEL } else { i * 3 });
-    let gradient_scale = Some(0.25);
     on.submit(Op::RowMax { logits, valid_columns, out: max });
     on.submit(Op::SumExp { logits, valid_columns, max, labels, first_row, sums });
     let z_loss = Some(ZLoss { coefficient: 0.01, losses: z_losses });
-    on.submit(Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss, z_loss });
+    for into in [on.stored(TOKENS, HIDDEN), logits] {
+        let gradient = Some(LogitGradient { scale: 0.25, into });
+        on.submit(Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient, loss, z_loss });
+    }
 }
 
 fn updates(on: &Operands) {

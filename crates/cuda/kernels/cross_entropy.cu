@@ -251,9 +251,10 @@ struct LogitGradients {
 
 };
 
-// Replaces a row's fours `four + index * THREADS` by probabilities; all are read before the first is written.
-template <u32 BATCH>
-__device__ inline void replace_batch(f32* row, u32 four, const LogitGradients& gradients) {
+// Writes the gradients of a row's fours `four + index * THREADS`; all are read before the first is written, since they
+// may have the place of the logits.
+template <u32 BATCH, typename E>
+__device__ inline void write_batch(const f32* row, E* into, u32 four, const LogitGradients& gradients) {
     f32 values[BATCH][FOUR];
 #pragma unroll
     for (u32 index = 0; index < BATCH; index++) {
@@ -265,43 +266,47 @@ __device__ inline void replace_batch(f32* row, u32 four, const LogitGradients& g
         for (u32 i = 0; i < FOUR; i++) {
             values[index][i] = gradients.probability(values[index][i]);
         }
-        store(row + (four + index * THREADS) * FOUR, values[index]);
+        store(into + (four + index * THREADS) * FOUR, values[index]);
     }
 }
 
-// Replaces the first fours of a row, none of them padding, by gradients. The thread that has the label's one subtracts
-// its part last.
-__device__ inline void replace_fours(f32* row, u32 fours, const LogitGradients& gradients) {
+// Writes the gradients of the first fours of a row, none of them padding. The thread that has the label's one keeps its
+// logit, and writes it last, rounded once.
+template <typename E>
+__device__ inline void write_fours(const f32* row, E* into, u32 fours, const LogitGradients& gradients) {
     constexpr u32 BATCH = 4;
+    const bool has_target = gradients.target / FOUR < fours && gradients.target / FOUR % THREADS == threadIdx.x;
+    const f32 logit = has_target ? row[gradients.target] : 0.0f;
     u32 four = threadIdx.x;
     for (; four + (BATCH - 1) * THREADS < fours; four += BATCH * THREADS) {
-        replace_batch<BATCH>(row, four, gradients);
+        write_batch<BATCH>(row, into, four, gradients);
     }
     for (; four < fours; four += THREADS) {
-        replace_batch<1>(row, four, gradients);
+        write_batch<1>(row, into, four, gradients);
     }
-    if (gradients.target / FOUR < fours && gradients.target / FOUR % THREADS == threadIdx.x) {
-        row[gradients.target] = row[gradients.target] - gradients.scale;
+    if (has_target) {
+        into[gradients.target] = narrow<E>(gradients.probability(logit) - gradients.scale);
     }
 }
 
-// The same, and `logits = (softmax - onehot) * scale`, zero in rows of ignored labels and in padded columns.
-extern "C" __global__ void __launch_bounds__(THREADS, 4)
-cross_entropy_gradient(Matrix<f32> logits, u32 valid_columns, Matrix<const f32> max, Matrix<const f32> sums,
-                       Matrix<const i32> labels, u64 first_column, f32 scale, Matrix<f32> loss,
-                       Matrix<f32> z_losses, f32 z_coefficient) {
+// The same, and `gradient = (softmax - onehot) * scale`, zero in rows of ignored labels and in padded columns. In
+// single precision it may have the place of the logits.
+template <typename E>
+__device__ inline void write_gradient(Matrix<const f32> logits, u32 valid_columns, Matrix<E> gradient,
+                                      Matrix<const f32> max, Matrix<const f32> sums, Matrix<const i32> labels,
+                                      u64 first_column, f32 scale, Matrix<f32> loss, const ZLosses& of_rows) {
     __shared__ RowLoss shared;
     if (threadIdx.x == 0) {
-        const ZLosses of_rows = {z_losses, z_coefficient};
         shared = row_loss(max, sums, labels, of_rows, blockIdx.x);
         store_losses(shared, loss, of_rows, blockIdx.x);
     }
     __syncthreads();
-    f32* row = logits.row(blockIdx.x);
+    const f32* row = logits.row(blockIdx.x);
+    E* into = gradient.row(blockIdx.x);
     const u32 columns = (u32)logits.cols;
     if (shared.label == IGNORED_LABEL) {
         for (u32 i = threadIdx.x; i < columns; i += THREADS) {
-            row[i] = 0.0f;
+            into[i] = narrow<E>(0.0f);
         }
         return;
     }
@@ -310,9 +315,22 @@ cross_entropy_gradient(Matrix<f32> logits, u32 valid_columns, Matrix<const f32> 
                                       max.start[blockIdx.x],
                                       (f32)((f64)scale * shared.raised / shared.sum),
                                       scale};
-    const u32 fours = has_vectors<FOUR>(logits) ? valid_columns / FOUR : 0;
-    replace_fours(row, fours, gradients);
+    const u32 fours = has_vectors<FOUR>(logits) && has_vectors<FOUR>(gradient) ? valid_columns / FOUR : 0;
+    write_fours(row, into, fours, gradients);
     for (u32 i = fours * FOUR + threadIdx.x; i < columns; i += THREADS) {
-        row[i] = gradients.of(row[i], i);
+        into[i] = narrow<E>(gradients.of(row[i], i));
     }
 }
+
+#define GRADIENT(NAME, E)                                                                                              \
+    extern "C" __global__ void __launch_bounds__(THREADS, 4)                                                           \
+    NAME(Matrix<const f32> logits, u32 valid_columns, Matrix<E> gradient, Matrix<const f32> max,                       \
+         Matrix<const f32> sums, Matrix<const i32> labels, u64 first_column, f32 scale, Matrix<f32> loss,              \
+         Matrix<f32> z_losses, f32 z_coefficient) {                                                                    \
+        write_gradient<E>(logits, valid_columns, gradient, max, sums, labels, first_column, scale, loss,               \
+                          ZLosses{z_losses, z_coefficient});                                                           \
+    }
+
+GRADIENT(cross_entropy_gradient_f32, f32)
+GRADIENT(cross_entropy_gradient_bf16, Bf16)
+GRADIENT(cross_entropy_gradient_f16, F16)

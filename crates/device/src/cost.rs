@@ -137,9 +137,9 @@ impl Op {
             Op::SumExp { logits, max, labels, sums, .. } => {
                 Operands::new([Some(logits), Some(max), Some(labels)], [Some(sums)])
             }
-            Op::CrossEntropy { logits, max, sums, labels, loss, gradient_scale, z_loss, .. } => Operands::new(
+            Op::CrossEntropy { logits, max, sums, labels, loss, gradient, z_loss, .. } => Operands::new(
                 [Some(logits), Some(max), Some(sums), Some(labels)],
-                [Some(loss), gradient_scale.map(|_| logits), z_loss.map(|z_loss| z_loss.losses)],
+                [Some(loss), gradient.map(|gradient| gradient.into), z_loss.map(|z_loss| z_loss.losses)],
             ),
             Op::AddRounded { x, into, write, refusals, .. } => {
                 Operands::new([Some(x), Some(refusals), out_if_accumulated(into, write)], [Some(into), Some(refusals)])

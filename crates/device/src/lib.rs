@@ -35,8 +35,8 @@ pub use mapping::Mapping;
 pub use meta::{MetaDevice, Record};
 pub use numerics::{DeviceKind, Numerics, NumericsChoice};
 pub use op::{
-    COUNT_WORD, Direction, DropoutKey, NOT_FINITE_WORD, NormBackward, Op, Orientation, Rounding, SUM_WORDS, Write,
-    ZLoss,
+    COUNT_WORD, Direction, DropoutKey, LogitGradient, NOT_FINITE_WORD, NormBackward, Op, Orientation, Rounding,
+    SUM_WORDS, Write, ZLoss,
 };
 pub use queue::{Job, OnFailure, StreamEvent, StreamQueue, StreamQueues};
 pub use sum_tree::SumTree;

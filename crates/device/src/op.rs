@@ -159,9 +159,9 @@ pub enum Op {
     /// `sums[R,2]` = sum of `exp(logit - max)` | `target logit - max`, or 0 where the target is on another rank or
     /// ignored.
     SumExp { logits: Tensor, valid_columns: usize, max: Tensor, labels: Tensor, first_row: usize, sums: Tensor },
-    /// `loss[R] = log(sum) - (target - max)`, 0 for ignored labels; with `gradient_scale`, `logits` become `(softmax -
-    /// onehot) * scale` for valid labels and 0 for ignored ones and padded columns. With a z-loss, softmax is
-    /// multiplied by `1 + 2 coefficient log_sum_exp`.
+    /// `loss[R] = log(sum) - (target - max)`, 0 for ignored labels, and the gradient over the logits where there is one:
+    /// `(softmax - onehot) * scale` for valid labels and 0 for ignored ones and padded columns. With a z-loss, softmax
+    /// is multiplied by `1 + 2 coefficient log_sum_exp`.
     CrossEntropy {
         logits: Tensor,
         valid_columns: usize,
@@ -169,7 +169,7 @@ pub enum Op {
         sums: Tensor,
         labels: Tensor,
         first_row: usize,
-        gradient_scale: Option<f32>,
+        gradient: Option<LogitGradient>,
         loss: Tensor,
         z_loss: Option<ZLoss>,
     },
@@ -229,6 +229,15 @@ pub enum Op {
         coefficient: Tensor,
         update: AdamWUpdate,
     },
+}
+
+/// Where the gradient over logits goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LogitGradient {
+    /// Its factor.
+    pub scale: f32,
+    /// `[R,V/tp]`, assigned: the logits themselves, or another tensor. Stored: `into`.
+    pub into: Tensor,
 }
 
 /// The z-loss of rows of logits: `coefficient * log_sum_exp^2`, whose gradient is that of the objective as well.

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use config::{ModelSpec, Products};
-use device::{DeviceError, Op, Reduction, SumTree, Tensor, Write, ZLoss};
+use device::{DeviceError, LogitGradient, Op, Reduction, SumTree, Tensor, Write, ZLoss};
 
 use crate::binding::HeadParams;
 use crate::cache::KeyValueCache;
@@ -111,9 +111,11 @@ impl Head<'_> {
                     let x = input.rows_of(rows.clone());
                     let logits = self.chunk_logits(params, x)?;
                     let capped = self.kept(logits)?;
-                    self.cross_entropy(logits, rows.clone(), losses, Some(gradients.scale))?;
-                    self.before_cap(capped, logits)?;
-                    let dlogits = self.stored_gradient(logits)?;
+                    let dlogits = self.place_of_gradient(logits);
+                    let into = if capped.is_none() { dlogits } else { logits };
+                    let gradient_of = LogitGradient { scale: gradients.scale, into: into.tensor() };
+                    self.cross_entropy(logits, rows.clone(), losses, Some(gradient_of))?;
+                    self.before_cap(capped, logits, dlogits)?;
                     params.output.backward_input(context, dlogits, gradient.rows_of(rows))?;
                     match weight {
                         Some(weight) => contribution_to_weight(context, weight, x.tensor(), dlogits.tensor(), write),
@@ -233,19 +235,21 @@ impl Head<'_> {
         Ok(Some(to))
     }
 
-    /// Gradients of capped logits become those of logits.
-    fn before_cap(&self, capped: Option<Tensor>, gradients: Sharded) -> Result<(), DeviceError> {
+    /// Gradients of capped logits become those of logits, and are copied to their place.
+    fn before_cap(&self, capped: Option<Tensor>, gradients: Sharded, place: Sharded) -> Result<(), DeviceError> {
         let (Some(y), Some(cap)) = (capped, self.context.model.logit_soft_cap) else { return Ok(()) };
-        self.context.submit(Op::SoftCapBackward { y, cap, gradient: gradients.tensor() })
+        let (from, to) = (gradients.tensor(), place.tensor());
+        self.context.submit(Op::SoftCapBackward { y, cap, gradient: from })?;
+        if from == to { Ok(()) } else { self.context.submit(Op::Copy { from, to }) }
     }
 
-    /// Losses of `rows`; with `gradient_scale`, `logits` become their own gradients.
+    /// Losses of `rows`, and the gradient over `logits` where there is one.
     fn cross_entropy(
         &self,
         logits: Sharded,
         rows: Range<usize>,
         losses: &Losses,
-        gradient_scale: Option<f32>,
+        gradient: Option<LogitGradient>,
     ) -> Result<(), DeviceError> {
         let (context, logits) = (self.context, logits.tensor());
         let first_row = context.tp.position() * logits.cols;
@@ -258,20 +262,20 @@ impl Head<'_> {
         context.tp.all_reduce(context.stream, max, Reduction::Max)?;
         context.submit(Op::SumExp { logits, valid_columns, max, labels, first_row, sums })?;
         context.tp.all_reduce(context.stream, sums, Reduction::Sum(SumTree::RANK_ORDER))?;
-        let op = Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss, z_loss };
+        let op = Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient, loss, z_loss };
         context.submit(op)
     }
 
-    /// The gradient of logits as products read it. Products in blocks round an operand of single precision to the type
-    /// of the other one; here it is rounded once for the two products, which have the same bits and read half of it.
-    fn stored_gradient(&self, dlogits: Sharded) -> Result<Sharded, DeviceError> {
-        match self.context.products {
-            Products::Chained | Products::Pairs => Ok(dlogits),
+    /// The place of the gradient of logits as products read it: that of the logits, or another one. Products in blocks
+    /// round an operand of single precision to the type of the other one; here it is rounded once for the two products,
+    /// which have the same bits and read half of it.
+    fn place_of_gradient(&self, logits: Sharded) -> Sharded {
+        let context = self.context;
+        match context.products {
+            Products::Chained | Products::Pairs => logits,
             Products::Blocks16 | Products::Blocks8 | Products::Device => {
-                let from = dlogits.tensor();
-                let to = self.context.activation(self.context.scratch, from.rows, from.cols);
-                self.context.submit(Op::Copy { from, to })?;
-                Ok(Sharded::new(to))
+                let Tensor { rows, cols, .. } = logits.tensor();
+                Sharded::new(context.activation(context.scratch, rows, cols))
             }
         }
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use config::{Anomalies, ModelSpec, OnNonFinite, OnSpike, Parallelism, TrainSpec, ZeroStage};
-use device::{Op, Write};
+use device::{LogitGradient, Op, Write};
 use mesh::{Coord, Rank};
 use testkit::intercepted::intercept_ops;
 use testkit::layout::engine;
@@ -147,7 +147,9 @@ fn spiking(rank: RankEngine, of_step: u32) -> RankEngine {
             step.set(step.get() + 1);
         }
         let mut op = *op;
-        if let (Op::CrossEntropy { gradient_scale: Some(scale), .. }, true) = (&mut op, step.get() == of_step) {
+        if let (Op::CrossEntropy { gradient: Some(LogitGradient { scale, .. }), .. }, true) =
+            (&mut op, step.get() == of_step)
+        {
             *scale *= 1000.0;
         }
         device.submit(stream, &op)

@@ -1,8 +1,9 @@
 use config::IGNORED_LABEL;
-use cpu::cross_entropy::{CrossEntropy, RowMax, SumExp, ZLosses};
+use cpu::cross_entropy::{CrossEntropy, Logits, RowMax, SumExp, ZLosses};
 use cpu::instruction_set::InstructionSet;
-use cpu::lanes::run;
+use cpu::lanes::{Stored, run};
 use cpu::view::{MatMut, MatRef};
+use device::{Bf16, F16};
 
 use crate::support::*;
 
@@ -72,14 +73,13 @@ fn on_ranks(
     for (rank, shard) in shards.iter_mut().enumerate() {
         let columns = real(rank);
         let mut loss = vec![0.0; rows];
-        let arguments = CrossEntropy {
-            logits: MatMut::dense(shard, rows, width),
+        let arguments: CrossEntropy<'_> = CrossEntropy {
+            logits: Logits::Replaced { logits: MatMut::dense(shard, rows, width), scale },
             valid_columns: columns.len(),
             max: &max,
             sums: &total,
             labels,
             first_column: columns.start,
-            gradient_scale: Some(scale),
             loss: &mut loss,
             z_loss: None,
         };
@@ -126,24 +126,57 @@ fn losses_and_gradients_are_within_their_bounds() {
     }
 }
 
+/// A gradient with a place of its own is that of the logits' place, rounded once, and leaves the logits.
+fn assert_rounded_once<E: Stored + PartialEq + std::fmt::Debug>() {
+    let (rows, columns, scale) = (4, 43, 0.37);
+    let before = random("logits", rows * columns, 5.0);
+    let (max, sums) = ([4.0, 3.0, 5.0, 4.5], [9.0, -1.0, 7.0, 0.0, 11.0, -2.5, 8.0, -0.5]);
+    for set in InstructionSet::available() {
+        let (mut replaced, mut gradient) = (before.clone(), vec![E::narrow(f32::NAN); rows * columns]);
+        let mut losses = [[0.0; 4]; 2];
+        let [first, second] = &mut losses;
+        let of = |logits, loss| -> CrossEntropy<'_> {
+            CrossEntropy {
+                logits,
+                valid_columns: columns - PADDING,
+                max: &max,
+                sums: &sums,
+                labels: &[0, IGNORED_LABEL, 17, 39],
+                first_column: 0,
+                loss,
+                z_loss: None,
+            }
+        };
+        run(set, of(Logits::Replaced { logits: MatMut::dense(&mut replaced, rows, columns), scale }, first));
+        let logits = MatRef::dense(&before, rows, columns);
+        let read = Logits::Read { logits, scale, gradient: MatMut::dense(&mut gradient, rows, columns) };
+        run(set, of(Logits::Kept { rows }, second).over(read));
+        assert_eq!(losses[0], losses[1]);
+        assert_eq!(gradient, replaced.iter().map(|value| E::narrow(*value)).collect::<Vec<E>>(), "{set:?}");
+    }
+}
+
 #[test]
-fn without_a_gradient_logits_stay() {
-    let before = random("logits", 2 * 10, 2.0);
-    let mut logits = before.clone();
+fn gradients_with_a_place_of_their_own_are_rounded_once() {
+    assert_rounded_once::<f32>();
+    assert_rounded_once::<Bf16>();
+    assert_rounded_once::<F16>();
+}
+
+#[test]
+fn losses_without_a_gradient_need_no_logits() {
     let mut loss = [0.0; 2];
-    let arguments = CrossEntropy {
-        logits: MatMut::dense(&mut logits, 2, 10),
+    let arguments: CrossEntropy<'_> = CrossEntropy {
+        logits: Logits::Kept { rows: 2 },
         valid_columns: 10,
         max: &[1.0, 2.0],
         sums: &[3.0, -0.5, 4.0, 0.0],
         labels: &[2, IGNORED_LABEL],
         first_column: 0,
-        gradient_scale: None,
         loss: &mut loss,
         z_loss: None,
     };
     run(InstructionSet::detect(), arguments);
-    assert_eq!(logits, before);
     assert_eq!(loss, [(3f64.ln() + 0.5) as f32, 0.0]);
 }
 
@@ -177,14 +210,13 @@ fn z_losses_and_their_gradients_are_those_of_the_sums() {
     let sums: Vec<f32> = exact.iter().flat_map(|sum| [*sum as f32, -1.0]).collect();
     let computed = same_on_all_sets(|set| {
         let (mut logits, mut loss, mut z_losses) = (before.clone(), vec![0.0; rows], vec![0.0; rows]);
-        let arguments = CrossEntropy {
-            logits: MatMut::dense(&mut logits, rows, columns),
+        let arguments: CrossEntropy<'_> = CrossEntropy {
+            logits: Logits::Replaced { logits: MatMut::dense(&mut logits, rows, columns), scale },
             valid_columns: columns,
             max: &max,
             sums: &sums,
             labels: &labels,
             first_column: 0,
-            gradient_scale: Some(scale),
             loss: &mut loss,
             z_loss: Some(ZLosses { coefficient, losses: &mut z_losses }),
         };

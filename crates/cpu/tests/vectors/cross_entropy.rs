@@ -1,4 +1,4 @@
-use device::{Op, Tensor};
+use device::{LogitGradient, Op, Tensor};
 
 use crate::file::{Case, File};
 use crate::machine::*;
@@ -54,11 +54,11 @@ fn results(machine: &Machine, case: Case, ranks: usize) -> Vec<Vec<f32>> {
         sums
     });
     let sums = joined(machine, &sums, |a, b| a + b);
-    let gradient_scale = Some((1.0 / valid_labels(case)) as f32);
+    let scale = (1.0 / valid_labels(case)) as f32;
     let losses = each(&|&Shard { logits, valid_columns, first_row }| {
         let loss = machine.empty(1, rows);
-        let z_loss = None;
-        let op = Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss, z_loss };
+        let (z_loss, gradient) = (None, Some(LogitGradient { scale, into: logits }));
+        let op = Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient, loss, z_loss };
         machine.submit(op);
         loss
     });

@@ -1,9 +1,9 @@
 //! The loss of each row, and its gradient: a block of threads per row of logits.
 
-use device::{DeviceError, Dtype, Op, Tensor};
+use device::{DeviceError, Dtype, LogitGradient, Op, Tensor};
 use gpu::LaunchShape;
 
-use super::{Launch, Parameters, Site, require};
+use super::{Launch, Parameters, Site, Stored, by_type, require};
 
 const THREADS: u32 = 256;
 
@@ -40,8 +40,7 @@ pub(super) fn sum_exp(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> 
 
 /// `Op::CrossEntropy`
 pub(super) fn cross_entropy(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
-    let Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss, z_loss } = *op
-    else {
+    let Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient, loss, z_loss } = *op else {
         return Err(super::other_op("cross_entropy", op));
     };
     has_rows("cross_entropy", logits, valid_columns, [(max, 1), (sums, 2), (labels, 1), (loss, 1)])?;
@@ -52,14 +51,18 @@ pub(super) fn cross_entropy(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceE
     let [max, sums, loss] = [max, sums, loss].map(|tensor| site.dense(tensor, Dtype::F32));
     let (logits_place, labels) = (site.matrix(logits, Dtype::F32)?, site.dense(labels, Dtype::I32)?);
     let z_losses = site.optional_dense(z_losses, Dtype::F32)?;
-    let Some(scale) = gradient_scale else {
+    let Some(LogitGradient { scale, into }) = gradient else {
         let parameters =
             Parameters::new().place(max?).place(sums?).place(labels).place(loss?).place(z_losses).f32(coefficient);
         return Ok(of_rows("cross_entropy", logits.rows.div_ceil(THREADS as usize), parameters));
     };
+    require((logits.rows, logits.cols) == (into.rows, into.cols), "cross_entropy", || {
+        format!("{into:?} is not of the shape of {logits:?}")
+    })?;
     let parameters = Parameters::new()
         .place(logits_place)
         .u32(valid_columns as u32)
+        .place(site.matrix(into, into.dtype)?)
         .place(max?)
         .place(sums?)
         .place(labels)
@@ -68,7 +71,8 @@ pub(super) fn cross_entropy(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceE
         .place(loss?)
         .place(z_losses)
         .f32(coefficient);
-    Ok(of_rows("cross_entropy_gradient", logits.rows, parameters))
+    let entry = Stored::of(into)?.kernel(by_type!("cross_entropy_gradient"));
+    Ok(of_rows(entry, logits.rows, parameters))
 }
 
 /// Refuses padding that is not part of the columns, and tensors with another number of elements per row.

@@ -1,4 +1,4 @@
-use device::{Op, Tensor, ZLoss};
+use device::{Dtype, LogitGradient, Op, Tensor, ZLoss};
 use proptest::prelude::*;
 
 use crate::bench::{Bench, assert_same};
@@ -24,17 +24,23 @@ fn labels(case: &mut Case, rows: usize, vocabulary: Vocabulary) -> Tensor {
     case.ints(&labels)
 }
 
+/// Types of gradients that have a place of their own.
+const PLACES: [Option<Dtype>; 4] = [None, Some(Dtype::Bf16), Some(Dtype::F16), Some(Dtype::F32)];
+
 /// All three steps: each reads what the one before leaves.
 ///
-/// With `coefficient` also the z-loss.
+/// With `coefficient` also the z-loss. The gradient has the place of the logits, or one of another type.
 fn steps(
     case: &mut Case,
     [rows, gap]: [usize; 2],
     vocabulary: Vocabulary,
     [scale, coefficient]: [Option<f32>; 2],
+    place: Option<Dtype>,
 ) -> [Op; 3] {
     let Vocabulary { columns, valid, first } = vocabulary;
     let logits = case.reals(rows, columns, gap, Values::Plain);
+    let apart = place.map(|dtype| case.reals_of(dtype, [rows, columns], gap, Values::Plain));
+    let gradient = scale.map(|scale| LogitGradient { scale, into: apart.unwrap_or(logits) });
     let [max, loss] = [(); 2].map(|()| case.vector(rows, Values::Plain));
     let sums = case.reals(rows, 2, 0, Values::Plain);
     let labels = labels(case, rows, vocabulary);
@@ -42,17 +48,7 @@ fn steps(
     [
         Op::RowMax { logits, valid_columns: valid, out: max },
         Op::SumExp { logits, valid_columns: valid, max, labels, first_row: first, sums },
-        Op::CrossEntropy {
-            logits,
-            valid_columns: valid,
-            max,
-            sums,
-            labels,
-            first_row: first,
-            gradient_scale: scale,
-            loss,
-            z_loss,
-        },
+        Op::CrossEntropy { logits, valid_columns: valid, max, sums, labels, first_row: first, gradient, loss, z_loss },
     ]
 }
 
@@ -61,11 +57,12 @@ fn losses_and_gradients_of_any_shape_have_the_bits_of_the_cpu() {
     let Some(bench) = Bench::of(&["cross_entropy"]) else { return };
     let sizes = (1usize..6, 0usize..3, 1usize..400, 0usize..400, prop_oneof![Just(0usize), 1usize..1000]);
     let factors = |some: &'static [f32]| prop::option::of(prop::sample::select(some));
-    let strategy = (sizes, factors(&[1.0, 0.37, 1e-6]), factors(&[1e-4, 0.3]), any::<u64>());
-    proptest!(ProptestConfig::with_cases(32), |(((rows, gap, columns, padding, first), scale, coefficient, seed) in strategy)| {
+    let strategy =
+        (sizes, factors(&[1.0, 0.37, 1e-6]), factors(&[1e-4, 0.3]), prop::sample::select(&PLACES[..]), any::<u64>());
+    proptest!(ProptestConfig::with_cases(32), |(((rows, gap, columns, padding, first), scale, coefficient, place, seed) in strategy)| {
         let vocabulary = Vocabulary { columns, valid: columns.saturating_sub(padding), first };
         let mut case = Case::new(seed);
-        let ops = steps(&mut case, [rows, gap], vocabulary, [scale, coefficient]);
+        let ops = steps(&mut case, [rows, gap], vocabulary, [scale, coefficient], place);
         prop_assert_eq!(bench.difference(&case, &ops), None);
     });
 }
@@ -82,19 +79,23 @@ pub fn edges(bench: &Bench) {
             [2, index % 3],
             vocabulary,
             [[Some(0.25), None][index / 5 % 2], [Some(1e-3), None][index % 3 % 2]],
+            PLACES[index % PLACES.len()],
         );
         bench.compare_all(&case, &ops);
     }
     // Three rounds of 16 chunks, number by number: warps write the sums of a round after those before were read.
     let mut case = Case::new(33_001);
-    let ops = steps(&mut case, [2, 0], Vocabulary { columns: 33_001, valid: 33_001, first: 0 }, [Some(0.5), None]);
+    let ops =
+        steps(&mut case, [2, 0], Vocabulary { columns: 33_001, valid: 33_001, first: 0 }, [Some(0.5), None], None);
     bench.compare_all(&case, &ops);
     // Rows begin at multiples of four elements, where threads take four at once.
     for (columns, gap) in [(1030, 2), (2052, 0), (4092, 0), (5000, 8), (66_000, 0)] {
-        let mut case = Case::new(columns as u64);
-        let ops =
-            steps(&mut case, [3, gap], Vocabulary { columns, valid: columns - 3, first: 5 }, [Some(0.25), Some(1e-3)]);
-        bench.compare_all(&case, &ops);
+        let vocabulary = Vocabulary { columns, valid: columns - 3, first: 5 };
+        for place in PLACES {
+            let mut case = Case::new(columns as u64);
+            let ops = steps(&mut case, [3, gap], vocabulary, [Some(0.25), Some(1e-3)], place);
+            bench.compare_all(&case, &ops);
+        }
     }
 }
 
@@ -106,16 +107,18 @@ fn losses_at_the_edges_of_chunks_have_the_bits_of_the_cpu() {
 /// The first column of the vocabulary, and the last one that is not padding.
 pub fn outermost_labels(bench: &Bench) {
     for (columns, valid, first) in [(8, 7, 0), (8, 8, 5)] {
-        let mut case = Case::new(columns as u64);
-        let mut ops = steps(&mut case, [5, 0], Vocabulary { columns, valid, first }, [Some(0.5), None]);
-        let end = (first + valid) as i32;
-        let of_ends = case.ints(&[first as i32, end - 1, end, first as i32 - 1, 0]);
-        for op in &mut ops {
-            if let Op::SumExp { labels, .. } | Op::CrossEntropy { labels, .. } = op {
-                *labels = of_ends;
+        for place in PLACES {
+            let mut case = Case::new(columns as u64);
+            let mut ops = steps(&mut case, [5, 0], Vocabulary { columns, valid, first }, [Some(0.5), None], place);
+            let end = (first + valid) as i32;
+            let of_ends = case.ints(&[first as i32, end - 1, end, first as i32 - 1, 0]);
+            for op in &mut ops {
+                if let Op::SumExp { labels, .. } | Op::CrossEntropy { labels, .. } = op {
+                    *labels = of_ends;
+                }
             }
+            bench.compare_all(&case, &ops);
         }
-        bench.compare_all(&case, &ops);
     }
 }
 
@@ -171,7 +174,7 @@ pub fn any_sums(bench: &Bench) {
             sums,
             labels,
             first_row: 2,
-            gradient_scale,
+            gradient: gradient_scale.map(|scale| LogitGradient { scale, into: logits }),
             loss,
             z_loss,
         };

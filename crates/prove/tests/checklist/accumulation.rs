@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use device::{Op, Orientation, Write};
+use device::{LogitGradient, Op, Orientation, Write};
 use prove::{Outcome, Watch};
 use testkit::models::{Style, plain_layout};
 use testkit::poison::PoisonFreed;
@@ -98,7 +98,7 @@ fn means_of_microbatches_are_found() {
     // Divides once more by the number of microbatches.
     let over_accumulation = |_, rank: RankEngine| {
         testkit::intercepted::alter_ops(rank, |op| {
-            if let Op::CrossEntropy { gradient_scale: Some(scale), .. } = op {
+            if let Op::CrossEntropy { gradient: Some(LogitGradient { scale, .. }), .. } = op {
                 *scale /= 4.0;
             }
         })
@@ -108,7 +108,7 @@ fn means_of_microbatches_are_found() {
     let mean_of_means = |_, rank: RankEngine| {
         let chunks = Cell::new(0);
         testkit::intercepted::alter_ops(rank, move |op| {
-            if let Op::CrossEntropy { gradient_scale: Some(scale), .. } = op {
+            if let Op::CrossEntropy { gradient: Some(LogitGradient { scale, .. }), .. } = op {
                 let first = 4 * chunks.get();
                 let (own, all) = (valid_labels(&RAGGED, first..first + 4), valid_labels(&RAGGED, 0..8));
                 *scale *= all as f32 / (2 * own) as f32;

@@ -2,7 +2,7 @@
 //! takes memory.
 
 use config::{BatchGrowth, BatchRamp, Parallelism, Recompute, SequenceParallel, TrainSpec};
-use device::Op;
+use device::{LogitGradient, Op};
 use testkit::intercepted::alter_ops;
 use testkit::models::Style;
 use testkit::wrapped_engine::WrapRank;
@@ -39,7 +39,7 @@ fn a_small_batch_is_a_batch() {
     assert_holds(first_step(&untouched));
     let scaled_for_the_full_batch = |_, rank: RankEngine| {
         alter_ops(rank, |op| {
-            if let Op::CrossEntropy { gradient_scale: Some(scale), .. } = op {
+            if let Op::CrossEntropy { gradient: Some(LogitGradient { scale, .. }), .. } = op {
                 *scale *= 0.5;
             }
         })

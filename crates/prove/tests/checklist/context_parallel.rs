@@ -4,7 +4,7 @@
 use config::{
     ChunkOrder, ContextKind, ContextParallel, IGNORED_LABEL, ModelSpec, Parallelism, SequenceParallel, TrainSpec,
 };
-use device::{Op, Tensor};
+use device::{LogitGradient, Op, Tensor};
 use mesh::{Axis, Coord};
 use program::PeerGroup;
 use prove::Outcome;
@@ -180,7 +180,7 @@ fn divided_by_own(coord: Coord, rank: RankEngine) -> RankEngine {
     let [own, all] = own_labels(slices, position(coord));
     let factor = all as f32 / (ranks * own.max(1)) as f32;
     alter_ops(rank, move |op| {
-        if let Op::CrossEntropy { gradient_scale: Some(scale), .. } = op {
+        if let Op::CrossEntropy { gradient: Some(LogitGradient { scale, .. }), .. } = op {
             *scale *= factor;
         }
     })

@@ -2,7 +2,7 @@
 //! a constant before it is accumulated; values are what they were, and every layout learns the same.
 
 use config::{ModelSpec, Parallelism, TrainSpec, ZeroStage};
-use device::Op;
+use device::{LogitGradient, Op};
 use prove::{Outcome, Tensors};
 use testkit::intercepted::{alter_ops, drop_ops};
 use testkit::models::Style;
@@ -79,7 +79,7 @@ fn the_input_shrinks_the_tables_gradient_and_nothing_else() {
     }
     let halved_output = |_, rank: RankEngine| {
         alter_ops(rank, |op| {
-            if let Op::CrossEntropy { gradient_scale: Some(scale), .. } = op {
+            if let Op::CrossEntropy { gradient: Some(LogitGradient { scale, .. }), .. } = op {
                 *scale *= 0.1;
             }
         })

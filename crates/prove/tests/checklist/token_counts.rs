@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use config::IGNORED_LABEL;
-use device::{Dtype, Op, Tensor};
+use device::{Dtype, LogitGradient, Op, Tensor};
 use program::PeerGroup;
 use prove::Outcome;
 use testkit::intercepted::{alter_ops, drop_calls, intercept_ops};
@@ -76,7 +76,7 @@ fn divide_by_own(tokens: &'static (dyn TokenSource + Sync), coord: mesh::Coord, 
     let (own, all) = (valid_labels(tokens, first..first + 4), valid_labels(tokens, 0..8));
     let factor = all as f32 / (2 * own.max(1)) as f32;
     alter_ops(rank, move |op| {
-        if let Op::CrossEntropy { gradient_scale: Some(scale), .. } = op {
+        if let Op::CrossEntropy { gradient: Some(LogitGradient { scale, .. }), .. } = op {
             *scale *= factor;
         }
     })

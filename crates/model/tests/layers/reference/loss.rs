@@ -1,7 +1,7 @@
 //! Cross-entropy over columns of the vocabulary.
 
 use config::IGNORED_LABEL;
-use device::{Op, Tensor, ZLoss};
+use device::{LogitGradient, Op, Tensor, ZLoss};
 
 use super::Memory;
 
@@ -35,7 +35,7 @@ pub fn run(memory: &mut Memory, op: &Op) {
                 memory.assign(sums.rows_of(row..row + 1), &[sum, target]);
             }
         }
-        Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss, z_loss } => {
+        Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient, loss, z_loss } => {
             for row in 0..logits.rows {
                 let is_valid = memory.integer(labels, 0, row) != i64::from(IGNORED_LABEL);
                 let (sum, target) = (memory.get(sums, row, 0), memory.get(sums, row, 1));
@@ -47,7 +47,7 @@ pub fn run(memory: &mut Memory, op: &Op) {
                     memory.set(losses, 0, row, if is_valid { z_loss } else { 0.0 });
                     raised += 2.0 * f64::from(coefficient) * log_sum_exp;
                 }
-                let Some(scale) = gradient_scale else { continue };
+                let Some(LogitGradient { scale, into }) = gradient else { continue };
                 let column = target_column(memory, labels, row, first_row, valid_columns);
                 for col in 0..logits.cols {
                     let probability = if col < valid_columns {
@@ -56,7 +56,7 @@ pub fn run(memory: &mut Memory, op: &Op) {
                         0.0
                     };
                     let gradient = (probability * raised - f64::from(column == Some(col))) * f64::from(scale);
-                    memory.set(logits, row, col, if is_valid { gradient } else { 0.0 });
+                    memory.set(into, row, col, if is_valid { gradient } else { 0.0 });
                 }
             }
         }
