@@ -159,9 +159,9 @@ pub enum Op {
     /// `sums[R,2]` = sum of `exp(logit - max)` | `target logit - max`, or 0 where the target is on another rank or
     /// ignored.
     SumExp { logits: Tensor, valid_columns: usize, max: Tensor, labels: Tensor, first_row: usize, sums: Tensor },
-    /// `loss[R] = log(sum) - (target - max)`, 0 for ignored labels, and the gradient over the logits where there is one:
-    /// `(softmax - onehot) * scale` for valid labels and 0 for ignored ones and padded columns. With a z-loss, softmax
-    /// is multiplied by `1 + 2 coefficient log_sum_exp`.
+    /// `loss[R] = log(sum) - (target - max)`, 0 for ignored labels; and the gradient over the logits where there is
+    /// one: `(softmax - onehot) * scale` for valid labels and 0 for ignored ones and padded columns. With a z-loss,
+    /// softmax is multiplied by `1 + 2 coefficient log_sum_exp`.
     CrossEntropy {
         logits: Tensor,
         valid_columns: usize,
