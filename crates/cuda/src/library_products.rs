@@ -107,6 +107,7 @@ impl LibraryProducts {
 
 /// Ranks of a GPU model take the choice that one of them made, and this one's library differs.
 fn not_proposed(product: &StreamProduct, proposed: usize) -> DriverError {
-    let text = format!("the algorithm that was chosen for {product} is not among the {proposed} that are proposed here");
+    let text =
+        format!("the algorithm that was chosen for {product} is not among the {proposed} that are proposed here");
     DriverError { call: "choose an algorithm", kind: DriverErrorKind::InvalidArgument, text }
 }

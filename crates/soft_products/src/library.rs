@@ -77,8 +77,8 @@ impl ProductLibrary for SoftProducts {
         places: MatrixPlaces,
         workspace: DevicePointer,
     ) -> Result<(), DriverError> {
-        let known =
-            self.algorithms(product, ProductLimits { workspace_bytes: usize::MAX, sums: SumForm::Split, most: usize::MAX });
+        let known = self
+            .algorithms(product, ProductLimits { workspace_bytes: usize::MAX, sums: SumForm::Split, most: usize::MAX });
         if !known?.contains(algorithm) {
             let text = format!("{algorithm:?} is not an algorithm of {product:?}");
             return Err(DriverError { call: CALL, kind: DriverErrorKind::InvalidArgument, text });

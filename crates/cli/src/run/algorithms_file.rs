@@ -73,8 +73,7 @@ struct Product {
 const ELEMENTS: [(&str, MatrixElement); 3] =
     [("fp32", MatrixElement::F32), ("bf16", MatrixElement::Bf16), ("fp16", MatrixElement::F16)];
 const FORMS: [(&str, FactorForm); 2] = [("plain", FactorForm::Plain), ("transposed", FactorForm::Transposed)];
-const WRITES: [(&str, ResultForm); 2] =
-    [("assigned", ResultForm::Assigned), ("accumulated", ResultForm::Accumulated)];
+const WRITES: [(&str, ResultForm); 2] = [("assigned", ResultForm::Assigned), ("accumulated", ResultForm::Accumulated)];
 const BIASES: [(&str, BiasForm); 2] = [("absent", BiasForm::Absent), ("present", BiasForm::Present)];
 
 /// The name of a value of a table.
@@ -133,8 +132,7 @@ impl Product {
 impl OfPlatform {
     /// The algorithms of a platform, in the order of their products.
     pub fn of(platform: &Platform, algorithms: &ChosenAlgorithms) -> OfPlatform {
-        let mut products: Vec<Product> =
-            algorithms.all().map(|(product, words)| Product::of(product, words)).collect();
+        let mut products: Vec<Product> = algorithms.all().map(|(product, words)| Product::of(product, words)).collect();
         products.sort();
         OfPlatform { platform: platform.clone(), products }
     }
@@ -205,7 +203,10 @@ mod tests {
         add(&mut kept, platform("H200"), algorithms(3));
         add(&mut kept, platform("A100"), algorithms(1));
         let text = text_of(&kept);
-        assert!(text.contains("\"algorithm\": [\n            \"0000000000000001\",\n            \"ffffffffffffffff\""), "{text}");
+        assert!(
+            text.contains("\"algorithm\": [\n            \"0000000000000001\",\n            \"ffffffffffffffff\""),
+            "{text}"
+        );
         assert_eq!(read(&text), Ok(kept));
     }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use checkpoint::Committer;
 use train::{
-    Ending, EvaluationReport, ModelAlgorithms, Observer, Ports, SampleReport, SaveReport, SavedIn, Saving, SavingPlace, Start,
-    StepReport, TensorSink, Wish, WorkTimes, Worker,
+    Ending, EvaluationReport, ModelAlgorithms, Observer, Ports, SampleReport, SaveReport, SavedIn, Saving, SavingPlace,
+    Start, StepReport, TensorSink, Wish, WorkTimes, Worker,
 };
 
 use crate::arguments::TrainArguments;

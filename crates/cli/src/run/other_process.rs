@@ -1,7 +1,9 @@
 //! The ranks of a process other than 0: silent unless they fail.
 
 use device::DeviceError;
-use train::{ForwardingSink, ModelAlgorithms, Observer, Ports, Saving, SavingPlace, Start, StepReport, Wish, WorkTimes, Worker};
+use train::{
+    ForwardingSink, ModelAlgorithms, Observer, Ports, Saving, SavingPlace, Start, StepReport, Wish, WorkTimes, Worker,
+};
 
 use crate::arguments::TrainArguments;
 use crate::failure::Failure;

@@ -74,9 +74,8 @@ pub fn decide(session: &Session<'_>) -> Result<Decided, Failure> {
     }
     let written = || if all == kept { Ok(()) } else { write(&path, &all) };
     company.once("the file of algorithms", written)?;
-    let of_model = |platform: &Platform| {
-        all.get(platform).map(|algorithms| (platform.gpu.clone(), Arc::new(algorithms.clone())))
-    };
+    let of_model =
+        |platform: &Platform| all.get(platform).map(|algorithms| (platform.gpu.clone(), Arc::new(algorithms.clone())));
     Ok(Decided { algorithms: platforms.iter().filter_map(of_model).collect(), notes })
 }
 

@@ -41,18 +41,8 @@ pub const LOG: &str = "train.log";
 pub const RESUMES: &str = "resumes.jsonl";
 
 /// The files of a run in its folder.
-pub const RUN_FILES: [&str; 10] = [
-    RUN_FILE,
-    METRICS,
-    RESUMES,
-    TIMELINE,
-    LOG,
-    WEIGHTS,
-    TOKENIZER_FILE,
-    BYTES_FILE,
-    STATUS,
-    algorithms_file::FILE,
-];
+pub const RUN_FILES: [&str; 10] =
+    [RUN_FILE, METRICS, RESUMES, TIMELINE, LOG, WEIGHTS, TOKENIZER_FILE, BYTES_FILE, STATUS, algorithms_file::FILE];
 
 /// A folder that is there, and that no other run writes.
 #[derive(Debug)]

@@ -1,7 +1,9 @@
 //! Rules of `[run]` that are about the run alone.
 
 use super::Rules;
-use crate::data_spec::{CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, GpuGraphs, ProductAlgorithms, TransportChoice};
+use crate::data_spec::{
+    CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, GpuGraphs, ProductAlgorithms, TransportChoice,
+};
 use crate::precision::Products;
 use crate::problem::Problem;
 use crate::run_file::{RunConfig, device_name, gpu_collectives_name, transport_name};

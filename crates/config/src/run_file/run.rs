@@ -4,8 +4,8 @@ use super::reader::{Choices, Reader, name_of};
 use super::train::short_count;
 use super::writer::Writer;
 use crate::data_spec::{
-    CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, GpuGraphs, OnLoss, ProductAlgorithms, Recheck, RunSpec,
-    TransportChoice,
+    CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, GpuGraphs, OnLoss, ProductAlgorithms, Recheck,
+    RunSpec, TransportChoice,
 };
 use crate::problem::Problem;
 use crate::sample_spec::SampleSpec;
