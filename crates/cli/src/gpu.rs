@@ -4,11 +4,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use config::{DeviceChoice, GpuCollectives, GpuGraphs, Precision, Problem, Products, RunConfig};
+use config::{DeviceChoice, GpuCollectives, GpuGraphs, Precision, Problem, ProductAlgorithms, Products, RunConfig};
 use device::{DeviceError, Numerics};
 use mesh::{Axis, Mesh, Rank};
 use nvidia::{Search, cublaslt, nccl};
-use train::{GpuError, GpuMemory, GpuPlaces, Gpus, GraphNotice, GraphUse, RunDevice, Setup, check_numerics, gpus_of};
+use train::{
+    GpuError, GpuMemory, GpuPlaces, Gpus, GraphNotice, GraphUse, ModelAlgorithms, RunDevice, Setup, check_numerics,
+    gpus_of,
+};
 
 use crate::failure::Failure;
 use crate::memory::machine::{LimitSource, MemoryLimit, process_limit};
@@ -36,6 +39,19 @@ pub fn run_device(config: &RunConfig) -> Result<RunDevice, Failure> {
             let found = gpus.check_products(config.train.precision.products());
             found.map_err(|error| Failure::Input(error.to_string()))?;
         }
+    }
+    Ok(device)
+}
+
+/// As [`run_device`], with algorithms for products that were chosen before.
+///
+/// # Errors
+/// As [`run_device`].
+pub fn run_device_with(config: &RunConfig, algorithms: ModelAlgorithms) -> Result<RunDevice, Failure> {
+    let device = run_device(config)?;
+    match &device {
+        RunDevice::Cpu => {}
+        RunDevice::Gpus(gpus) => gpus.give_algorithms(algorithms),
     }
     Ok(device)
 }
@@ -290,14 +306,24 @@ fn multiplied(config: &RunConfig) -> String {
     match (config.train.precision.products(), config.run.device) {
         (Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8, _)
         | (Products::Device, DeviceChoice::Cpu) => String::new(),
-        (Products::Device, DeviceChoice::SoftGpu) => "products by the library of the soft GPU\n".into(),
+        (Products::Device, DeviceChoice::SoftGpu) => {
+            format!("products by the library of the soft GPU, {}\n", algorithm_of_each(config))
+        }
         (Products::Device, DeviceChoice::Cuda) => {
             let here = match cublaslt::Library::open(&Search::with(places().libraries)) {
                 Ok(library) => format!("cuBLASLt {} here", library.version()),
                 Err(reason) => format!("here: {reason}"),
             };
-            format!("products by cuBLASLt, the first algorithm that it proposes for each ({here})\n")
+            format!("products by cuBLASLt, {} ({here})\n", algorithm_of_each(config))
         }
+    }
+}
+
+/// Which of the algorithms of a library computes a product.
+fn algorithm_of_each(config: &RunConfig) -> &'static str {
+    match config.run.product_algorithms {
+        ProductAlgorithms::First => "the first algorithm that it proposes for each",
+        ProductAlgorithms::Timed => "the fastest of the algorithms that it proposes for each, timed by `train`",
     }
 }
 

@@ -391,8 +391,9 @@ fn products_of_the_device_need_its_library_and_repeat_their_bits() {
         stdout(&pleach_with_libraries(&libraries, &[&["explain", &file], &set[..]].concat()))
     };
     let library = "products by cuBLASLt, the first algorithm that it proposes for each (cuBLASLt 13.0.0 here)\n";
+    let of_soft = "products by the library of the soft GPU, the first algorithm that it proposes for each\n";
     let (cuda, soft) = (explained("cuda"), explained("soft-gpu"));
-    assert!(cuda.contains(library) && soft.contains("products by the library of the soft GPU\n"), "{cuda}{soft}");
+    assert!(cuda.contains(library) && soft.contains(of_soft), "{cuda}{soft}");
     let first = trained("first", "device", &[]);
     assert!(trained("again", "device", &[]) == first, "the same layout has the same bits");
     assert!(trained("blocks", "blocks16", &[]) != first, "the library adds in an order of its own");
@@ -402,6 +403,75 @@ fn products_of_the_device_need_its_library_and_repeat_their_bits() {
     trained("flat", "device", &["--set", "parallelism.pp=1"]);
     let compared = prints(&["check", &file("first"), &file("flat")]);
     assert!(compared.contains(": other sums\n"), "{compared}");
+}
+
+/// Which algorithm is the fastest differs from start to start, so the file in the folder of the run decides.
+#[test]
+fn a_resumed_run_takes_the_algorithms_that_were_timed_before() {
+    if !has_compiler() {
+        return;
+    }
+    let folder = Folder::new("algorithms");
+    let set = ["model.hidden=32", "model.context=32", "train.precision=bf16", "train.products=device", "train.steps=2"];
+    let set = set.map(|setting| ["--set", setting]);
+    let file = folder.run("timed", "device = \"soft-gpu\"\nproduct_algorithms = \"timed\"\n");
+    let explained = prints(&[&["explain", &file], set.as_flattened()].concat());
+    let of_each = "the fastest of the algorithms that it proposes for each, timed by `train`\n";
+    assert!(explained.contains(of_each), "{explained}");
+    let said = prints(&[&["train", &file], set.as_flattened()].concat());
+    assert!(said.contains("products by the fastest algorithms of "), "{said}");
+    let kept = std::fs::read_to_string(folder.0.join("timed/product_algorithms.json")).expect("a file");
+    assert!(kept.contains("\"gpu\": \"soft GPU (sm_90a)\"") && kept.contains("\"workspace_bytes\""), "{kept}");
+    // Two more steps of a copy whose file has this text.
+    let resumed = |name: &str, text: &str, launch: &[&str]| {
+        let copy = folder.0.join(name);
+        copy_folder(&folder.0.join("timed"), &copy);
+        std::fs::write(copy.join("product_algorithms.json"), text).expect("written");
+        let copy = copy.display().to_string();
+        let said = prints(&[launch, &["train", "--resume", &copy, "--set", "train.steps=4"]].concat());
+        (folder.weights(name), said, std::fs::read_to_string(Path::new(&copy).join("product_algorithms.json")))
+    };
+    // The second word of the soft GPU's algorithms is the number of pieces of a sum. Of products without a workspace and
+    // of short sums it proposes unbroken sums alone.
+    let with_pieces = |pieces: u64| {
+        let mut all: serde_json::Value = serde_json::from_str(&kept).expect("JSON");
+        for product in all["platforms"][0]["products"].as_array_mut().expect("products") {
+            if product["sizes"][2].as_u64() >= Some(32) && product["workspace_bytes"].as_u64() > Some(0) {
+                product["algorithm"][1] = format!("{pieces:016x}").into();
+            }
+        }
+        serde_json::to_string_pretty(&all).expect("JSON") + "\n"
+    };
+    let (unbroken, cut) = (with_pieces(1), with_pieces(2));
+    let (weights, said, after) = resumed("unbroken", &unbroken, &[]);
+    assert!(said.contains("products by the algorithms of product_algorithms.json for soft GPU"), "{said}");
+    let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
+    assert_eq!(json(&after.expect("a file")), json(&unbroken));
+    let two = ["launch", "--nproc", "2", "--"];
+    assert!(resumed("shared", &unbroken, &two).0 == weights, "two processes take the same ones");
+    assert!(resumed("cut", &cut, &[]).0 != weights, "the file decides");
+    for (name, text, warning) in [
+        ("foreign", unbroken.replace("\"0000000000000001\",", "\"00000000000000ff\","), "does not propose "),
+        ("other", kept.replace("\"CUDA ", "\"CUDA 9"), "has algorithms of soft GPU (sm_90a) (CUDA 9"),
+        ("damaged", kept.replace("sizes", "shapes"), "cannot be used: unknown field `shapes`"),
+    ] {
+        let (_, said, after) = resumed(name, &text, &[]);
+        assert!(said.contains(warning) && said.contains("chosen anew, with other bits"), "{name}: {said}");
+        assert!(after.expect("a file") != text, "{name}");
+    }
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a folder");
+    for entry in std::fs::read_dir(from).expect("a folder") {
+        let entry = entry.expect("an entry");
+        let to = to.join(entry.file_name());
+        if entry.file_type().expect("a type").is_dir() {
+            copy_folder(&entry.path(), &to);
+        } else {
+            std::fs::copy(entry.path(), to).expect("copied");
+        }
+    }
 }
 
 /// The rates are those of a GPU in software; that they are of each constant's own operation shows on a GPU.

@@ -338,6 +338,16 @@ pub enum GpuGraphs {
     Off,
 }
 
+/// Which algorithm of the GPU's library computes a product: the key `run.product_algorithms`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProductAlgorithms {
+    /// The first one that the library proposes.
+    #[default]
+    First,
+    /// The fastest of those that it proposes, timed before the first step and kept in the folder of the run.
+    Timed,
+}
+
 /// How much of what ranks compute and keep is checked for bits that are silently wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recheck {
@@ -379,6 +389,8 @@ pub struct RunSpec {
     pub gpu_collectives: GpuCollectives,
     /// How ranks on GPUs launch kernels.
     pub gpu_graphs: GpuGraphs,
+    /// Which algorithms of the GPU's library compute products.
+    pub product_algorithms: ProductAlgorithms,
     /// Steps from one measurement on held-out text to the next; 0 measures after the last step only.
     pub evaluate_every: u32,
     /// Steps from one line on the screen and in the log to the next; 0 leaves that to the screen.

@@ -12,6 +12,7 @@ use gpu::{
 };
 use sync::lock;
 
+use crate::chosen_algorithms::ChosenAlgorithms;
 use crate::code::CompiledSource;
 use crate::graphs::{GraphUse, Kernel};
 use crate::kernels::Instructions;
@@ -111,13 +112,17 @@ impl CudaDevice {
         self
     }
 
-    /// The same device with products by a library: [`Products::Device`].
+    /// The same device with products by a library, by algorithms that were chosen before: [`Products::Device`].
     ///
     /// # Errors
     /// No memory for the workspace.
-    pub fn with_library(self, library: Box<dyn ProductLibrary>) -> Result<CudaDevice, DeviceError> {
+    pub fn with_library(
+        self,
+        library: Box<dyn ProductLibrary>,
+        chosen: Arc<ChosenAlgorithms>,
+    ) -> Result<CudaDevice, DeviceError> {
         let name = library.name();
-        let products = LibraryProducts::new(library, &self.memory.gpu)
+        let products = LibraryProducts::new(library, chosen, &self.memory.gpu)
             .map_err(|cause| accelerator_error(format!("allocate the workspace of {name}"), cause))?;
         let mut device = self.with_products(Products::Device);
         device.library = Some(products);

@@ -5,6 +5,7 @@
 //! arguments), [`code`] turns sources into code once and keeps it on the disk, and [`CudaDevice`] submits launches to
 //! the streams of any [`gpu::Gpu`]. Nothing here is unsafe: addresses are numbers until the driver has them.
 
+mod chosen_algorithms;
 pub mod code;
 mod device;
 mod events;
@@ -15,12 +16,15 @@ mod launch;
 mod library_products;
 mod owned;
 mod pinned;
+mod product_timing;
 mod rank_memory;
 mod reader;
 mod submitter;
 
+pub use chosen_algorithms::{ChosenAlgorithms, StreamProduct};
 pub use code::CompiledSource;
 pub use device::{CudaDevice, accepts, check_products};
 pub use graphs::{GraphNotice, GraphUse};
 pub use library_products::LIBRARY_RANK_BYTES;
+pub use product_timing::{Choice, choose_algorithms};
 pub use reader::CudaReader;

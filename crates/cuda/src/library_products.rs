@@ -5,39 +5,62 @@ use std::sync::{Arc, Mutex};
 
 use device::Stream;
 use gpu::{
-    DevicePointer, DriverError, Gpu, MatrixPlaces, MatrixProduct, ProductAlgorithm, ProductLibrary, ProductLimits,
-    StreamHandle, SumForm,
+    DevicePointer, DriverError, DriverErrorKind, Gpu, MatrixPlaces, MatrixProduct, ProductAlgorithm, ProductLibrary,
+    ProductLimits, StreamHandle, SumForm,
 };
 use sync::lock;
 
+use crate::chosen_algorithms::{ChosenAlgorithms, StreamProduct};
 use crate::owned::{Owned, allocate};
 
 /// Bytes of the workspace of a rank: those that NVIDIA recommends for Hopper.
-const WORKSPACE_BYTES: usize = 32 << 20;
+pub(crate) const WORKSPACE_BYTES: usize = 32 << 20;
 
-/// Proposals that the library makes for a product. Some may sum in ways that are excluded; the first of the others is
-/// taken.
+/// Proposals that the library makes for a product. Some may sum in ways that are excluded.
 const CANDIDATES: usize = 8;
 
 /// Memory of a GPU that a rank takes for products by a library: its workspace, and an estimate of the library's
 /// kernels.
 pub const LIBRARY_RANK_BYTES: u64 = WORKSPACE_BYTES as u64 + (96 << 20);
 
-/// Products by a library. An algorithm is the first one that the library proposes for a product, with the limits of
-/// its stream: the library proposes the same ones at every call, so a run and its continuation take the same.
+/// Bytes of workspace that work of a stream has.
+pub(crate) fn workspace_bytes(stream: Stream) -> usize {
+    match stream {
+        Stream::Compute => WORKSPACE_BYTES,
+        Stream::Reduce | Stream::Transfer | Stream::Io | Stream::Shift | Stream::Fetch | Stream::Offload => 0,
+    }
+}
+
+/// Algorithms that the library proposes for a product: the same ones at every call, the first one by its estimate
+/// first.
+pub(crate) fn proposed(
+    library: &dyn ProductLibrary,
+    product: &StreamProduct,
+) -> Result<Vec<ProductAlgorithm>, DriverError> {
+    let StreamProduct { product, workspace_bytes } = *product;
+    library.algorithms(&product, ProductLimits { workspace_bytes, sums: SumForm::Split, most: CANDIDATES })
+}
+
+/// Products by a library. The algorithm of a product is the one that was chosen for it, or else the first one that the
+/// library proposes. The library proposes the same ones at every call, so a run and its continuation take the same.
 pub(crate) struct LibraryProducts {
     library: Box<dyn ProductLibrary>,
     /// Of the compute stream. Work of other streams has none.
     workspace: Owned<DevicePointer>,
-    /// By product and bytes of workspace; `None` where the library has no algorithm.
-    chosen: Mutex<HashMap<(MatrixProduct, usize), Option<ProductAlgorithm>>>,
+    chosen: Arc<ChosenAlgorithms>,
+    /// Those that were needed so far; `None` where the library has no algorithm.
+    known: Mutex<HashMap<StreamProduct, Option<ProductAlgorithm>>>,
 }
 
 impl LibraryProducts {
     /// Allocates the workspace.
-    pub(crate) fn new(library: Box<dyn ProductLibrary>, gpu: &Arc<dyn Gpu>) -> Result<LibraryProducts, DriverError> {
+    pub(crate) fn new(
+        library: Box<dyn ProductLibrary>,
+        chosen: Arc<ChosenAlgorithms>,
+        gpu: &Arc<dyn Gpu>,
+    ) -> Result<LibraryProducts, DriverError> {
         let workspace = allocate(gpu, WORKSPACE_BYTES)?;
-        Ok(LibraryProducts { library, workspace, chosen: Mutex::default() })
+        Ok(LibraryProducts { library, workspace, chosen, known: Mutex::default() })
     }
 
     /// Its name and version.
@@ -46,22 +69,27 @@ impl LibraryProducts {
     }
 
     /// The algorithm of a product on a stream; `None` where the library does not have the product.
+    ///
+    /// # Errors
+    /// The library's; a chosen algorithm that the library does not propose.
     pub(crate) fn algorithm(
         &self,
         stream: Stream,
         product: &MatrixProduct,
     ) -> Result<Option<ProductAlgorithm>, DriverError> {
-        let workspace_bytes = match stream {
-            Stream::Compute => WORKSPACE_BYTES,
-            Stream::Reduce | Stream::Transfer | Stream::Io | Stream::Shift | Stream::Fetch | Stream::Offload => 0,
-        };
-        let key = (*product, workspace_bytes);
-        if let Some(known) = lock(&self.chosen).get(&key) {
+        let key = StreamProduct { product: *product, workspace_bytes: workspace_bytes(stream) };
+        if let Some(known) = lock(&self.known).get(&key) {
             return Ok(*known);
         }
-        let limits = ProductLimits { workspace_bytes, sums: SumForm::Split, most: CANDIDATES };
-        let found = self.library.algorithms(product, limits)?.first().copied();
-        lock(&self.chosen).insert(key, found);
+        let proposed = proposed(&*self.library, &key)?;
+        let found = match self.chosen.of(&key) {
+            None => proposed.first().copied(),
+            Some(words) => {
+                let chosen = proposed.iter().find(|algorithm| algorithm.words == words);
+                Some(*chosen.ok_or_else(|| not_proposed(&key, proposed.len()))?)
+            }
+        };
+        lock(&self.known).insert(key, found);
         Ok(found)
     }
 
@@ -75,4 +103,11 @@ impl LibraryProducts {
     ) -> Result<(), DriverError> {
         self.library.multiply(stream, product, algorithm, places, self.workspace.handle())
     }
+}
+
+/// Ranks of a GPU model take the choice that one of them made, and this one's library differs.
+fn not_proposed(product: &StreamProduct, proposed: usize) -> DriverError {
+    let text =
+        format!("the algorithm that was chosen for {product} is not among the {proposed} that are proposed here");
+    DriverError { call: "choose an algorithm", kind: DriverErrorKind::InvalidArgument, text }
 }

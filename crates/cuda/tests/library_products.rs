@@ -21,7 +21,7 @@ fn device() -> CudaDevice {
     let gpu: Arc<dyn Gpu> = driver.open(0).expect("a GPU");
     let library = SoftProducts::new(driver.opened(0).expect("it is open"));
     let device = CudaDevice::open(gpu, &[], ARENA_BYTES).expect("a device");
-    device.with_library(Box::new(library)).expect("a workspace")
+    device.with_library(Box::new(library), Arc::default()).expect("a workspace")
 }
 
 /// A number from -2 to 2.
@@ -224,6 +224,7 @@ fn products_of_the_device_need_a_library_and_memory_for_it() {
     let driver = SoftDriver::new(1, Settings { memory_bytes: 16 << 20, ..Settings::default() });
     let device = CudaDevice::open(driver.open(0).expect("a GPU"), &[], ARENA_BYTES).expect("a device");
     let library = SoftProducts::new(driver.opened(0).expect("it is open"));
-    let error = device.with_library(Box::new(library)).err().map(|error| error.to_string()).expect("no memory");
+    let error =
+        device.with_library(Box::new(library), Arc::default()).err().map(|error| error.to_string()).expect("no memory");
     assert!(error.starts_with("allocate the workspace of the soft GPU's products: "), "{error}");
 }

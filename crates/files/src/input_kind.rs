@@ -29,6 +29,8 @@ pub enum InputKind {
     Manifest,
     /// Records of a run, one in a line.
     Records,
+    /// Algorithms that were chosen for the products of a run.
+    ProductAlgorithms,
     /// The secret of a run.
     Token,
     /// Text to train or to measure on.
@@ -39,7 +41,7 @@ pub enum InputKind {
 
 impl InputKind {
     /// All kinds.
-    pub const ALL: [InputKind; 14] = [
+    pub const ALL: [InputKind; 15] = [
         InputKind::RunFile,
         InputKind::Schedule,
         InputKind::Sequences,
@@ -51,6 +53,7 @@ impl InputKind {
         InputKind::ModelDescription,
         InputKind::Manifest,
         InputKind::Records,
+        InputKind::ProductAlgorithms,
         InputKind::Token,
         InputKind::Text,
         InputKind::Data,
@@ -73,6 +76,7 @@ impl InputKind {
             InputKind::ModelDescription => "a description of a model",
             InputKind::Manifest => "a manifest",
             InputKind::Records => "a file of records",
+            InputKind::ProductAlgorithms => "a file of algorithms",
             InputKind::Token => "a token",
             InputKind::Text => "a text",
             InputKind::Data => "a file of data",
@@ -83,7 +87,7 @@ impl InputKind {
     pub fn limit_bytes(self) -> Option<u64> {
         match self {
             InputKind::Token => Some(4 * KIB),
-            InputKind::RunFile | InputKind::Profile | InputKind::Hosts => Some(4 * MIB),
+            InputKind::RunFile | InputKind::Profile | InputKind::Hosts | InputKind::ProductAlgorithms => Some(4 * MIB),
             InputKind::Schedule | InputKind::Table | InputKind::ModelDescription | InputKind::Sequences => {
                 Some(64 * MIB)
             }
@@ -103,6 +107,7 @@ impl InputKind {
             | InputKind::ModelDescription
             | InputKind::Manifest
             | InputKind::Records
+            | InputKind::ProductAlgorithms
             | InputKind::Token
             | InputKind::Data => None,
             InputKind::RunFile
@@ -130,6 +135,7 @@ impl InputKind {
             InputKind::Tokenizer
             | InputKind::Manifest
             | InputKind::Records
+            | InputKind::ProductAlgorithms
             | InputKind::Token
             | InputKind::Text
             | InputKind::Data => false,
@@ -151,6 +157,7 @@ impl InputKind {
             | InputKind::ModelDescription
             | InputKind::Manifest
             | InputKind::Records
+            | InputKind::ProductAlgorithms
             | InputKind::Token
             | InputKind::Data => "use a smaller file",
         }

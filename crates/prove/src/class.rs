@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use config::{
-    BatchRamp, CollectivesChoice, Degrees, GradientReduction, GradientSums, Parallelism, Products, ScheduleSpec,
+    BatchRamp, CollectivesChoice, Degrees, GradientReduction, GradientSums, Parallelism, ProductAlgorithms, Products,
+    ScheduleSpec,
 };
 use program::{ContributionOrder, Schedule};
 use train::EngineDescription;
@@ -27,7 +28,7 @@ pub enum EqualityClass {
     /// Sums are split between ranks: over hidden dims where tensor parallelism differs, over tokens (in the gradients
     /// of norms, biases and positions) where sequence parallelism does, over tokens of a sequence (in all gradients,
     /// not in the forward pass) where context parallelism does. Or products are those of a library, whose order depends
-    /// on the shape and the place of each, and the layouts differ in anything.
+    /// on the shape and the place of each, and the layouts differ in anything, or its algorithms are timed.
     OtherSums,
     /// The devices are of different kinds, whose kernels add in different orders: not the same bits, under any layout.
     /// No bound is derived.
@@ -100,6 +101,17 @@ impl EqualityClass {
             Products::Device => {
                 let is_same = layouts[0] == layouts[1] && engines[0].device == engines[1].device;
                 if self == EqualityClass::SameOrder && is_same { self } else { self.max(EqualityClass::OtherSums) }
+            }
+        }
+    }
+
+    /// This class for two runs whose algorithms of a library are chosen so. Which one is the fastest may differ from
+    /// start to start; a resumed run takes those of its folder.
+    pub fn in_algorithms(self, algorithms: [ProductAlgorithms; 2]) -> EqualityClass {
+        match algorithms {
+            [ProductAlgorithms::First, ProductAlgorithms::First] => self,
+            [ProductAlgorithms::Timed, _] | [ProductAlgorithms::First, ProductAlgorithms::Timed] => {
+                self.max(EqualityClass::OtherSums)
             }
         }
     }
@@ -308,6 +320,10 @@ mod tests {
         assert_eq!(of(Products::Device, [&one, &one], [&cuda, &cuda]), [same, sums, sums, sums, device]);
         assert_eq!(of(Products::Device, [&one, &split], [&cuda, &cuda]), [sums, sums, sums, sums, device]);
         assert_eq!(of(Products::Device, [&one, &one], [&cuda, &soft]), [sums, sums, sums, sums, device]);
+        let (first, timed) = (ProductAlgorithms::First, ProductAlgorithms::Timed);
+        let of = |algorithms| [same, sums, device].map(|class| class.in_algorithms(algorithms));
+        assert_eq!(of([first, first]), [same, sums, device]);
+        assert_eq!([of([first, timed]), of([timed, timed])], [[sums, sums, device]; 2]);
     }
 
     #[test]

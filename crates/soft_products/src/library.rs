@@ -21,6 +21,9 @@ const MOST: u64 = 1 << 20;
 /// The fewest steps of a sum that is cut.
 const FEWEST: u64 = 32;
 
+/// Pieces of a sum by each algorithm.
+const PIECES: [u32; 3] = [2, 1, 4];
+
 /// Steps of which a piece has a multiple, but the last one.
 const STEPS: usize = 16;
 
@@ -49,13 +52,16 @@ impl ProductLibrary for SoftProducts {
         "the soft GPU's products".into()
     }
 
-    /// The algorithm that cuts comes first where it may.
+    /// The algorithm that cuts in two comes first where it may.
     fn algorithms(&self, product: &MatrixProduct, limits: ProductLimits) -> Result<Vec<ProductAlgorithm>, DriverError> {
         if product.sizes.iter().any(|size| *size >= MOST) {
             return Ok(vec![]);
         }
         let [m, n, k] = product.sizes;
-        let pieces = [algorithm(2, 8 * (m * n) as usize), algorithm(1, 0)];
+        let pieces = PIECES.map(|pieces| {
+            let sums = if pieces > 1 { u64::from(pieces) * m * n } else { 0 };
+            algorithm(pieces, size_of::<f32>() * sums as usize)
+        });
         let may_cut = limits.sums == SumForm::Split && k >= FEWEST;
         let fits = |found: &ProductAlgorithm| {
             (found.splits == 1 || may_cut) && found.workspace_bytes <= limits.workspace_bytes
@@ -71,8 +77,8 @@ impl ProductLibrary for SoftProducts {
         places: MatrixPlaces,
         workspace: DevicePointer,
     ) -> Result<(), DriverError> {
-        let known =
-            self.algorithms(product, ProductLimits { workspace_bytes: usize::MAX, sums: SumForm::Split, most: 2 });
+        let known = self
+            .algorithms(product, ProductLimits { workspace_bytes: usize::MAX, sums: SumForm::Split, most: usize::MAX });
         if !known?.contains(algorithm) {
             let text = format!("{algorithm:?} is not an algorithm of {product:?}");
             return Err(DriverError { call: CALL, kind: DriverErrorKind::InvalidArgument, text });

@@ -71,6 +71,7 @@ pub fn compare(names: [String; 2], first: &RunConfig, second: &RunConfig) -> Com
             let layouts = [&first.parallelism, &second.parallelism];
             class.in_products(first.train.precision.products(), layouts, [&engines[0], &engines[1]])
         })
+        .map(|class| class.in_algorithms([first, second].map(|config| config.run.product_algorithms)))
         .map(|class| class.on_engines([&engines[0], &engines[1]]));
     Comparison { names, class, differences }
 }
@@ -88,8 +89,8 @@ fn differences(first: &RunConfig, second: &RunConfig) -> Vec<Difference> {
     differences.filter(|difference| difference.values[0] != difference.values[1]).collect()
 }
 
-/// The one key of `[run]` that may change a bit.
-const COLLECTIVES: &str = "run.collectives";
+/// The keys of `[run]` that may change a bit.
+const BITS: [&str; 2] = ["run.collectives", "run.product_algorithms"];
 
 /// `section.key` and value of every line of the resolved run; of `[run]` only what may change a bit.
 fn values(config: &RunConfig) -> Vec<(String, String)> {
@@ -103,7 +104,7 @@ fn values(config: &RunConfig) -> Vec<(String, String)> {
             values.push((format!("{section}.{key}"), value.to_string()));
         }
     }
-    values.retain(|(key, _)| !key.starts_with("run.") || key == COLLECTIVES);
+    values.retain(|(key, _)| !key.starts_with("run.") || BITS.contains(&key.as_str()));
     values
 }
 

@@ -1,5 +1,6 @@
 //! The processes of a command with ranks, as this one meets and leaves them.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use rendezvous::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sync::lock;
-use train::{Engine, Setup};
+use train::{Engine, Gpus, ModelAlgorithms, Setup};
 
 use crate::failure::Failure;
 use crate::gpu;
@@ -141,14 +142,20 @@ impl Company {
         }
     }
 
-    /// Fresh ranks of this process for `setup`.
+    /// Fresh ranks of this process for `setup`, whose products on GPUs have these algorithms.
     ///
     /// # Errors
     /// Processes that cannot be connected.
-    pub fn engine(&self, config: &RunConfig, setup: &Setup) -> Result<Box<dyn Engine>, Failure> {
+    pub fn engine(
+        &self,
+        config: &RunConfig,
+        setup: &Setup,
+        algorithms: ModelAlgorithms,
+    ) -> Result<Box<dyn Engine>, Failure> {
+        let device = gpu::run_device_with(config, algorithms)?;
         match self {
-            Company::Alone => engine(config, setup),
-            Company::Several(several) => engine_connection::open(config, setup, several),
+            Company::Alone => Ok(engine(config, setup, &device)),
+            Company::Several(several) => engine_connection::open(config, setup, several, &device),
         }
     }
 
@@ -161,6 +168,16 @@ impl Company {
             Company::Alone => Ok(setup.mesh.ranks().collect()),
             Company::Several(several) => several.place.ranks_of(&setup.mesh, config.run.placement),
         }
+    }
+
+    /// The GPUs of this process's ranks of `setup`, each once, as indices of [`Gpus::facts`].
+    ///
+    /// # Errors
+    /// Ranks that cannot be placed.
+    pub fn gpus_of(&self, config: &RunConfig, setup: &Setup, gpus: &Gpus) -> Result<BTreeSet<usize>, Failure> {
+        let (host, own) = (self.host_ranks(config, setup)?.0, self.ranks_of(config, setup)?);
+        let locals = host.iter().enumerate().filter(|(_, rank)| own.contains(rank)).map(|(local, _)| local);
+        Ok(locals.map(|local| gpus.of_rank(local)).collect())
     }
 
     /// The memory of the run of `setup` on all hosts; nothing where one process has all ranks.
@@ -305,6 +322,14 @@ impl Company {
         match self {
             Company::Alone => 1,
             Company::Several(several) => several.processes(),
+        }
+    }
+
+    /// The number of this process.
+    pub fn number(&self) -> usize {
+        match self {
+            Company::Alone => 0,
+            Company::Several(several) => several.place.process,
         }
     }
 

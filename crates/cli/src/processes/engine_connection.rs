@@ -9,10 +9,9 @@ use config::{DeviceChoice, RunConfig};
 use mesh::Rank;
 use nvidia::nccl;
 use rendezvous::{Control, FailureReport, ProcessFailure};
-use train::{Engine, ProcessSeat, Setup, engine_cores, open_process_engine};
+use train::{Engine, ProcessSeat, RunDevice, Setup, engine_cores, open_process_engine};
 
 use crate::failure::Failure;
-use crate::gpu::run_device;
 use crate::processes::company::Several;
 use crate::processes::core_share::{CoreNeed, core_share};
 use crate::processes::gpu_links::GpuLinks;
@@ -20,11 +19,16 @@ use crate::processes::listening_addresses::ListeningAddresses;
 use crate::processes::mpi_world;
 use crate::run::engine::options;
 
-/// Fresh ranks of this process for `setup`. All processes open the same engines in the same order.
+/// Fresh ranks of this process for `setup` on `device`. All processes open the same engines in the same order.
 ///
 /// # Errors
 /// Processes that do not have each rank once, and processes that are not reached.
-pub fn open(config: &RunConfig, setup: &Setup, several: &Several) -> Result<Box<dyn Engine>, Failure> {
+pub fn open(
+    config: &RunConfig,
+    setup: &Setup,
+    several: &Several,
+    device: &RunDevice,
+) -> Result<Box<dyn Engine>, Failure> {
     let Several { control, place, token, .. } = several;
     let (mut listeners, addresses) =
         ListeningAddresses::listen(config.run.transport, place.rendezvous.as_ref(), place.process)?;
@@ -39,7 +43,7 @@ pub fn open(config: &RunConfig, setup: &Setup, several: &Several) -> Result<Box<
     let nccl = nccl(config, setup, several, &process_map)?;
     let seat = ProcessSeat { process: place.process, process_map, listeners, token, cores, nccl };
     let ended = || control.failure().map(|failure| failure.to_string());
-    let opened = open_process_engine(setup.mesh, options, &run_device(config)?, seat, &ended);
+    let opened = open_process_engine(setup.mesh, options, device, seat, &ended);
     let (engine, failure) = opened.map_err(|error| Failure::Work(error.to_string()))?;
     join(control, failure, first_ranks);
     Ok(engine)

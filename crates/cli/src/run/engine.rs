@@ -4,19 +4,14 @@ use std::time::Duration;
 
 use comm::{LibrarySums, Timeouts};
 use config::{CollectivesChoice, GradientSums, RunConfig};
-use train::{Engine, EngineOptions, Setup, open_engine, queued_streams};
+use train::{Engine, EngineOptions, RunDevice, Setup, open_engine, queued_streams};
 
-use crate::failure::Failure;
-use crate::gpu::run_device;
 use crate::screen::figures::{counted, grouped};
 
-/// Fresh ranks for `setup`, all in this process, with the threads and the deadlines that `config` gives them.
-///
-/// # Errors
-/// A device that this machine does not have.
-pub fn engine(config: &RunConfig, setup: &Setup) -> Result<Box<dyn Engine>, Failure> {
-    let options = options(config, setup, config.parallelism.world_size());
-    Ok(open_engine(setup.mesh, options, &run_device(config)?))
+/// Fresh ranks for `setup` on `device`, all in this process, with the threads and the deadlines that `config` gives
+/// them.
+pub fn engine(config: &RunConfig, setup: &Setup, device: &RunDevice) -> Box<dyn Engine> {
+    open_engine(setup.mesh, options(config, setup, config.parallelism.world_size()), device)
 }
 
 /// Resources of the ranks of a run, of which `ranks` are on this host.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use checkpoint::Committer;
 use train::{
-    Ending, EvaluationReport, Observer, Ports, SampleReport, SaveReport, SavedIn, Saving, SavingPlace, Start,
-    StepReport, TensorSink, Wish, WorkTimes, Worker,
+    Ending, EvaluationReport, ModelAlgorithms, Observer, Ports, SampleReport, SaveReport, SavedIn, Saving, SavingPlace,
+    Start, StepReport, TensorSink, Wish, WorkTimes, Worker,
 };
 
 use crate::arguments::TrainArguments;
@@ -17,6 +17,7 @@ use crate::run::attempt::RunAttempt;
 use crate::run::interrupt::Interrupt;
 use crate::run::once_per_run::OncePerRun;
 use crate::run::process_ranks::ProcessRanks;
+use crate::run::product_algorithms::{self, Decided};
 use crate::run::roll_back::returning;
 use crate::run::run_folder::RunFolder;
 use crate::run::train::Session;
@@ -61,6 +62,8 @@ fn run_attempt(
     let once =
         session.company.once("the files of the run", || OncePerRun::prepare(session, folder, arguments, start))?;
     let Part::First(once) = once else { return Ok(()) };
+    let Decided { algorithms, notes } = product_algorithms::decide(session)?;
+    notes.iter().for_each(|note| once.tell(note));
     let several = match session.company {
         Company::Alone => None,
         Company::Several(several) => Some(several),
@@ -89,7 +92,7 @@ fn run_attempt(
         ..Destinations::default()
     };
     let ending = delivery::receive_while(session.company, &session.verdict.config.model, to, || {
-        let ending = commit_with(session, places, (&observer, &once.weights), (start, attempt))?;
+        let ending = commit_with(session, places, (&observer, &once.weights), (start, attempt), algorithms)?;
         match (several, once.progress.recorder()) {
             (Some(several), Some(recorder)) => recorder.gather(several).map(|()| ending),
             (None, _) | (_, None) => Ok(ending),
@@ -111,6 +114,7 @@ fn commit_with(
     places: Places<'_>,
     (observer, weights): (&dyn Observer, &dyn TensorSink),
     (start, attempt): (Start<'_>, &RunAttempt<'_>),
+    algorithms: ModelAlgorithms,
 ) -> Result<Ending, Failure> {
     let Session { verdict, text, company, .. } = session;
     let (run, data_xxh3) = (verdict.config.to_toml(), Some(text.hash()));
@@ -129,7 +133,8 @@ fn commit_with(
         recheck: verdict.config.run.recheck,
         ..Ports::new(text.training(), observer)
     };
-    ProcessRanks::open(company, &verdict.config, &verdict.setup)?.train_in(ports, attempt)
+    let ranks = ProcessRanks::with_algorithms(company, &verdict.config, &verdict.setup, algorithms)?;
+    ranks.train_in(ports, attempt)
 }
 
 /// The observer of a run whose signals may reach any process.

@@ -1,5 +1,6 @@
 //! `pleach train`: a run from its first step or its newest checkpoint, its folder, and its end.
 
+mod algorithms_file;
 pub mod attempt;
 mod candidates;
 pub mod engine;
@@ -16,6 +17,7 @@ pub mod other_process;
 pub mod own_places;
 mod past_records;
 pub mod process_ranks;
+mod product_algorithms;
 pub mod resume;
 pub mod roll_back;
 pub mod run_folder;

@@ -134,6 +134,11 @@ impl<'a> OncePerRun<'a> {
         Ok(OncePerRun { session, folder, trace, interrupt, _grace: grace, journal, weights, progress, watchers })
     }
 
+    /// Says something that was found after the run was described.
+    pub fn tell(&self, text: &str) {
+        self.journal.tell(text);
+    }
+
     /// Finishes the files, and reports the ends of the ranks.
     ///
     /// # Errors

@@ -1,7 +1,9 @@
 //! The ranks of a process other than 0: silent unless they fail.
 
 use device::DeviceError;
-use train::{ForwardingSink, Observer, Ports, Saving, SavingPlace, Start, StepReport, Wish, WorkTimes, Worker};
+use train::{
+    ForwardingSink, ModelAlgorithms, Observer, Ports, Saving, SavingPlace, Start, StepReport, Wish, WorkTimes, Worker,
+};
 
 use crate::arguments::TrainArguments;
 use crate::failure::Failure;
@@ -11,6 +13,7 @@ use crate::run::attempt::RunAttempt;
 use crate::run::grace::Grace;
 use crate::run::measured_trace::{Recorder, Recording};
 use crate::run::process_ranks::ProcessRanks;
+use crate::run::product_algorithms;
 use crate::run::roll_back::returning;
 use crate::run::signal_relay::relay_while;
 use crate::run::train::Session;
@@ -63,11 +66,12 @@ fn run_attempt(
     let interrupt = session.signals.heard();
     let _grace = Grace::begin(session.verdict.config.run.grace_seconds, &interrupt)?;
     session.company.once("the files of the run", || Ok(()))?;
+    let algorithms = product_algorithms::decide(session)?.algorithms;
     let recorder =
         arguments.trace.as_ref().map(|_| Recorder::new(session.verdict.config.run.ranks, Recording::EveryStep));
     let ranks = session.company.ranks_of(&session.verdict.config, &session.verdict.setup)?.len();
     let silent = Silent { times: TimesSender::new(several, ranks), recorder };
-    relay_while(several, &interrupt, || train(session, several, &silent, (start, attempt)))?
+    relay_while(several, &interrupt, || train(session, several, &silent, (start, attempt), algorithms))?
 }
 
 fn train(
@@ -75,6 +79,7 @@ fn train(
     several: &Several,
     silent: &Silent<'_>,
     (start, attempt): (Start<'_>, &RunAttempt<'_>),
+    algorithms: ModelAlgorithms,
 ) -> Result<(), Failure> {
     let Session { verdict, text, company, .. } = session;
     let memory = session.memory.map_or(Ok(None), |memory| memory.attempt(several, start))?;
@@ -99,7 +104,8 @@ fn train(
         recheck: verdict.config.run.recheck,
         ..Ports::new(text.training(), silent)
     };
-    let trained = ProcessRanks::open(company, &verdict.config, &verdict.setup)?.train_in(ports, attempt);
+    let ranks = ProcessRanks::with_algorithms(company, &verdict.config, &verdict.setup, algorithms)?;
+    let trained = ranks.train_in(ports, attempt);
     if let Err(returns @ Failure::RollBack { .. }) = trained {
         // Process 0 waits for the end of this delivery, too.
         deliverer.end()?;

@@ -6,8 +6,8 @@ use std::sync::mpsc::channel;
 
 use config::RunConfig;
 use train::{
-    Ending, Engine, Evaluation, EvaluationReport, Generation, Listener, LogitsSink, Ports, Setup, TensorSource,
-    TokenSource, TrainError, run_evaluation, run_forward, run_generation,
+    Ending, Engine, Evaluation, EvaluationReport, Generation, Listener, LogitsSink, ModelAlgorithms, Ports, Setup,
+    TensorSource, TokenSource, TrainError, run_evaluation, run_forward, run_generation,
 };
 
 use crate::failure::Failure;
@@ -28,7 +28,20 @@ impl<'a> ProcessRanks<'a> {
     /// # Errors
     /// Processes that cannot be connected.
     pub fn open(company: &Company, config: &RunConfig, setup: &'a Setup) -> Result<ProcessRanks<'a>, Failure> {
-        Ok(ProcessRanks { setup, engine: company.engine(config, setup)? })
+        ProcessRanks::with_algorithms(company, config, setup, ModelAlgorithms::new())
+    }
+
+    /// As [`ProcessRanks::open`], with algorithms for products that were chosen before.
+    ///
+    /// # Errors
+    /// Processes that cannot be connected.
+    pub fn with_algorithms(
+        company: &Company,
+        config: &RunConfig,
+        setup: &'a Setup,
+        algorithms: ModelAlgorithms,
+    ) -> Result<ProcessRanks<'a>, Failure> {
+        Ok(ProcessRanks { setup, engine: company.engine(config, setup, algorithms)? })
     }
 
     /// Does `work` with the ranks. Where they fail and one does not come back, the process ends without it.

@@ -15,6 +15,7 @@ use sync::lock;
 use train::weights_writer;
 
 use crate::failure::Failure;
+use crate::run::algorithms_file;
 use crate::run::kept_run::{self, Earlier};
 use crate::run::own_places;
 use crate::run::past_records::keep_records;
@@ -40,8 +41,8 @@ pub const LOG: &str = "train.log";
 pub const RESUMES: &str = "resumes.jsonl";
 
 /// The files of a run in its folder.
-pub const RUN_FILES: [&str; 9] =
-    [RUN_FILE, METRICS, RESUMES, TIMELINE, LOG, WEIGHTS, TOKENIZER_FILE, BYTES_FILE, STATUS];
+pub const RUN_FILES: [&str; 10] =
+    [RUN_FILE, METRICS, RESUMES, TIMELINE, LOG, WEIGHTS, TOKENIZER_FILE, BYTES_FILE, STATUS, algorithms_file::FILE];
 
 /// A folder that is there, and that no other run writes.
 #[derive(Debug)]
@@ -296,14 +297,15 @@ impl RunFolder {
         self.replace(TIMELINE, &text)
     }
 
-    /// Removes the list of resumes, the times of a step and the weights of an earlier run: they do not belong to the
-    /// run file that is there now.
+    /// Removes the list of resumes, the times of a step, the algorithms of products and the weights of an earlier run:
+    /// they do not belong to the run file that is there now.
     ///
     /// # Errors
     /// A folder that cannot be written.
     pub fn forget_results(&self) -> Result<(), Failure> {
         self.remove(RESUMES)?;
         self.remove(TIMELINE)?;
+        self.remove(algorithms_file::FILE)?;
         self.remove(WEIGHTS)
     }
 

@@ -452,6 +452,7 @@ pub const ONE_PER_RULE: &[&[(&str, &str)]] = &[
     &[("run.device", "\"soft-gpu\""), ("run.gpu_collectives", "\"nccl\"")],
     &[("run.device", "\"cuda\""), ("run.engine", "\"threads\""), ("run.gpu_collectives", "\"nccl\"")],
     &[("run.gpu_graphs", "\"off\"")],
+    &[("run.product_algorithms", "\"timed\"")],
     &[("run.grace_seconds", "0")],
     &[("run.engine", "\"threads\""), ("run.transport", "\"tcp\"")],
     &[("run.collectives", "\"native\"")],

@@ -116,6 +116,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("run.device", &["cpu", "cuda", "soft-gpu"]),
     ("run.gpu_collectives", &["auto", "host", "nccl"]),
     ("run.gpu_graphs", &["auto", "off"]),
+    ("run.product_algorithms", &["first", "timed"]),
     ("run.engine", &["auto", "threads", "processes"]),
     ("run.transport", &["auto", "shared-memory", "tcp", "mpi"]),
     ("run.collectives", &["own", "native"]),
@@ -535,14 +536,19 @@ fn is_bucket(address: &str) -> bool {
 }
 
 /// GPUs have every order of products but that of AMX, the one in software none of older tensor cores, and ranks without
-/// threads of their own. CPUs have all but that of a library.
+/// threads of their own. CPUs have all but that of a library, whose algorithms alone
+/// are timed.
 fn gpus(values: &Values) -> bool {
+    let is_device = text(values, "train.products", "chained") == "device";
+    if text(values, "run.product_algorithms", "first") == "timed" && !is_device {
+        return false;
+    }
     match text(values, "run.device", "cpu") {
         "cpu" => {
             !values.contains_key("run.gpus")
                 && text(values, "run.gpu_collectives", "auto") == "auto"
                 && text(values, "run.gpu_graphs", "auto") == "auto"
-                && text(values, "train.products", "chained") != "device"
+                && !is_device
         }
         device => {
             (1..=1024).contains(&int(values, "run.gpus", 1))

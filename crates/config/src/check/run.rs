@@ -1,7 +1,10 @@
 //! Rules of `[run]` that are about the run alone.
 
 use super::Rules;
-use crate::data_spec::{CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, GpuGraphs, TransportChoice};
+use crate::data_spec::{
+    CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, GpuGraphs, ProductAlgorithms, TransportChoice,
+};
+use crate::precision::Products;
 use crate::problem::Problem;
 use crate::run_file::{RunConfig, device_name, gpu_collectives_name, transport_name};
 
@@ -52,6 +55,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     soft_caps(config, rules);
     gpu_collectives(config, rules);
     gpu_graphs(config, rules);
+    product_algorithms(config, rules);
     let threads = run.threads_per_rank;
     if rules.all_positive(&[("run.threads_per_rank", threads)]) && threads > MAX_THREADS {
         let remedy = format!("use at most {MAX_THREADS}");
@@ -172,6 +176,19 @@ fn gpu_graphs(config: &RunConfig, rules: &mut Rules) {
             let remedy = "write run.device = \"cuda\", or leave it out";
             let rule = "has no effect where run.device = \"cpu\"";
             rules.report(Problem::of_value("run.gpu_graphs", "\"off\"", rule, remedy));
+        }
+    }
+}
+
+/// Only a library has algorithms to choose from.
+fn product_algorithms(config: &RunConfig, rules: &mut Rules) {
+    let products = config.train.precision.products();
+    match (config.run.product_algorithms, products) {
+        (ProductAlgorithms::First, _) | (ProductAlgorithms::Timed, Products::Device) => {}
+        (ProductAlgorithms::Timed, Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8) => {
+            let rule = format!("has no effect where train.products = \"{}\"", products.name());
+            let remedy = "write train.products = \"device\", or leave it out";
+            rules.report(Problem::of_value("run.product_algorithms", "\"timed\"", rule, remedy));
         }
     }
 }

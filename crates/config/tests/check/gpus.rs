@@ -31,6 +31,18 @@ fn graphs_of_kernels_need_gpus() {
 }
 
 #[test]
+fn algorithms_to_choose_from_need_a_library() {
+    expect(&[
+        (&["run.product_algorithms=best"], "run.product_algorithms = \"best\" is not \"first\" or \"timed\""),
+        (
+            &["run.product_algorithms=timed"],
+            "run.product_algorithms = \"timed\" has no effect where train.products = \"chained\"; write train.products = \"device\", \
+             or leave it out",
+        ),
+    ]);
+}
+
+#[test]
 fn nccl_needs_gpus_of_nvidia_and_a_process_for_each_rank() {
     expect(&[
         (&["run.gpu_collectives=mpi"], "run.gpu_collectives = \"mpi\" is not one of \"auto\", \"host\" and \"nccl\""),

@@ -88,7 +88,9 @@ impl Engine for GpuEngine {
         let device = match numerics.products {
             Products::Device => {
                 let library = self.gpus.product_library(index, &open.gpu)?;
-                device.with_library(library).map_err(|error| on_gpu(open.gpu.facts(), error))?
+                device
+                    .with_library(library, self.gpus.algorithms(index))
+                    .map_err(|error| on_gpu(open.gpu.facts(), error))?
             }
             Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => {
                 device.with_products(numerics.products)

@@ -13,6 +13,7 @@ use gpu_rank::{NCCL_RANK_BYTES, PeerKernels, named, remedy};
 use sync::lock;
 use thiserror::Error;
 
+use crate::engine::gpu_algorithms::GivenAlgorithms;
 use crate::engine::gpu_code::{GpuCode, KernelCode, ToCompile};
 use crate::engine::kernel_archive::ArchiveError;
 use crate::engine::product_source::{NoProductLibrary, ProductSource};
@@ -173,12 +174,13 @@ pub struct OpenGpu {
 
 /// See the top of the file.
 pub struct Gpus {
-    driver: Arc<dyn Driver>,
+    pub(crate) driver: Arc<dyn Driver>,
     kind: DeviceKind,
     /// Of those that ranks use.
     facts: Vec<DeviceFacts>,
     code: Box<dyn KernelCode>,
-    products: ProductSource,
+    pub(crate) products: ProductSource,
+    pub(crate) algorithms: GivenAlgorithms,
     graphs: GraphUse,
     contexts: Mutex<BTreeMap<usize, Arc<dyn Gpu>>>,
     opened: Mutex<BTreeMap<usize, Arc<OpenGpu>>>,
@@ -221,8 +223,17 @@ impl Gpus {
         wanted: Option<usize>,
     ) -> Result<Gpus, GpuError> {
         let facts = usable_gpus(&*driver, wanted)?;
-        let (contexts, opened) = (Mutex::default(), Mutex::default());
-        Ok(Gpus { driver, kind, facts, code, products: ProductSource::None, graphs: GraphUse::Off, contexts, opened })
+        Ok(Gpus {
+            driver,
+            kind,
+            facts,
+            code,
+            products: ProductSource::None,
+            algorithms: GivenAlgorithms::new(),
+            graphs: GraphUse::Off,
+            contexts: Mutex::default(),
+            opened: Mutex::default(),
+        })
     }
 
     /// The same GPUs with a library of products.
@@ -286,7 +297,7 @@ impl Gpus {
     }
 
     /// The context of a GPU in this process.
-    fn context(&self, index: usize) -> Result<Arc<dyn Gpu>, DeviceError> {
+    pub(crate) fn context(&self, index: usize) -> Result<Arc<dyn Gpu>, DeviceError> {
         let mut contexts = lock(&self.contexts);
         if let Some(gpu) = contexts.get(&index) {
             return Ok(Arc::clone(gpu));

@@ -2,6 +2,7 @@
 
 pub mod communicators;
 pub mod description;
+pub mod gpu_algorithms;
 pub mod gpu_code;
 pub mod gpu_engine;
 pub mod gpus;
@@ -9,6 +10,7 @@ pub mod kernel_archive;
 pub mod meta_engine;
 pub mod open_engine;
 pub mod processor;
+pub mod product_list;
 pub mod product_source;
 pub mod run_device;
 pub mod thread_engine;

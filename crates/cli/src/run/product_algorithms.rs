@@ -1,0 +1,171 @@
+//! The algorithms of the GPU's library that compute the products of a run. One process decides for each GPU model,
+//! before the first step; all others take its choice. The folder of the run keeps it for a resumption.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use config::{ProductAlgorithms, RunConfig};
+use files::{InputError, InputKind};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use train::{Choice, ChosenAlgorithms, Gpus, ModelAlgorithms, RunDevice, library_products};
+
+use crate::failure::Failure;
+use crate::gpu;
+use crate::processes::company::{Company, Part};
+use crate::run::algorithms_file::{self, FILE, Kept, OfPlatform, Platform};
+use crate::run::train::Session;
+use crate::screen::figures::counted;
+
+/// The algorithms of a run, and what there is to say about them.
+#[derive(Debug, Default)]
+pub struct Decided {
+    pub algorithms: ModelAlgorithms,
+    /// Lines for process 0 to print.
+    pub notes: Vec<String>,
+}
+
+/// What one process decides for a platform.
+#[derive(Serialize, serde::Deserialize)]
+struct Decision {
+    of: OfPlatform,
+    note: String,
+}
+
+/// Decides the algorithms of a run together with the other processes, before any of them opens a rank. Process 0 has
+/// the folder of the run, and writes the file there.
+///
+/// # Errors
+/// A GPU or a library that fails; a file that cannot be written; failures of other processes.
+pub fn decide(session: &Session<'_>) -> Result<Decided, Failure> {
+    let Session { verdict, company, .. } = session;
+    let config = &verdict.config;
+    if !is_timed(config) {
+        return Ok(Decided::default());
+    }
+    let RunDevice::Gpus(gpus) = gpu::run_device(config)? else { return Ok(Decided::default()) };
+    let own = own_platforms(session, &gpus)?;
+    let path = config.run.folder.join(FILE);
+    let (kept, unread) = of_first(company, "algorithms of the run", || Ok(read(&path)))?;
+    let kept = kept.map_or(Ok(Kept::new()), |text| algorithms_file::read(&text)).map_err(Failure::Work)?;
+    let platforms: Vec<Platform> = own.keys().cloned().collect();
+    let of_all = all_gather(company, "GPUs that multiply", &platforms)?;
+    let number = company.number();
+    let decides = |platform: &&Platform| of_all.iter().position(|all| all.contains(platform)) == Some(number);
+    let mut decisions = vec![];
+    for platform in platforms.iter().filter(decides) {
+        let known = kept.get(platform).cloned().unwrap_or_default();
+        let products = library_products(&verdict.setup, session.text.training());
+        let products = products.map_err(|error| Failure::Work(error.to_string()))?;
+        let choice = gpus.choose_algorithms(own[platform], &products, &known);
+        let choice = choice.map_err(|error| Failure::Work(error.to_string()))?;
+        let note = note(platform, &choice, &known, &kept);
+        // What was chosen in another layout of the run stays.
+        let others = known.all().filter(|(product, _)| !products.contains(product));
+        let all = others.chain(choice.algorithms.all()).map(|(product, words)| (*product, words)).collect();
+        decisions.push(Decision { of: OfPlatform::of(platform, &all), note });
+    }
+    let mut notes: Vec<String> = unread.into_iter().collect();
+    let mut all = kept.clone();
+    for Decision { of, note } in all_gather(company, "algorithms of products", &decisions)?.into_iter().flatten() {
+        algorithms_file::add(&mut all, of.platform.clone(), of.algorithms().map_err(Failure::Work)?);
+        notes.push(note);
+    }
+    let written = || if all == kept { Ok(()) } else { write(&path, &all) };
+    company.once("the file of algorithms", written)?;
+    let of_model =
+        |platform: &Platform| all.get(platform).map(|algorithms| (platform.gpu.clone(), Arc::new(algorithms.clone())));
+    Ok(Decided { algorithms: platforms.iter().filter_map(of_model).collect(), notes })
+}
+
+/// Whether algorithms of a run are timed.
+fn is_timed(config: &RunConfig) -> bool {
+    match config.run.product_algorithms {
+        ProductAlgorithms::First => false,
+        ProductAlgorithms::Timed => gpu::has_gpus(config),
+    }
+}
+
+/// The platforms of the GPUs that ranks of this process have, each with the index of one of these GPUs.
+fn own_platforms(session: &Session<'_>, gpus: &Gpus) -> Result<BTreeMap<Platform, usize>, Failure> {
+    let Session { verdict, company, .. } = session;
+    let [driver, library] = gpus.versions().map_err(|error| Failure::Input(error.to_string()))?;
+    let used = company.gpus_of(&verdict.config, &verdict.setup, gpus)?;
+    let platform = |index: usize| {
+        let gpu = gpus.facts()[index].name.clone();
+        (Platform { gpu, driver: driver.clone(), library: library.clone() }, index)
+    };
+    Ok(used.into_iter().rev().map(platform).collect())
+}
+
+/// The text of the file, if there is one that can be used, and a line about one that cannot.
+fn read(path: &Path) -> (Option<String>, Option<String>) {
+    let unusable = |error: String| {
+        let path = path.display();
+        (None, Some(format!("warning: {path} {error}; algorithms of products are chosen anew, with other bits\n")))
+    };
+    match files::read_text_of_file(path, InputKind::ProductAlgorithms) {
+        Ok(text) => match algorithms_file::read(&text) {
+            Ok(_) => (Some(text), None),
+            Err(error) => unusable(format!("cannot be used: {error}")),
+        },
+        Err(InputError::System(error)) if error.kind() == std::io::ErrorKind::NotFound => (None, None),
+        Err(error) => unusable(error.to_string()),
+    }
+}
+
+fn write(path: &Path, all: &Kept) -> Result<(), Failure> {
+    files::replace(path, algorithms_file::text_of(all))
+        .map_err(|error| Failure::Write(format!("{} cannot be written: {error}", path.display())))
+}
+
+/// The line about a choice.
+fn note(platform: &Platform, choice: &Choice, known: &ChosenAlgorithms, kept: &Kept) -> String {
+    let (on, timed) = (platform.described(), counted(choice.timed as u64, "product"));
+    let others = choice.other_than_first;
+    let chosen = format!("the fastest algorithms of {timed} on {on}, {others} of them not the first one proposed");
+    if choice.not_proposed > 0 {
+        let gone = counted(choice.not_proposed as u64, "algorithm");
+        return format!(
+            "products by {chosen}\nwarning: the library does not propose {gone} of {FILE}; chosen anew, with other bits\n"
+        );
+    }
+    match (choice.timed, known.is_empty(), kept.keys().next()) {
+        (0, ..) => format!("products by the algorithms of {FILE} for {on}\n"),
+        (_, true, Some(other)) => format!(
+            "products by {chosen}\nwarning: {FILE} has algorithms of {}, and none of {on}; chosen anew, with other bits\n",
+            other.described()
+        ),
+        (_, true, None) | (_, false, _) => format!("products by {chosen}\n"),
+    }
+}
+
+/// A value of process 0, on all processes.
+fn of_first<T: Serialize + DeserializeOwned>(
+    company: &Company,
+    topic: &str,
+    work: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let malformed = |error: serde_json::Error| Failure::Work(format!("{topic}: {error}"));
+    match (company.once(topic, work)?, company) {
+        (Part::First(value), Company::Alone) => Ok(value),
+        (Part::First(value), Company::Several(several)) => {
+            several.broadcast(topic, serde_json::to_vec(&value).map_err(malformed)?)?;
+            Ok(value)
+        }
+        (Part::Other(several), _) => serde_json::from_slice(&several.broadcast(topic, vec![])?).map_err(malformed),
+    }
+}
+
+/// The values of all processes by number, on all processes.
+fn all_gather<T: Serialize + DeserializeOwned>(company: &Company, topic: &str, own: &T) -> Result<Vec<T>, Failure> {
+    match company {
+        Company::Several(several) => several.all_gather(topic, own),
+        Company::Alone => {
+            let malformed = |error: serde_json::Error| Failure::Work(format!("{topic}: {error}"));
+            let copy = serde_json::to_vec(own).and_then(|own| serde_json::from_slice(&own));
+            Ok(vec![copy.map_err(malformed)?])
+        }
+    }
+}
