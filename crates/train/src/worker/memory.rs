@@ -122,6 +122,17 @@ impl Activations<'_> {
         self.frame(Value::SavedInput { unit, microbatch })
     }
 
+    /// All bytes of a value's place.
+    pub fn bytes(&self, value: Value) -> Tensor {
+        match self.plan.extent(value, self.at) {
+            Some(extent) => {
+                let words = extent.len_bytes.next_multiple_of(device::ALIGN_BYTES) / Dtype::F32.size_bytes();
+                frame(extent).floats(1, words)
+            }
+            None => frame_of(value, None).floats(1, 0),
+        }
+    }
+
     fn frame(&self, value: Value) -> Frame {
         frame_of(value, self.plan.extent(value, self.at))
     }
