@@ -10,7 +10,9 @@ use config::{
 };
 use device::{Dtype, Frame, Op, SumTree};
 use mesh::{MeshError, PlacementOrder, Rank};
-use program::{Durations, Footprint, Instr, Partner, Pass, PassKind, Queue, Queues, RankView, UnitCalls, UpdatedGathers, Updates};
+use program::{
+    Durations, Footprint, Instr, Partner, Pass, PassKind, Queue, Queues, RankView, UnitCalls, UpdatedGathers, Updates,
+};
 
 use crate::collective::collective_ns;
 use crate::group_calls::Collectives;

@@ -88,7 +88,8 @@ impl Spent {
         // Reductions may be deferred, so time does not follow the order of the program everywhere.
         let mut placed: Vec<(&Instr, &(u64, u64))> = program.instrs.iter().zip(&times.ranks[busiest]).collect();
         placed.sort_by_key(|(_, (start, _))| *start);
-        let copied: HashSet<u64> = placed.iter().filter(|(instr, _)| copies(**instr)).map(|(_, (_, end))| *end).collect();
+        let copied: HashSet<u64> =
+            placed.iter().filter(|(instr, _)| copies(**instr)).map(|(_, (_, end))| *end).collect();
         for (instr, (start, end)) in placed {
             let beside = match instr.stream() {
                 Stream::Compute | Stream::Io | Stream::Shift => false,

@@ -35,8 +35,7 @@ fn collectives_of_a_layer_cost_what_their_axes_do() {
     assert!(calls.iter().all(|call| call.axes == parallelism.tensor_axes()), "{calls:?}");
 
     let (cluster, mesh) = (Cluster::from_toml(named("a100-80g-dgx").unwrap()).unwrap(), parallelism.mesh().unwrap());
-    let footprints =
-        PerClass::new(&model.classes(), |_| Footprint { output_bytes: 1 << 20, ..Footprint::default() });
+    let footprints = PerClass::new(&model.classes(), |_| Footprint { output_bytes: 1 << 20, ..Footprint::default() });
     let shape = StepShape {
         model: &model,
         parallelism: &parallelism,

@@ -20,8 +20,7 @@ fn costs(cluster: &Cluster, parallelism: &Parallelism, sums: GradientSums) -> St
     let RunConfig { model, train, .. } = RunConfig::quick_start();
     let (placement, precision) = (PlacementOrder::default(), train.precision);
     let (averages, optimizer) = (config::Averages::Off, config::Optimizer::AdamW);
-    let footprints =
-        PerClass::new(&model.classes(), |_| Footprint { output_bytes: 1 << 20, ..Footprint::default() });
+    let footprints = PerClass::new(&model.classes(), |_| Footprint { output_bytes: 1 << 20, ..Footprint::default() });
     let shape = StepShape {
         model: &model,
         parallelism,

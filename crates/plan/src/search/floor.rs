@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use cluster::{Software, Updates};
 use config::{
-    Degrees, Home, Kept, LayerRecompute, Masters, Optimizer, Parallelism, PerClass, RunConfig, ScheduleKind, ScheduleSpec,
-    Stage, StateKind, TrainSpec, Unit, UnitLayout, params, unique_parameters,
+    Degrees, Home, Kept, LayerRecompute, Masters, Optimizer, Parallelism, PerClass, RunConfig, ScheduleKind,
+    ScheduleSpec, Stage, StateKind, TrainSpec, Unit, UnitLayout, params, unique_parameters,
 };
 use program::{Cell, CellKind, Schedule, StageCosts, StageSplit, split_stages};
 

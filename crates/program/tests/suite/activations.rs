@@ -82,10 +82,7 @@ fn most_sets(program: &Program, lives: &[PlannedLife]) -> usize {
 #[test]
 fn at_most_three_layers_have_activations_in_an_arena() {
     let whole = KINDS.into_iter().filter(|kind| {
-        matches!(
-            kind,
-            ScheduleKind::GPipe | ScheduleKind::OneForwardOneBackward | ScheduleKind::Interleaved { .. }
-        )
+        matches!(kind, ScheduleKind::GPipe | ScheduleKind::OneForwardOneBackward | ScheduleKind::Interleaved { .. })
     });
     for kind in whole {
         for (pp, layers, num_microbatches) in [(1, 9, 3), (2, 12, 6), (4, 12, 8)] {
@@ -119,7 +116,8 @@ fn the_host_has_a_place_for_what_is_in_flight() {
             let value = Value::OnHost { unit: Unit::Layer(0), microbatch: Microbatch(0), part };
             sizes.bytes(value).next_multiple_of(device::ALIGN_BYTES)
         };
-        let set: usize = [ActivationPart::Output, ActivationPart::UntilInput, ActivationPart::UntilWeight].map(of).iter().sum();
+        let set: usize =
+            [ActivationPart::Output, ActivationPart::UntilInput, ActivationPart::UntilWeight].map(of).iter().sum();
         // The last layer's backward pass follows at once.
         assert_eq!(plan.host_bytes(), in_flight * set, "{num_microbatches}");
         assert_eq!(plan.categories().iter().map(|(_, bytes)| bytes).sum::<usize>(), plan.arena_bytes());

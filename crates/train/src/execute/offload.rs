@@ -40,8 +40,8 @@ pub fn copy_activations(
 ) -> Result<(), DeviceError> {
     let activations = position.activations();
     position.program.view.offloaded_activations(unit).try_for_each(|(unit, part)| {
-        let host = activations.bytes(Value::OnHost { unit, microbatch, part });
-        submit(ports, host, activations.bytes(part.of(unit, microbatch)), way)
+        let host = activations.words(Value::OnHost { unit, microbatch, part });
+        submit(ports, host, activations.words(part.of(unit, microbatch)), way)
     })
 }
 

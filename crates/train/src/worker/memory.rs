@@ -122,15 +122,11 @@ impl Activations<'_> {
         self.frame(Value::SavedInput { unit, microbatch })
     }
 
-    /// All bytes of a value's place.
-    pub fn bytes(&self, value: Value) -> Tensor {
-        match self.plan.extent(value, self.at) {
-            Some(extent) => {
-                let words = extent.len_bytes.next_multiple_of(device::ALIGN_BYTES) / Dtype::F32.size_bytes();
-                frame(extent).floats(1, words)
-            }
-            None => frame_of(value, None).floats(1, 0),
-        }
+    /// All bytes of a value, in words: its room is a multiple of them.
+    pub fn words(&self, value: Value) -> Tensor {
+        let extent = self.plan.extent(value, self.at);
+        let len_bytes = extent.map_or(0, |extent| extent.len_bytes);
+        frame_of(value, extent).floats(1, len_bytes.div_ceil(Dtype::F32.size_bytes()))
     }
 
     fn frame(&self, value: Value) -> Frame {
