@@ -339,8 +339,9 @@ impl Clock<'_> {
             (Queue::Own, Stream::Transfer) => lines.transfer = end,
             (Queue::Own, Stream::Offload) => {
                 lines.offload = end;
-                if is_copy_of_state(*instr) {
-                    lines.offloaded.push(end);
+                match is_copy_of_state(*instr) {
+                    true => lines.offloaded.push(end),
+                    false => lines.note_made(*instr, &program.view, end),
                 }
             }
             (Queue::Own, Stream::Fetch) => {
@@ -401,7 +402,7 @@ impl Clock<'_> {
             (Queue::Own, Stream::Compute | Stream::Reduce | Stream::Io | Stream::Shift) => lines.reduce,
         };
         let at_head = lines.compute.max(own);
-        if lines.made.is_empty() || lines.reduce.max(lines.fetch) <= at_head {
+        if lines.made.is_empty() || lines.reduce.max(lines.fetch).max(lines.offload) <= at_head {
             return at_head;
         }
         let effects = instr.effects(&self.graph.programs()[event.rank].view);

@@ -120,7 +120,7 @@ fn cases_in_rank_order() -> Vec<Case> {
         case("tp 2 x pp 2, core recomputed", gpt2(true), selective(plain_layout(1, 2, 2, 1))),
         offloaded(Offload::Activations, case("one rank, offloaded", llama(false), plain_layout(1, 1, 1, 2))),
         offloaded(
-            Offload::All,
+            Offload::Activations,
             narrow(
                 Precision::Bf16(Products::Chained),
                 case("dp 2 x tp 2 x pp 2, ZeRO 1, bf16, offloaded", gpt2(true), zero(plain_layout(2, 2, 2, 1))),
