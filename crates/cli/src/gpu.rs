@@ -138,18 +138,20 @@ pub fn check_memory(device: &RunDevice, setup: &Setup, host: &[Rank], processes:
     }
 }
 
-/// Checks that this host has the memory for the offloaded state of `host`, the ranks there.
+/// Checks that this host has the memory for what `host`, the ranks there, offload.
 fn check_host_memory(setup: &Setup, host: &[Rank], limit: Option<MemoryLimit>) -> Result<(), Failure> {
     let of_rank = |rank: &Rank| setup.plan(setup.mesh.coord(*rank).along(Axis::Pp)).host_bytes() as u64;
     let needed: u64 = host.iter().map(of_rank).sum();
     let Some(limit) = limit.filter(|limit| needed > limit.bytes) else { return Ok(()) };
+    let offload = setup.train.offload;
     Err(Failure::Input(format!(
-        "train.offload = \"optimizer\" does not fit: {} need {} of pinned memory on this host, {} has {}; use fewer ranks on a host, \
-         a higher parallelism.zero with more replicas, or train.offload = \"none\"",
+        "train.offload = \"{}\" does not fit: {} need {} of pinned memory on this host, {} has {}; {}",
+        offload.name(),
         counted(host.len() as u64, "rank"),
         bytes(needed),
         limit.source,
-        bytes(limit.bytes)
+        bytes(limit.bytes),
+        offload.remedy()
     )))
 }
 

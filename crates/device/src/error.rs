@@ -33,11 +33,11 @@ pub enum DeviceError {
         /// A change that needs less.
         remedy: &'static str,
     },
-    /// Memory of the host for state of a rank on an accelerator could not be allocated.
+    /// Memory of the host for what a rank on an accelerator offloads could not be allocated.
     #[error(
-        "cannot allocate {bytes} bytes of pinned memory of the host for the optimizer state of one rank; `ulimit -l \
-         unlimited` lifts a limit of locked memory, a higher parallelism.zero or fewer ranks on this host need less, and \
-         train.offload = \"none\" needs none"
+        "cannot allocate {bytes} bytes of pinned memory of the host for what one rank offloads; `ulimit -l unlimited` \
+         lifts a limit of locked memory, fewer ranks on this host need less, and so do a higher parallelism.zero for \
+         optimizer state and parallelism.recompute = \"full\" for activations; train.offload = \"none\" needs none"
     )]
     OutOfHostMemory {
         /// Bytes asked for.

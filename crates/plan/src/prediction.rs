@@ -112,7 +112,7 @@ impl PreparedStep {
             sums: self.train.sums,
             averages: self.train.averages(),
             optimizer: self.train.optimizer,
-            output_bytes: self.sizes.footprints.units[UnitClass::Embedding].output_bytes,
+            footprints: &self.sizes.footprints.units,
         };
         Ok(StepCosts::new(cluster, self.software.as_ref(), &shape, &self.units)?)
     }

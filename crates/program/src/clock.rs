@@ -8,7 +8,7 @@ use crate::next_gathers::{UpdatedGathers, next_gathers};
 use crate::passes::STAGED_UNITS;
 use crate::quick_hash::{QuickMap, ValueMap};
 use crate::settled::{last_end, settled};
-use crate::{Instr, PassKind, Program, RankView, StepGraph, run_in_turns};
+use crate::{Instr, Pass, PassKind, Program, RankView, StepGraph, Turn, run_in_turns};
 
 /// How long the passes of one unit take, in any common measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -198,10 +198,17 @@ struct Lines {
     reduce: u64,
     /// When its queue of copies from memory of the host is empty.
     fetch: u64,
-    /// When each copy to memory of the host ends, in order. Their queue is empty when the last one has ended.
+    /// When its queue of copies to memory of the host is empty.
+    offload: u64,
+    /// When each copy of optimizer state to memory of the host ends, in order.
     offloaded: Vec<u64>,
-    /// Copies from memory of the host so far.
+    /// Copies of optimizer state from memory of the host so far.
     fetched: usize,
+    /// The turn of passes that the rank is in.
+    turn: Option<Turn>,
+    /// When the copies to memory of the host have ended whose bytes this turn may write to, and the next one: those
+    /// that were issued before the turn before it.
+    copied: [u64; 2],
     /// When values are there that the queues of reductions and of copies make.
     made: ValueMap<u64>,
     /// Reductions that are deferred, and what each takes.
@@ -213,7 +220,7 @@ struct Lines {
 impl Lines {
     /// A rank that has ended the step before at `begin`.
     fn free_from(begin: u64) -> Lines {
-        Lines { compute: begin, transfer: begin, reduce: begin, fetch: begin, ..Lines::default() }
+        Lines { compute: begin, transfer: begin, reduce: begin, fetch: begin, offload: begin, ..Lines::default() }
     }
 
     /// The same with the gathers of the step before, in the queue of reductions.
@@ -240,6 +247,20 @@ impl Lines {
     fn staging_free(&self) -> u64 {
         let before = self.fetched.checked_sub(STAGED_UNITS);
         before.and_then(|before| self.offloaded.get(before)).copied().unwrap_or(0)
+    }
+
+    /// When the copies have ended whose bytes a pass of this turn may write to.
+    fn copied_before(&self, turn: Turn) -> u64 {
+        let [before, last] = self.copied;
+        if self.turn == Some(turn) { before } else { last }
+    }
+
+    /// Notes that a pass of this turn begins.
+    fn take_turn(&mut self, turn: Turn) {
+        if self.turn != Some(turn) {
+            self.turn = Some(turn);
+            self.copied = [self.copied[1], self.offload];
+        }
     }
 
     /// When what computes and what was deferred is done.
@@ -310,13 +331,22 @@ impl Clock<'_> {
             self.catch_up(rank);
         }
         let lines = &mut self.lines[rank];
+        if let Some(turn) = instr.pass().and_then(Pass::turn) {
+            lines.take_turn(turn);
+        }
         match (queue, instr.stream()) {
             (Queue::Compute | Queue::Last, _) => lines.compute = end,
             (Queue::Own, Stream::Transfer) => lines.transfer = end,
-            (Queue::Own, Stream::Offload) => lines.offloaded.push(end),
+            (Queue::Own, Stream::Offload) => {
+                lines.offload = end;
+                match is_copy_of_state(*instr) {
+                    true => lines.offloaded.push(end),
+                    false => lines.note_made(*instr, &program.view, end),
+                }
+            }
             (Queue::Own, Stream::Fetch) => {
                 lines.fetch = end;
-                lines.fetched += 1;
+                lines.fetched += usize::from(is_copy_of_state(*instr));
                 lines.note_made(*instr, &program.view, end);
             }
             (Queue::Own, Stream::Compute | Stream::Reduce | Stream::Io | Stream::Shift) => {
@@ -362,14 +392,17 @@ impl Clock<'_> {
         let (instr, lines) = (self.graph.instr(event), &self.lines[event.rank]);
         let own = match (self.queue(event), instr.stream()) {
             (Queue::Compute | Queue::Last, _) if awaits_reductions(instr) => lines.all_done(),
-            (Queue::Compute | Queue::Last, _) => 0,
+            (Queue::Compute | Queue::Last, _) => {
+                instr.pass().and_then(Pass::turn).map_or(0, |turn| lines.copied_before(turn))
+            }
             (Queue::Own, Stream::Transfer) => lines.transfer,
-            (Queue::Own, Stream::Fetch) => lines.fetch.max(lines.staging_free()),
-            (Queue::Own, Stream::Offload) => lines.offloaded.last().copied().unwrap_or(0),
+            (Queue::Own, Stream::Fetch) if is_copy_of_state(instr) => lines.fetch.max(lines.staging_free()),
+            (Queue::Own, Stream::Fetch) => lines.fetch,
+            (Queue::Own, Stream::Offload) => lines.offload,
             (Queue::Own, Stream::Compute | Stream::Reduce | Stream::Io | Stream::Shift) => lines.reduce,
         };
         let at_head = lines.compute.max(own);
-        if lines.made.is_empty() || lines.reduce.max(lines.fetch) <= at_head {
+        if lines.made.is_empty() || lines.reduce.max(lines.fetch).max(lines.offload) <= at_head {
             return at_head;
         }
         let effects = instr.effects(&self.graph.programs()[event.rank].view);
@@ -392,6 +425,11 @@ impl Clock<'_> {
 /// Whether an instruction reads gradients that were reduced.
 fn awaits_reductions(instr: Instr) -> bool {
     matches!(instr, Instr::SumTied | Instr::GradNorm)
+}
+
+/// Whether an instruction copies optimizer state from or to memory of the host.
+fn is_copy_of_state(instr: Instr) -> bool {
+    matches!(instr, Instr::FetchState { .. } | Instr::OffloadState { .. })
 }
 
 fn bubble(graph: &StepGraph, ranks: &[Vec<(u64, u64)>]) -> Bubble {

@@ -126,8 +126,8 @@ impl Instr {
                 Stream::Transfer
             }
             Instr::GatherParams { .. } | Instr::ReduceGrads { .. } | Instr::SumTied | Instr::GradNorm => Stream::Reduce,
-            Instr::FetchState { .. } => Stream::Fetch,
-            Instr::OffloadState { .. } => Stream::Offload,
+            Instr::FetchState { .. } | Instr::FetchActs { .. } => Stream::Fetch,
+            Instr::OffloadState { .. } | Instr::OffloadActs { .. } => Stream::Offload,
             Instr::Save { .. } => Stream::Io,
         }
     }
@@ -158,6 +158,8 @@ impl Instr {
             | Instr::OptimizerStep { .. }
             | Instr::FetchState { .. }
             | Instr::OffloadState { .. }
+            | Instr::OffloadActs { .. }
+            | Instr::FetchActs { .. }
             | Instr::Save { .. } => Partner::Nobody,
         }
     }
@@ -211,9 +213,24 @@ impl Instr {
                 let assigns = Values::of(view.offloaded(unit).map(|part| part.of(unit)));
                 Effects { reads: staged, assigns, frees: staged, ..Effects::NONE }
             }
+            Instr::OffloadActs { unit, microbatch } => {
+                let [in_arena, on_host] = copied_activations(view, unit, microbatch);
+                Effects { reads: in_arena, assigns: on_host, frees: in_arena, ..Effects::NONE }
+            }
+            Instr::FetchActs { unit, microbatch } => {
+                let [in_arena, on_host] = copied_activations(view, unit, microbatch);
+                Effects { reads: on_host, assigns: in_arena, frees: on_host, ..Effects::NONE }
+            }
             Instr::Save { unit } => Effects { reads: optimizer_state(view, unit), ..Effects::NONE },
         }
     }
+}
+
+/// What copies of activations move: values in the arena, and the same in memory of the host.
+fn copied_activations(view: &RankView, unit: Unit, microbatch: Microbatch) -> [Values; 2] {
+    let kept = || view.offloaded_activations(unit);
+    let in_arena = Values::of(kept().map(|(of, part)| part.of(of, microbatch)));
+    [in_arena, Values::of(kept().map(|(unit, part)| Value::OnHost { unit, microbatch, part }))]
 }
 
 /// Values of `unit` that are stored.

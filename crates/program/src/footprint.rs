@@ -2,6 +2,8 @@
 
 use config::PerClass;
 
+use crate::ActivationPart;
+
 /// Bytes of one unit for one microbatch on one tensor-parallel rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
@@ -22,6 +24,18 @@ pub struct Footprint {
     pub pending_bytes: usize,
     /// Temporary memory of the largest single instruction.
     pub scratch_bytes: usize,
+}
+
+impl Footprint {
+    /// Bytes of an activation that is kept for a backward pass.
+    pub fn kept_bytes(&self, part: ActivationPart) -> usize {
+        match part {
+            ActivationPart::Output => self.output_bytes,
+            ActivationPart::UntilInput => self.saved_until_input_bytes,
+            ActivationPart::UntilWeight => self.saved_until_weight_bytes,
+            ActivationPart::SavedInput => self.saved_input_bytes,
+        }
+    }
 }
 
 /// Footprints of all units, and what every rank needs besides.

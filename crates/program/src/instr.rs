@@ -59,6 +59,10 @@ pub enum Instr {
     FetchState { unit: Unit },
     /// Copies the unit's updated optimizer state back to memory of the host.
     OffloadState { unit: Unit },
+    /// Copies what the unit's forward pass left for its backward pass to memory of the host.
+    OffloadActs { unit: Unit, microbatch: Microbatch },
+    /// Copies it from there into the arena.
+    FetchActs { unit: Unit, microbatch: Microbatch },
     /// Hands the unit's parameters and optimizer state to storage.
     Save { unit: Unit },
 }
@@ -92,6 +96,37 @@ pub struct Pass {
     pub microbatch: Microbatch,
 }
 
+/// Passes of one unit and microbatch that follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Turn {
+    pub unit: Unit,
+    pub microbatch: Microbatch,
+    /// Which half of the work on the microbatch.
+    pub half: Half,
+}
+
+/// See [`Turn::half`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Half {
+    /// The forward pass.
+    Forward,
+    /// Recomputation and backward passes.
+    Backward,
+}
+
+impl Pass {
+    /// The turn that it is a part of; none where it computes nothing, as the head's backward passes.
+    pub fn turn(self) -> Option<Turn> {
+        let Pass { kind, unit, microbatch } = self;
+        match kind {
+            PassKind::Forward => Some(Turn { unit, microbatch, half: Half::Forward }),
+            PassKind::Recompute | PassKind::BackwardInput | PassKind::BackwardWeight => {
+                (unit != Unit::Head).then_some(Turn { unit, microbatch, half: Half::Backward })
+            }
+        }
+    }
+}
+
 impl Instr {
     /// The computation of a unit in this instruction, if one does.
     pub fn pass(self) -> Option<Pass> {
@@ -114,6 +149,8 @@ impl Instr {
             | Instr::OptimizerStep { .. }
             | Instr::FetchState { .. }
             | Instr::OffloadState { .. }
+            | Instr::OffloadActs { .. }
+            | Instr::FetchActs { .. }
             | Instr::Save { .. } => None,
         }
     }
@@ -129,7 +166,9 @@ impl Instr {
             | Instr::SendAct { microbatch, .. }
             | Instr::RecvAct { microbatch, .. }
             | Instr::SendGrad { microbatch, .. }
-            | Instr::RecvGrad { microbatch, .. } => Some(microbatch),
+            | Instr::RecvGrad { microbatch, .. }
+            | Instr::OffloadActs { microbatch, .. }
+            | Instr::FetchActs { microbatch, .. } => Some(microbatch),
             Instr::GatherParams { .. }
             | Instr::FreeParams { .. }
             | Instr::ReduceGrads { .. }
@@ -170,6 +209,8 @@ impl fmt::Display for Instr {
             Instr::OptimizerStep { unit } => write!(f, "optimizer step of {unit}"),
             Instr::FetchState { unit } => write!(f, "fetch optimizer state of {unit}"),
             Instr::OffloadState { unit } => write!(f, "offload optimizer state of {unit}"),
+            Instr::OffloadActs { unit, microbatch } => write!(f, "offload activations of {unit}, {microbatch}"),
+            Instr::FetchActs { unit, microbatch } => write!(f, "fetch activations of {unit}, {microbatch}"),
             Instr::Save { unit } => write!(f, "save {unit}"),
         }
     }

@@ -45,10 +45,11 @@ pub use footprint::{Footprint, Footprints};
 pub use gradient_axes::GradientAxes;
 pub use group_calls::{Collective, GroupCall, UnitCalls};
 pub use in_turns::run_in_turns;
-pub use instr::{Instr, Pass, PassKind, Purpose};
+pub use instr::{Half, Instr, Pass, PassKind, Purpose, Turn};
 pub use link::{Event, StepGraph, Wait, link};
 pub use memory::{
-    Category, Extent, MemoryPlan, PlannedLife, RankPlan, least_memory, live_memory, live_over_programs, plan_memory,
+    Category, Extent, MemoryPlan, PlannedLife, RankPlan, least_memory, live_host_memory, live_memory,
+    live_over_programs, plan_memory,
 };
 pub use next_gathers::UpdatedGathers;
 pub use passes::{CompileError, CompileInput, compile, compile_rank, save_instrs, saved_units};
@@ -64,7 +65,7 @@ pub use schedule::{
 };
 pub use sizes::{Sizes, StateBytes};
 pub use stages::{StageError, StageSplit, split_stages};
-pub use value::{OptimizerPart, Value, Values};
+pub use value::{ActivationPart, OptimizerPart, Value, Values};
 pub use verify::{ContributionOrder, Demands, Verified, verify};
 pub use violation::{Rule, Violation};
 pub use waits::Waits;

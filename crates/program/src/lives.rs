@@ -181,6 +181,7 @@ impl Walk<'_> {
                 | Value::Unreduced { .. }
                 | Value::LateSum { .. }
                 | Value::Staged { .. }
+                | Value::OnHost { .. }
                 | Value::Params(_)
                 | Value::Accumulator { .. }
                 | Value::Master(_)

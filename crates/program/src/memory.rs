@@ -1,5 +1,5 @@
 //! Where every value is in its rank's arena: state | one scratch stack | activations, transfers and gathered values.
-//! State in memory of the host comes before all of that: a rank has one space of addresses.
+//! Memory of the host comes before all of that, state first, then activations: a rank has one space of addresses.
 //!
 //! State comes first and in a fixed order, so that all programs of a run agree on it. Two values that live within the
 //! step share bytes only if every use of one happens before the first write of the other. On a rank that is the order
@@ -144,6 +144,17 @@ pub fn live_memory(graph: &StepGraph, sizes: &Sizes) -> Vec<Vec<(Category, usize
         .collect()
 }
 
+/// Bytes of activations in memory of the host at the moment at which most are alive, for every pipeline rank.
+pub fn live_host_memory(graph: &StepGraph, sizes: &Sizes) -> Vec<usize> {
+    let ends = Ends::new(graph, Overlap::Off);
+    let programs = graph.programs().iter().enumerate();
+    let rank = |(rank, program): (usize, &Program)| {
+        let plan = unplaced(&ends, sizes, rank, lives(program).0);
+        packing::largest_live_bytes(&items(plan.lives.iter().filter(|life| is_on_host(life))))
+    };
+    programs.map(rank).collect()
+}
+
 /// Bytes alive by category while each instruction of every pipeline rank runs: [`live_memory`] at all moments.
 pub fn live_over_programs(graph: &StepGraph, sizes: &Sizes) -> Vec<BTreeMap<Category, Vec<usize>>> {
     let ends = Ends::new(graph, Overlap::Off);
@@ -164,7 +175,8 @@ pub fn least_memory(program: &Program, sizes: &Sizes) -> usize {
         };
         Item { start: life.birth, end, size_bytes: aligned(sizes.bytes(life.value)) }
     };
-    let items: Vec<Item> = lives(program).0.into_iter().map(until_sent).collect();
+    let in_arena = lives(program).0.into_iter().filter(|life| !program.view.is_on_host(life.value));
+    let items: Vec<Item> = in_arena.map(until_sent).collect();
     let Permanent { end_bytes, host_bytes, .. } = permanent(program, sizes);
     end_bytes - host_bytes + packing::largest_live_bytes(&items)
 }
@@ -176,14 +188,33 @@ const SLACK: usize = 100;
 const EFFORT: Effort = Effort(12_000_000);
 
 fn plan_rank(mut plan: RankPlan, effort: Effort) -> RankPlan {
-    let items = items(&plan.lives);
-    let base_bytes = plan.host_bytes + plan.live_bytes - packing::largest_live_bytes(&items);
-    let packing = packing::pack(&items, plan.live_bytes / SLACK, effort);
-    for (life, offset) in plan.lives.iter_mut().zip(&packing.offsets) {
-        life.extent.offset_bytes = base_bytes + offset;
-    }
+    let (mut on_host, mut in_arena): (Vec<PlannedLife>, Vec<PlannedLife>) =
+        std::mem::take(&mut plan.lives).into_iter().partition(is_on_host);
+    let state_bytes = plan.host_bytes;
+    let host_bytes = state_bytes + place(&mut on_host, state_bytes, 0, effort);
+    let mut plan = plan.with_host_bytes(host_bytes);
+    let base_bytes = plan.host_bytes + plan.live_bytes - packing::largest_live_bytes(&items(&in_arena));
+    place(&mut in_arena, base_bytes, plan.live_bytes / SLACK, effort);
+    plan.lives = on_host.into_iter().chain(in_arena).collect();
     plan.lives.sort_unstable_by_key(|life| (life.value, life.start));
     plan
+}
+
+/// Gives lives places from `base_bytes` on, and returns the bytes that they take together.
+fn place(lives: &mut [PlannedLife], base_bytes: usize, slack_bytes: usize, effort: Effort) -> usize {
+    if lives.is_empty() {
+        return 0;
+    }
+    let packing = packing::pack(&items(&*lives), slack_bytes, effort);
+    for (life, offset) in lives.iter_mut().zip(&packing.offsets) {
+        life.extent.offset_bytes = base_bytes + offset;
+    }
+    packing.height_bytes
+}
+
+/// Whether a life is in memory of the host. State there has no life.
+fn is_on_host(life: &PlannedLife) -> bool {
+    matches!(life.value, Value::OnHost { .. })
 }
 
 /// State and scratch in their places; lives in order of their program, and in no place yet.
@@ -191,7 +222,8 @@ fn unplaced(ends: &Ends<'_>, sizes: &Sizes, rank: usize, lives: Vec<Life>) -> Ra
     let program = &ends.graph.programs()[rank];
     let Permanent { state, scratch, end_bytes, host_bytes } = permanent(program, sizes);
     let lives: Vec<PlannedLife> = lives.into_iter().map(|life| ends.planned(sizes, rank, life)).collect();
-    let live_bytes = end_bytes - host_bytes + packing::largest_live_bytes(&items(&lives));
+    let in_arena = lives.iter().filter(|life| !is_on_host(life));
+    let live_bytes = end_bytes - host_bytes + packing::largest_live_bytes(&items(in_arena));
     RankPlan { state, lives, scratch, live_bytes, host_bytes }
 }
 
@@ -227,10 +259,10 @@ fn permanent(program: &Program, sizes: &Sizes) -> Permanent {
     Permanent { state, scratch, end_bytes, host_bytes }
 }
 
-fn items(lives: &[PlannedLife]) -> Vec<Item> {
+fn items<'a>(lives: impl IntoIterator<Item = &'a PlannedLife>) -> Vec<Item> {
     let item =
         |life: &PlannedLife| Item { start: life.start, end: life.end, size_bytes: aligned(life.extent.len_bytes) };
-    lives.iter().map(item).collect()
+    lives.into_iter().map(item).collect()
 }
 
 /// Where lives end on an engine.
@@ -290,14 +322,22 @@ impl<'a> Ends<'a> {
     }
 
     /// Where another stream than that of computing touches a value last, its bytes stay untouched until the unit that
-    /// is computed next has been: whoever writes them then seldom waits.
-    /// Staged state has a distance of its own: it is fetched ahead.
+    /// is computed next has been: whoever writes them then seldom waits. Activations that are copied to memory of the
+    /// host stay for one turn, also where a rank has a single unit.
+    /// Staged state has a distance of its own: it is fetched ahead. Memory of the host is taken again much later.
     fn after_use(&self, rank: usize, end: usize, life: &Life) -> usize {
         let instrs = &self.graph.programs()[rank].instrs;
         let is_last = life.used.last_on(Stream::Compute).is_some_and(|index| index + 1 == end);
         match self.streams {
             Streams::One => end,
-            Streams::Each(_) if is_last || matches!(life.value, Value::Staged { .. }) => end,
+            Streams::Each(_) if is_last || matches!(life.value, Value::Staged { .. } | Value::OnHost { .. }) => end,
+            Streams::Each(_) if life.used.last_on(Stream::Offload).is_some_and(|index| index + 1 == end) => {
+                let later = instrs.iter().enumerate().skip(end);
+                let mut turns = later.filter_map(|(index, instr)| Some((index, instr.pass()?.turn()?))).peekable();
+                let next = turns.peek().map(|(_, turn)| *turn);
+                let last = turns.take_while(|(_, turn)| Some(*turn) == next).last();
+                last.map_or(instrs.len(), |(index, _)| index + 1)
+            }
             Streams::Each(_) => {
                 let mut passes =
                     instrs.iter().enumerate().skip(end).filter_map(|(index, instr)| Some((index, instr.pass()?.unit)));
@@ -366,9 +406,28 @@ impl RankPlan {
         lives.chain(state).chain([end_of(self.scratch)]).max().unwrap_or(0) - self.host_bytes
     }
 
-    /// Memory of the host that the rank keeps state in. The addresses below this are there, all others in the arena.
+    /// Memory of the host that the rank uses. The addresses below this are there, all others in the arena.
     pub fn host_bytes(&self) -> usize {
         self.host_bytes
+    }
+
+    /// The same with at least as much memory of the host: all in the arena has higher addresses.
+    pub(crate) fn with_host_bytes(mut self, host_bytes: usize) -> RankPlan {
+        let (before, more) = (self.host_bytes, host_bytes.saturating_sub(self.host_bytes));
+        let states = self.state.iter_mut().map(|(_, extent)| extent);
+        let lives = self.lives.iter_mut().map(|life| &mut life.extent);
+        for extent in states.chain(lives).chain([&mut self.scratch]) {
+            if extent.offset_bytes >= before {
+                extent.offset_bytes += more;
+            }
+        }
+        self.host_bytes += more;
+        self
+    }
+
+    /// Lives in the arena.
+    fn arena_lives(&self) -> impl Iterator<Item = &PlannedLife> {
+        self.lives.iter().filter(|life| !is_on_host(life))
     }
 
     /// State in the arena, with its places.
@@ -398,7 +457,7 @@ impl RankPlan {
         }
         add(Category::Scratch, self.scratch);
         let peak = self.peak();
-        for life in self.lives.iter().filter(|life| life.start <= peak && peak < life.end) {
+        for life in self.arena_lives().filter(|life| life.start <= peak && peak < life.end) {
             add(life.category, life.extent);
         }
         bytes
@@ -416,7 +475,7 @@ impl RankPlan {
             add(state_category(value), extent, 0..instrs);
         }
         add(Category::Scratch, self.scratch, 0..instrs);
-        for life in &self.lives {
+        for life in self.arena_lives() {
             add(life.category, life.extent, life.start..life.end.min(instrs));
         }
         bytes
@@ -424,7 +483,7 @@ impl RankPlan {
 
     /// The instruction at which most bytes are alive.
     pub fn peak(&self) -> usize {
-        let live = packing::live_bytes(&items(&self.lives));
+        let live = packing::live_bytes(&items(self.arena_lives()));
         let largest = live.iter().max();
         live.iter().position(|bytes| Some(bytes) == largest).unwrap_or(0)
     }
@@ -453,6 +512,7 @@ fn state_category(value: Value) -> Category {
         | Value::Pending { .. }
         | Value::Gathered(_)
         | Value::Unreduced { .. }
-        | Value::Staged { .. } => Category::Constants,
+        | Value::Staged { .. }
+        | Value::OnHost { .. } => Category::Constants,
     }
 }

@@ -39,7 +39,9 @@ impl ProgramSet {
     pub fn new(programs: Vec<Verified>) -> Result<ProgramSet, ProgramSetError> {
         let purpose = |verified: &Verified| verified.programs().first().map(|program| program.view.purpose);
         let purposes: Option<Vec<Purpose>> = programs.iter().map(purpose).collect();
-        let (Some(first), Some(purposes)) = (programs.first(), purposes) else { return Err(ProgramSetError::Empty) };
+        let Some(purposes) = purposes else { return Err(ProgramSetError::Empty) };
+        let programs = with_one_host_memory(programs);
+        let Some(first) = programs.first() else { return Err(ProgramSetError::Empty) };
         for (program, second) in programs.iter().zip(&purposes) {
             let ranks = first.plan().ranks.len().max(program.plan().ranks.len());
             let state = |verified: &Verified, rank| {
@@ -69,4 +71,16 @@ impl ProgramSet {
         let plans = self.programs.iter().filter_map(|verified| verified.plan().ranks.get(rank));
         plans.map(crate::RankPlan::arena_bytes).max().unwrap_or(0)
     }
+}
+
+/// The programs with as much memory of the host as that of them has which needs most: the arena then starts at one
+/// address for all. Only those that train need memory for activations there.
+fn with_one_host_memory(programs: Vec<Verified>) -> Vec<Verified> {
+    let ranks = programs.iter().map(|program| program.plan().ranks.len()).max().unwrap_or(0);
+    let of_rank = |rank: usize| {
+        let plans = programs.iter().filter_map(|program| program.plan().ranks.get(rank));
+        plans.map(crate::RankPlan::host_bytes).max().unwrap_or(0)
+    };
+    let host_bytes: Vec<usize> = (0..ranks).map(of_rank).collect();
+    programs.into_iter().map(|program| program.with_host_bytes(&host_bytes)).collect()
 }

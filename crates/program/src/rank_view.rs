@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use config::{
-    Averages, GradientSums, Kept, LayerRecompute, Masters, Microbatch, Offload, Recompute, StateKind, Tied, TiedSum,
-    TopQuery, Unit, ZeroStage,
+    Averages, GradientSums, Home, Kept, LayerRecompute, Masters, Microbatch, Offload, Recompute, SavedInputs,
+    StateKind, Tied, TiedSum, TopQuery, Unit, ZeroStage,
 };
 use mesh::AxisSet;
 
-use crate::{Declared, OptimizerPart, Purpose, Value};
+use crate::{ActivationPart, Declared, OptimizerPart, Purpose, Value};
 
 /// One pipeline coordinate's view: everything that the meaning of its instructions depends on.
 ///
@@ -41,7 +41,7 @@ pub struct RankView {
     pub averages: Averages,
     /// In which numbers gradients are summed.
     pub sums: GradientSums,
-    /// Which state is in memory of the host between its uses.
+    /// What is in memory of the host between its uses.
     pub offload: Offload,
     /// When the embedding's sum of a tied table's gradient is made, should this rank have the head's, too, and sums be
     /// whole.
@@ -249,23 +249,48 @@ impl RankView {
 
     /// Those of them that are in memory of the host.
     pub fn offloaded(&self, unit: Unit) -> impl Iterator<Item = OptimizerPart> + use<> {
-        let offload = self.offload;
-        self.optimizer_parts(unit).filter(move |_| offload == Offload::Optimizer)
+        let home = self.offload.optimizer_state();
+        self.optimizer_parts(unit).filter(move |_| home == Home::Host)
+    }
+
+    /// The activations of `unit` that are in memory of the host from its forward pass to its backward pass, each with
+    /// the unit whose value it is: all that a layer's forward pass leaves, with its input.
+    pub fn offloaded_activations(&self, unit: Unit) -> impl Iterator<Item = (Unit, ActivationPart)> + use<> {
+        let home = match self.purpose {
+            Purpose::Train => self.offload.activations(),
+            Purpose::Evaluate | Purpose::Generate => Home::Arena,
+        };
+        let input = self.previous(unit).map(|previous| (previous, ActivationPart::Output));
+        let [until_input, until_weight, saved_input] =
+            [ActivationPart::UntilInput, ActivationPart::UntilWeight, ActivationPart::SavedInput]
+                .map(|part| Some((unit, part)));
+        let kept = match (home, unit, self.recomputes(unit)) {
+            (Home::Arena, _, _) | (Home::Host, Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_), _) => {
+                [None, None, None]
+            }
+            (Home::Host, Unit::Layer(_), LayerRecompute::Nothing | LayerRecompute::Core) => {
+                [input, until_input, until_weight]
+            }
+            (Home::Host, Unit::Layer(_), LayerRecompute::Everything(SavedInputs::Whole)) => [input, None, None],
+            (Home::Host, Unit::Layer(_), LayerRecompute::Everything(SavedInputs::Sharded)) => [saved_input, None, None],
+        };
+        kept.into_iter().flatten()
     }
 
     /// The value that an update of `unit` changes: the state itself, or its copy in the arena.
     pub fn updated(&self, unit: Unit, part: OptimizerPart) -> Value {
-        match self.offload {
-            Offload::None => part.of(unit),
-            Offload::Optimizer => Value::Staged { unit, part },
+        match self.offload.optimizer_state() {
+            Home::Arena => part.of(unit),
+            Home::Host => Value::Staged { unit, part },
         }
     }
 
-    /// Whether a piece of state is in memory of the host.
-    pub fn is_on_host(&self, state: Value) -> bool {
-        match state {
+    /// Whether a value is in memory of the host.
+    pub fn is_on_host(&self, value: Value) -> bool {
+        match value {
+            Value::OnHost { .. } => true,
             Value::Master(_) | Value::FirstMoment(_) | Value::SecondMoment(_) | Value::Average(_) => {
-                self.offload == Offload::Optimizer
+                self.offload.optimizer_state() == Home::Host
             }
             Value::Batch(_)
             | Value::Output { .. }

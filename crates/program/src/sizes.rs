@@ -107,6 +107,7 @@ impl Sizes {
             Value::Master(unit) | Value::FirstMoment(unit) | Value::Average(unit) => self.units.of(unit).moment,
             Value::SecondMoment(unit) => self.units.of(unit).second_moment,
             Value::Staged { unit, part } => self.bytes(part.of(unit)),
+            Value::OnHost { unit, part, .. } => self.footprints.units.of(unit).kept_bytes(part),
             Value::Cache(_) => match self.state {
                 State::Generation { cache_bytes } | State::TrainingWithSamples { cache_bytes } => cache_bytes,
                 State::Inference | State::Training => 0,

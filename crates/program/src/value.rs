@@ -54,6 +54,8 @@ pub enum Value {
     Average(Unit),
     /// A part of the unit's optimizer state that is in memory of the host, in the arena around its update.
     Staged { unit: Unit, part: OptimizerPart },
+    /// An activation of the unit in memory of the host, from its layer's forward pass to the backward pass.
+    OnHost { unit: Unit, microbatch: Microbatch, part: ActivationPart },
     /// Keys and values of the tokens before, of one layer.
     Cache(Unit),
     /// Tables that never change.
@@ -102,6 +104,42 @@ impl fmt::Display for OptimizerPart {
     }
 }
 
+/// An activation that a layer's forward pass leaves for its backward pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ActivationPart {
+    /// [`Value::Output`] of the unit before.
+    Output,
+    /// [`Value::SavedUntilInput`].
+    UntilInput,
+    /// [`Value::SavedUntilWeight`].
+    UntilWeight,
+    /// [`Value::SavedInput`].
+    SavedInput,
+}
+
+impl ActivationPart {
+    /// The value in the arena of which it is the copy.
+    pub fn of(self, unit: Unit, microbatch: Microbatch) -> Value {
+        match self {
+            ActivationPart::Output => Value::Output { unit, microbatch },
+            ActivationPart::UntilInput => Value::SavedUntilInput { unit, microbatch },
+            ActivationPart::UntilWeight => Value::SavedUntilWeight { unit, microbatch },
+            ActivationPart::SavedInput => Value::SavedInput { unit, microbatch },
+        }
+    }
+}
+
+impl fmt::Display for ActivationPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ActivationPart::Output => "output",
+            ActivationPart::UntilInput => "saved until input",
+            ActivationPart::UntilWeight => "saved until weight",
+            ActivationPart::SavedInput => "saved input",
+        })
+    }
+}
+
 impl Value {
     /// Whether the value outlives the program: written before it starts, never freed.
     pub fn is_state(self) -> bool {
@@ -119,7 +157,8 @@ impl Value {
             | Value::Unreduced { .. }
             | Value::Reduced { .. }
             | Value::LateSum { .. }
-            | Value::Staged { .. } => false,
+            | Value::Staged { .. }
+            | Value::OnHost { .. } => false,
             Value::Params(_)
             | Value::Accumulator { .. }
             | Value::Master(_)
@@ -143,7 +182,8 @@ impl Value {
             | Value::CoreUntilInput { microbatch, .. }
             | Value::CoreUntilWeight { microbatch, .. }
             | Value::SavedInput { microbatch, .. }
-            | Value::Pending { microbatch, .. } => Some(microbatch),
+            | Value::Pending { microbatch, .. }
+            | Value::OnHost { microbatch, .. } => Some(microbatch),
             Value::Gathered(_)
             | Value::Unreduced { .. }
             | Value::Reduced { .. }
@@ -189,6 +229,7 @@ impl fmt::Display for Value {
             Value::SecondMoment(unit) => write!(f, "second moment of {unit}")?,
             Value::Average(unit) => write!(f, "average of {unit}")?,
             Value::Staged { unit, part } => write!(f, "staged {part} of {unit}")?,
+            Value::OnHost { unit, part, .. } => write!(f, "{part} of {unit} in memory of the host")?,
             Value::Cache(unit) => write!(f, "cache of {unit}")?,
             Value::Constants => f.write_str("constants")?,
             Value::LossSums => f.write_str("sums")?,

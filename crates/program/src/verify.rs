@@ -76,6 +76,13 @@ fn growth(graph: &StepGraph, sizes: &Sizes, plan: &MemoryPlan, overlap: Overlap)
 }
 
 impl Verified {
+    /// The same with at least as much memory of the host, by pipeline index.
+    pub(crate) fn with_host_bytes(mut self, host_bytes: &[usize]) -> Verified {
+        let ranks = std::mem::take(&mut self.plan.ranks).into_iter().zip(host_bytes);
+        self.plan.ranks = ranks.map(|(plan, bytes)| plan.with_host_bytes(*bytes)).collect();
+        self
+    }
+
     /// The linked programs.
     pub fn graph(&self) -> &StepGraph {
         &self.graph

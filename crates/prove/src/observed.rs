@@ -101,6 +101,8 @@ pub fn finished(worker: &Worker<'_>) -> Vec<ValueBox> {
         | Instr::OptimizerStep { .. }
         | Instr::FetchState { .. }
         | Instr::OffloadState { .. }
+        | Instr::OffloadActs { .. }
+        | Instr::FetchActs { .. }
         | Instr::Save { .. } => vec![],
     };
     if worker.position.at + 1 == instrs.len() {

@@ -6,11 +6,13 @@ use cluster::{Cluster, PipelineTensors, Software, StreamQueue, TensorCollectives
 use comm::{CollectiveCall, Operation};
 use config::{
     Averages, Degrees, Gathering, GradientSums, Kept, Masters, ModelSpec, Optimizer, Overlap, Parallelism, PerClass,
-    Precision, Reshard, ScheduleKind, SequenceParallel, StateKind, Unit, UnitLayout, ZeroStage,
+    Precision, Reshard, ScheduleKind, SequenceParallel, StateKind, Unit, UnitClass, UnitLayout, ZeroStage,
 };
 use device::{Dtype, Frame, Op, SumTree};
 use mesh::{MeshError, PlacementOrder, Rank};
-use program::{Durations, Instr, Partner, Pass, PassKind, Queue, Queues, RankView, UnitCalls, UpdatedGathers, Updates};
+use program::{
+    Durations, Footprint, Instr, Partner, Pass, PassKind, Queue, Queues, RankView, UnitCalls, UpdatedGathers, Updates,
+};
 
 use crate::collective::collective_ns;
 use crate::group_calls::Collectives;
@@ -35,8 +37,15 @@ pub struct StepShape<'a> {
     /// Whether updated weights are averaged.
     pub averages: Averages,
     pub optimizer: Optimizer,
-    /// Bytes of the residual stream between two units, of one microbatch on one rank.
-    pub output_bytes: usize,
+    /// What units keep of one microbatch on one rank.
+    pub footprints: &'a PerClass<Footprint>,
+}
+
+impl StepShape<'_> {
+    /// Bytes of the residual stream between two units.
+    fn output_bytes(&self) -> usize {
+        self.footprints[UnitClass::Embedding].output_bytes
+    }
 }
 
 /// Nanoseconds of a pass: all of it, and the collectives of its tensor-parallel group in it.
@@ -75,6 +84,9 @@ pub struct StepCosts {
     tied_between_ranks_ns: u64,
     tied_on_one_rank_ns: u64,
     world_ns: u64,
+    footprints: PerClass<Footprint>,
+    /// Nanoseconds in which a byte passes the host's link.
+    host_link_ns_per_byte: f64,
     queues: Queues,
 }
 
@@ -103,6 +115,8 @@ impl StepCosts {
             tied_between_ranks_ns: pricing.collectives.call_ns(&calls.tied(), pricing.collectives.gradient_bytes()),
             tied_on_one_rank_ns: pricing.tied_on_one_rank_ns(&calls),
             world_ns: pricing.collectives.norm_ns(),
+            footprints: shape.footprints.clone(),
+            host_link_ns_per_byte: cluster.accelerator.host_link_ns_per_byte(),
             queues: pricing.queues(),
         })
     }
@@ -137,6 +151,12 @@ impl StepCosts {
         }
     }
 
+    /// Copying what a layer's forward pass left for its backward pass to memory of the host, or back.
+    pub fn activations_ns(&self, view: &RankView, unit: Unit) -> u64 {
+        let kept = view.offloaded_activations(unit).map(|(unit, part)| self.footprints.of(unit).kept_bytes(part));
+        (kept.sum::<usize>() as f64 * self.host_link_ns_per_byte).round() as u64
+    }
+
     /// The norm on a rank that holds the parameters of these units.
     pub fn norm_ns(&self, held: impl Iterator<Item = Unit>) -> u64 {
         self.world_ns + held.map(|unit| self.state(unit).norm_ns).sum::<u64>()
@@ -164,6 +184,7 @@ impl Durations for StepCosts {
             Instr::GradNorm => self.norm_ns(view.trained_units()),
             Instr::OptimizerStep { unit } => self.state(unit).update_ns,
             Instr::FetchState { unit } | Instr::OffloadState { unit } => self.state(unit).copy_ns,
+            Instr::OffloadActs { unit, .. } | Instr::FetchActs { unit, .. } => self.activations_ns(view, unit),
             // Tokens come from the host while others are computed on.
             Instr::Load { .. }
             | Instr::Forward { .. }
@@ -410,7 +431,7 @@ impl Pricing<'_> {
         let block = mesh.ranks_per_stage();
         let scattered = self.software.is_some_and(|software| software.pipeline_tensors == PipelineTensors::Scattered)
             && self.shape.parallelism.sequence_parallel == SequenceParallel::Off;
-        let bytes = self.shape.output_bytes as f64;
+        let bytes = self.shape.output_bytes() as f64;
         let calls = match self.software.map(|software| software.transfers) {
             Some(Transfers::InLineOneByOne) => 2,
             Some(

@@ -10,7 +10,7 @@ use config::{SequenceParallel, Unit, UnitClass};
 use device::{AttentionOperands, Op};
 use program::{
     Category, Footprint, Footprints, Program, Sizes, StateBytes, StepGraph, StepTimes, Value, least_memory,
-    live_memory, live_over_programs,
+    live_host_memory, live_memory, live_over_programs,
 };
 use record::RecordCase;
 
@@ -79,7 +79,7 @@ pub struct RankMemory {
     pub parts: BTreeMap<MemoryPart, usize>,
     /// Between two steps: parameters, sums of gradients, optimizer, constants.
     pub resident_bytes: usize,
-    /// Memory of the host: optimizer state that is offloaded.
+    /// Memory of the host: optimizer state and activations that are offloaded.
     pub host_bytes: usize,
 }
 
@@ -99,14 +99,15 @@ impl RankMemory {
 pub fn memory(graph: &StepGraph, sizes: &Sizes, units: &RecordedUnits, software: Option<&Software>) -> Vec<RankMemory> {
     let sizes = &software.map_or_else(|| sizes.clone(), |software| trainer_sizes(sizes, units, software));
     let kept_gradients = kept_gradients(units);
-    let ranks = live_memory(graph, sizes).into_iter().zip(graph.programs());
-    let rank = ranks.map(|(categories, program)| {
+    let ranks = live_memory(graph, sizes).into_iter().zip(live_host_memory(graph, sizes)).zip(graph.programs());
+    let rank = ranks.map(|((categories, activations), program)| {
         let parts = parts_of(categories, program, units);
         let state = program.view.state(sizes.state);
         let (on_host, resident): (Vec<Value>, Vec<Value>) =
             state.into_iter().partition(|value| program.view.is_on_host(*value));
         let sum = |values: Vec<Value>| values.into_iter().map(|value| sizes.bytes(value)).sum::<usize>();
-        let mut memory = RankMemory { parts, resident_bytes: kept_gradients + sum(resident), host_bytes: sum(on_host) };
+        let host_bytes = sum(on_host) + activations;
+        let mut memory = RankMemory { parts, resident_bytes: kept_gradients + sum(resident), host_bytes };
         if let Some(software) = software {
             let process = process_bytes(memory.allocated_bytes(), software);
             memory.parts.insert(MemoryPart::Process, process);

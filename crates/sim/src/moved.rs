@@ -109,6 +109,8 @@ impl Movements<'_> {
             | Instr::OptimizerStep { .. }
             | Instr::FetchState { .. }
             | Instr::OffloadState { .. }
+            | Instr::OffloadActs { .. }
+            | Instr::FetchActs { .. }
             | Instr::Save { .. } => vec![],
         };
         self.summary(calls)

@@ -1,8 +1,9 @@
 //! Where the time of a step goes, as one rank sees it: the parts add up to the step.
 
+use std::collections::HashSet;
 use std::fmt;
 
-use config::Offload;
+use config::Home;
 use device::Stream;
 use program::{Durations, Instr, PassKind, Queue, RankView, StepGraph, StepTimes};
 
@@ -27,11 +28,13 @@ pub enum Loss {
     Waiting,
     /// Norm and update.
     Optimizer,
+    /// Copies of activations from and to memory of the host that computing waits for.
+    Copies,
 }
 
 impl Loss {
     /// All of them.
-    pub const ALL: [Loss; 8] = [
+    pub const ALL: [Loss; 9] = [
         Loss::Kernels,
         Loss::Recompute,
         Loss::Tensor,
@@ -40,6 +43,7 @@ impl Loss {
         Loss::Pipeline,
         Loss::Waiting,
         Loss::Optimizer,
+        Loss::Copies,
     ];
 }
 
@@ -54,6 +58,7 @@ impl fmt::Display for Loss {
             Loss::Pipeline => "sends between stages",
             Loss::Waiting => "waiting for other stages",
             Loss::Optimizer => "norm and update",
+            Loss::Copies => "copies of activations that nothing hides",
         })
     }
 }
@@ -83,6 +88,8 @@ impl Spent {
         // Reductions may be deferred, so time does not follow the order of the program everywhere.
         let mut placed: Vec<(&Instr, &(u64, u64))> = program.instrs.iter().zip(&times.ranks[busiest]).collect();
         placed.sort_by_key(|(_, (start, _))| *start);
+        let copied: HashSet<u64> =
+            placed.iter().filter(|(instr, _)| copies(**instr)).map(|(_, (_, end))| *end).collect();
         for (instr, (start, end)) in placed {
             let beside = match instr.stream() {
                 Stream::Compute | Stream::Io | Stream::Shift => false,
@@ -102,7 +109,8 @@ impl Spent {
                 }
                 continue;
             }
-            spent.add(awaited(&program.view, *instr), start.saturating_sub(now));
+            let loss = if copied.contains(start) { Loss::Copies } else { awaited(&program.view, *instr) };
+            spent.add(loss, start.saturating_sub(now));
             spent.take(costs, *instr, end - start, duration);
             now = now.max(*end);
         }
@@ -143,6 +151,7 @@ impl Spent {
             Instr::OptimizerStep { .. } | Instr::FetchState { .. } | Instr::OffloadState { .. } => {
                 self.add(Loss::Optimizer, took_ns);
             }
+            Instr::OffloadActs { .. } | Instr::FetchActs { .. } => self.add(Loss::Copies, took_ns),
             Instr::Load { .. }
             | Instr::FreeParams { .. }
             | Instr::Save { .. }
@@ -171,6 +180,11 @@ impl Spent {
     }
 }
 
+/// Whether an instruction copies activations from or to memory of the host.
+fn copies(instr: Instr) -> bool {
+    matches!(instr, Instr::OffloadActs { .. } | Instr::FetchActs { .. })
+}
+
 fn graph_sends(instr: Instr) -> bool {
     matches!(instr, Instr::SendAct { .. } | Instr::SendGrad { .. })
 }
@@ -178,9 +192,9 @@ fn graph_sends(instr: Instr) -> bool {
 /// The loss of a wait of a rank that has computed all before `instr`: for copies of optimizer state, or for data
 /// parallelism.
 fn awaited(view: &RankView, instr: Instr) -> Loss {
-    match (instr, view.offload) {
-        (Instr::OptimizerStep { .. }, Offload::Optimizer) | (Instr::OffloadState { .. }, _) => Loss::Optimizer,
-        (_, Offload::None | Offload::Optimizer) => Loss::Data,
+    match (instr, view.offload.optimizer_state()) {
+        (Instr::OptimizerStep { .. }, Home::Host) | (Instr::OffloadState { .. }, _) => Loss::Optimizer,
+        (_, Home::Arena | Home::Host) => Loss::Data,
     }
 }
 

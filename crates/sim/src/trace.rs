@@ -274,7 +274,9 @@ fn kind_of(instr: Instr) -> Option<BlockKind> {
         | Instr::GatherParams { .. }
         | Instr::ReduceGrads { .. }
         | Instr::FetchState { .. }
-        | Instr::OffloadState { .. } => Some(BlockKind::Communication),
+        | Instr::OffloadState { .. }
+        | Instr::OffloadActs { .. }
+        | Instr::FetchActs { .. } => Some(BlockKind::Communication),
         Instr::OptimizerStep { .. } => Some(BlockKind::Optimizer),
         // These mostly wait, as receives do.
         Instr::SumTied

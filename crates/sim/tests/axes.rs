@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use cluster::{Cluster, named};
-use config::{Degrees, GradientSums, LayerRecompute, Parallelism, RunConfig, SequenceParallel, UnitClass};
+use config::{Degrees, GradientSums, LayerRecompute, Parallelism, PerClass, RunConfig, SequenceParallel, UnitClass};
 use device::{Dtype, SumTree, Write};
 use mesh::{Axis, AxisSet, PlacementOrder};
 use model::{MicrobatchShape, TensorParallel};
-use program::{PassKind, Purpose};
+use program::{Footprint, PassKind, Purpose};
 use record::{RecordCase, UnitRecords};
 use sim::{GroupShape, RecordedUnits, StepCosts, StepShape, collective_ns};
 
@@ -35,6 +35,7 @@ fn collectives_of_a_layer_cost_what_their_axes_do() {
     assert!(calls.iter().all(|call| call.axes == parallelism.tensor_axes()), "{calls:?}");
 
     let (cluster, mesh) = (Cluster::from_toml(named("a100-80g-dgx").unwrap()).unwrap(), parallelism.mesh().unwrap());
+    let footprints = PerClass::new(&model.classes(), |_| Footprint { output_bytes: 1 << 20, ..Footprint::default() });
     let shape = StepShape {
         model: &model,
         parallelism: &parallelism,
@@ -43,7 +44,7 @@ fn collectives_of_a_layer_cost_what_their_axes_do() {
         sums: train.sums,
         averages: train.averages(),
         optimizer: train.optimizer,
-        output_bytes: 1 << 20,
+        footprints: &footprints,
     };
     let priced = |axes: AxisSet| {
         let mut units = recorded.clone();

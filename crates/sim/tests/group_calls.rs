@@ -3,10 +3,10 @@
 
 use cluster::{Cluster, named};
 use comm::Operation;
-use config::{Degrees, GradientSums, Parallelism, RunConfig, Unit, UnitLayout, ZeroStage};
+use config::{Degrees, GradientSums, Parallelism, PerClass, RunConfig, Unit, UnitLayout, ZeroStage};
 use device::SumTree;
 use mesh::{AxisSet, Mesh, PlacementOrder, Rank};
-use program::{Collective, GradientAxes, GroupCall, Partner, PeerGroup, UnitCalls};
+use program::{Collective, Footprint, GradientAxes, GroupCall, Partner, PeerGroup, UnitCalls};
 use sim::{GroupShape, RecordedUnits, StepCosts, StepShape, collective_ns};
 
 /// Two sharding groups of four replicas, tensor parallelism in a node, two stages.
@@ -20,6 +20,7 @@ fn costs(cluster: &Cluster, parallelism: &Parallelism, sums: GradientSums) -> St
     let RunConfig { model, train, .. } = RunConfig::quick_start();
     let (placement, precision) = (PlacementOrder::default(), train.precision);
     let (averages, optimizer) = (config::Averages::Off, config::Optimizer::AdamW);
+    let footprints = PerClass::new(&model.classes(), |_| Footprint { output_bytes: 1 << 20, ..Footprint::default() });
     let shape = StepShape {
         model: &model,
         parallelism,
@@ -28,7 +29,7 @@ fn costs(cluster: &Cluster, parallelism: &Parallelism, sums: GradientSums) -> St
         sums,
         averages,
         optimizer,
-        output_bytes: 1 << 20,
+        footprints: &footprints,
     };
     StepCosts::new(cluster, None, &shape, &RecordedUnits::default()).unwrap()
 }

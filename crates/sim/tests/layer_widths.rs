@@ -61,7 +61,7 @@ fn layers(model: &ModelSpec) -> Vec<OfLayer> {
         sums,
         averages,
         optimizer,
-        output_bytes: 1 << 20,
+        footprints: &footprints.units,
     };
     let costs = StepCosts::new(&cluster, None, &shape, &units).unwrap();
     let of = |layer| OfLayer {

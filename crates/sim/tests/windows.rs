@@ -87,6 +87,7 @@ fn layers_with_windows_take_less_time() {
     let records = records(&windows);
     let units = RecordedUnits::new(&records, None);
     let cluster = Cluster::from_toml(named("a100-80g-dgx").unwrap()).unwrap();
+    let footprints = records.footprints().units.clone();
     let shape = StepShape {
         model: &windows,
         parallelism: &config.parallelism,
@@ -95,7 +96,7 @@ fn layers_with_windows_take_less_time() {
         averages: config::Averages::Off,
         optimizer: config::Optimizer::AdamW,
         sums: GradientSums::Single,
-        output_bytes: 1 << 20,
+        footprints: &footprints,
     };
     let costs = StepCosts::new(&cluster, None, &shape, &units).unwrap();
     let [forward, _, backward, _] = PassKind::ALL;

@@ -98,6 +98,12 @@ impl Line {
             Instr::OptimizerStep { unit } => line("optimizer step", "", Some(unit), None),
             Instr::FetchState { unit } => line("fetch state", "from memory of the host", Some(unit), None),
             Instr::OffloadState { unit } => line("offload state", "back to memory of the host", Some(unit), None),
+            Instr::OffloadActs { unit, microbatch } => {
+                line("offload activations", "to memory of the host", Some(unit), Some(microbatch))
+            }
+            Instr::FetchActs { unit, microbatch } => {
+                line("fetch activations", "from memory of the host", Some(unit), Some(microbatch))
+            }
             Instr::Save { unit } => line("save", "", Some(unit), None),
         }
     }

@@ -45,8 +45,10 @@ pub struct Need {
     pub ranks_per_stage: usize,
     /// Bytes of one rank's arena, by stage.
     pub stage_bytes: Vec<u64>,
-    /// Bytes of one rank's state in memory of the host, by stage.
+    /// Bytes of one rank in memory of the host, by stage.
     pub host_stage_bytes: Vec<u64>,
+    /// What is there, in words.
+    pub on_host: &'static str,
 }
 
 impl Need {
@@ -60,6 +62,7 @@ impl Need {
             host_stage_bytes: (0..setup.parallelism.degrees.pp)
                 .map(|stage| setup.plan(stage).host_bytes() as u64)
                 .collect(),
+            on_host: setup.train.offload.content(),
         }
     }
 
@@ -68,12 +71,13 @@ impl Need {
         self.host_stage_bytes.iter().sum::<u64>().saturating_mul(self.ranks_per_stage as u64)
     }
 
-    /// The state in memory of hosts in a sentence; none where a run has none.
+    /// What is in memory of hosts in a sentence; none where a run has nothing there.
     pub fn on_hosts(&self) -> Option<String> {
         let most = self.host_stage_bytes.iter().copied().max().filter(|most| *most > 0)?;
         Some(format!(
-            "{} of optimizer state of a rank at most in memory of its host, {} in all",
+            "{} of {} of a rank at most in memory of its host, {} in all",
             bytes(most),
+            self.on_host,
             bytes(self.host_together_bytes())
         ))
     }

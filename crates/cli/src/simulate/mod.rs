@@ -299,7 +299,8 @@ impl Told<'_> {
             format!("bytes of one rank at the peak of a training step, of {there}\n{}", table(&rows, columns));
         let on_host = self.memory.iter().map(|rank| rank.host_bytes).max().filter(|most| *most > 0);
         text += &on_host.map_or(String::new(), |most| {
-            format!("\nOf a rank, {} of optimizer state at most are in memory of its host.\n", bytes(most as u64))
+            let content = self.config.train.offload.content();
+            format!("\nOf a rank, {} of {content} at most are in memory of its host.\n", bytes(most as u64))
         });
         let most = self.memory.iter().map(RankMemory::occupied_bytes).max().unwrap_or(0) as f64;
         let margin_bytes = MEMORY_MARGIN * self.there_bytes();

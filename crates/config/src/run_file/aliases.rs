@@ -76,6 +76,8 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("adam_beta2", "train.beta2", ""),
     ("adam_eps", "train.epsilon", ""),
     ("optimizer_cpu_offload", "train.offload", "write \"optimizer\"; updates stay on the GPU"),
+    ("fine_grained_activation_offloading", "train.offload", "write \"activations\""),
+    ("cpu_offloading", "train.offload", "write \"activations\""),
     ("ema", "train.ema_decay", "the decay, such as 0.999"),
     ("clip_grad", "train.clip_norm", ""),
     ("fp16", "train.precision", "write \"fp16\""),

@@ -18,7 +18,12 @@ const GROWTHS: &Choices<BatchGrowth> =
 
 const SUMS: &Choices<GradientSums> = &[("single", GradientSums::Single), ("exact", GradientSums::Exact)];
 
-const OFFLOAD: &Choices<Offload> = &[("none", Offload::None), ("optimizer", Offload::Optimizer)];
+const OFFLOAD: &Choices<Offload> = &[
+    ("none", Offload::None),
+    ("optimizer", Offload::Optimizer),
+    ("activations", Offload::Activations),
+    ("all", Offload::All),
+];
 
 const ON_NONFINITE: &Choices<OnNonFinite> =
     &[("stop", OnNonFinite::Stop), ("skip", OnNonFinite::Skip), ("rollback", OnNonFinite::RollBack)];
@@ -134,7 +139,9 @@ pub fn write(train: &TrainSpec, writer: &mut Writer) {
     writer.text("sums", name_of(SUMS, train.sums));
     match train.offload {
         Offload::None => {}
-        Offload::Optimizer => writer.text("offload", name_of(OFFLOAD, train.offload)),
+        Offload::Optimizer | Offload::Activations | Offload::All => {
+            writer.text("offload", name_of(OFFLOAD, train.offload));
+        }
     }
     writer.text("on_nonfinite", name_of(ON_NONFINITE, train.anomalies.on_nonfinite));
     writer.text("on_spike", name_of(ON_SPIKE, train.anomalies.on_spike));

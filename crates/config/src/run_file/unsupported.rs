@@ -43,6 +43,10 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
         "is a choice of train.offload: \"optimizer\" keeps moments and master weights in memory of the host",
     ),
     (
+        &["offload_activations", "activation_offload", "activation_offloading", "cpu_offloading_num_layers"],
+        "is a choice of train.offload: \"activations\" keeps those of all layers in memory of the host",
+    ),
+    (
         &["dpo", "rlhf", "ppo", "grpo", "reward_model"],
         "is training from preferences, which runs do not have; use another program",
     ),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use cluster::{Software, Updates};
 use config::{
-    Degrees, Kept, LayerRecompute, Masters, Optimizer, Parallelism, PerClass, RunConfig, ScheduleKind, ScheduleSpec,
-    Stage, StateKind, TrainSpec, Unit, UnitLayout, params, unique_parameters,
+    Degrees, Home, Kept, LayerRecompute, Masters, Optimizer, Parallelism, PerClass, RunConfig, ScheduleKind,
+    ScheduleSpec, Stage, StateKind, TrainSpec, Unit, UnitLayout, params, unique_parameters,
 };
 use program::{Cell, CellKind, Schedule, StageCosts, StageSplit, split_stages};
 
@@ -227,7 +227,14 @@ impl Shape<'_> {
             let table = (stages.contains(&0) || tied).then_some(Unit::Table);
             let units = stages.iter().flat_map(|stage| self.units(*stage)).chain(table);
             let elements = units.map(|unit| *elements.of(unit)).sum::<usize>() as f64;
-            let activations = self.held[rank] as f64 * least_kept_bytes as f64;
+            // In memory of the host they are elsewhere, but those of the layer that computes.
+            let activations = match self.config.train.offload.activations() {
+                Home::Arena => self.held[rank] as f64 * least_kept_bytes as f64,
+                Home::Host => {
+                    let layers = stages.iter().flat_map(|stage| self.layers(*stage));
+                    layers.map(kept_bytes).max().unwrap_or(0) as f64
+                }
+            };
             // A shard of the gradients lives from the first reduction on, when activations may be gone.
             let reduced = elements * self.reduced_bytes();
             elements * self.state_bytes() + activations.max(reduced)

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cluster::{Cluster, Software};
 use config::{
     Degrees, LayerRecompute, Parallelism, PerClass, RunConfig, ScheduleKind, SequenceParallel, SequenceSlices, TiedSum,
-    TrainSpec, UnitClass, ZeroStage,
+    TrainSpec, ZeroStage,
 };
 use program::Footprints;
 use rayon::prelude::*;
@@ -121,7 +121,7 @@ impl<'a> Recordings<'a> {
             sums: train.sums,
             averages: train.averages(),
             optimizer: train.optimizer,
-            output_bytes: footprints.units[UnitClass::Embedding].output_bytes,
+            footprints: &footprints.units,
         };
         Ok(StepCosts::new(self.cluster, self.software, &shape, units)?)
     }

@@ -108,6 +108,8 @@ fn transfer(instr: Instr) -> Option<(Value, Direction)> {
         | Instr::OptimizerStep { .. }
         | Instr::FetchState { .. }
         | Instr::OffloadState { .. }
+        | Instr::OffloadActs { .. }
+        | Instr::FetchActs { .. }
         | Instr::Save { .. } => None,
     }
 }

@@ -1,9 +1,10 @@
-//! From schedule to programs, in short passes: cells, units, what is made late, recomputation, gathers, transfers,
-//! loads, tail.
+//! From schedule to programs, in short passes: cells, units, what is made late, recomputation, offload, gathers,
+//! transfers, loads, tail.
 
 mod gathers;
 mod late;
 mod loads;
+mod offload;
 mod recompute;
 mod save;
 mod summed;
@@ -37,7 +38,7 @@ pub struct CompileInput<'a> {
     pub averages: Averages,
     /// In which numbers gradients are summed.
     pub sums: GradientSums,
-    /// Which state is in memory of the host between its uses.
+    /// What is in memory of the host between its uses.
     pub offload: Offload,
     /// When the embedding's sum of a tied table's gradient is made where the head's rank makes it.
     pub tied_sum: TiedSum,
@@ -142,6 +143,7 @@ fn program(input: &CompileInput, pp: usize, declared: &Arc<Declared>) -> Program
     let instrs = units::expand(cells, input.stages, view.purpose);
     let instrs = late::put_off(instrs, &view);
     let instrs = recompute::insert(instrs, &view);
+    let instrs = offload::insert(instrs, &view);
     let instrs = gathers::insert(instrs, &view);
     let instrs = transfers::insert(instrs, &view, cells, input.stages);
     let instrs = loads::insert(instrs, &view);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use config::{GradientReduction, Offload, PerClass, Unit, ZeroStage};
+use config::{GradientReduction, Home, PerClass, Unit, ZeroStage};
 
 use crate::{GradientAxes, Instr, Purpose, RankView, Value};
 
@@ -34,9 +34,9 @@ pub(super) fn append(instrs: Vec<Instr>, view: &RankView, summed: &PerClass<Grad
                     ZeroStage::One | ZeroStage::Two { .. } => out.push(Instr::GatherParams { unit }),
                 }
                 out.extend(units.get(index + FETCHED_AHEAD).and_then(|ahead| fetch(view, *ahead)));
-                match view.offload {
-                    Offload::None => {}
-                    Offload::Optimizer => out.push(Instr::OffloadState { unit }),
+                match view.offload.optimizer_state() {
+                    Home::Arena => {}
+                    Home::Host => out.push(Instr::OffloadState { unit }),
                 }
             }
             out
@@ -52,9 +52,9 @@ pub(crate) const STAGED_UNITS: usize = 3;
 const FETCHED_AHEAD: usize = STAGED_UNITS - 1;
 
 fn fetch(view: &RankView, unit: Unit) -> Option<Instr> {
-    match view.offload {
-        Offload::None => None,
-        Offload::Optimizer => Some(Instr::FetchState { unit }),
+    match view.offload.optimizer_state() {
+        Home::Arena => None,
+        Home::Host => Some(Instr::FetchState { unit }),
     }
 }
 

@@ -160,6 +160,9 @@ impl Check<'_> {
                 Instr::SumTied => view.sums_tied(),
                 Instr::OptimizerStep { unit } => view.holds(unit),
                 Instr::FetchState { unit } | Instr::OffloadState { unit } => view.offloaded(unit).next().is_some(),
+                Instr::OffloadActs { unit, .. } | Instr::FetchActs { unit, .. } => {
+                    view.computes(unit) && view.offloaded_activations(unit).next().is_some()
+                }
                 Instr::GatherParams { unit } | Instr::FreeParams { unit } => {
                     view.holds(unit) && view.zero.keeps(StateKind::Optimizer) == Kept::Shard
                 }
@@ -194,7 +197,11 @@ impl Check<'_> {
         for (index, instr) in self.program.instrs.iter().enumerate() {
             if matches!(
                 instr,
-                Instr::ReduceGrads { .. } | Instr::SumTied | Instr::OptimizerStep { .. } | Instr::OffloadState { .. }
+                Instr::ReduceGrads { .. }
+                    | Instr::SumTied
+                    | Instr::OptimizerStep { .. }
+                    | Instr::OffloadState { .. }
+                    | Instr::OffloadActs { .. }
             ) {
                 self.violation(&format!("instruction {index}, `{instr}`, is in a program that does not train"));
             }

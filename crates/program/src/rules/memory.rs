@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::memory::{PlannedLife, RankPlan};
 use crate::sizes::aligned;
-use crate::{Category, Extent, MemoryPlan, Rule, Violation};
+use crate::{Category, Extent, MemoryPlan, Rule, Value, Violation};
 
 pub(crate) fn memory(plan: &MemoryPlan, capacity_bytes: Option<usize>) -> Vec<Violation> {
     let mut violations = vec![];
@@ -53,7 +53,8 @@ fn end(extent: Extent) -> usize {
     extent.offset_bytes + aligned(extent.len_bytes)
 }
 
-/// Two things alive together that share bytes: state and scratch always are, other values while they live.
+/// Two things alive together that share bytes: state and scratch always are, other values while they live. Those in
+/// memory of the host are below the arena.
 fn overlap(plan: &RankPlan) -> Option<String> {
     let fixed = plan.state().iter().map(|(value, extent)| (value.to_string(), *extent));
     let mut fixed: Vec<_> = fixed.chain([("scratch".to_string(), plan.scratch())]).collect();
@@ -62,7 +63,17 @@ fn overlap(plan: &RankPlan) -> Option<String> {
     if let Some(pair) = fixed.windows(2).find(|pair| end(pair[0].1) > pair[1].1.offset_bytes) {
         return Some(format!("{} and {} share bytes", pair[0].0, pair[1].0));
     }
-    overlapping_lives(plan.lives(), fixed.last().map_or(0, |(_, extent)| end(*extent)))
+    let is_below = |extent: Extent| extent.offset_bytes < plan.host_bytes();
+    let floor = |host: bool| {
+        let section = fixed.iter().filter(|(_, extent)| is_below(*extent) == host);
+        section.last().map_or(0, |(_, extent)| end(*extent))
+    };
+    let (on_host, in_arena): (Vec<PlannedLife>, Vec<PlannedLife>) =
+        plan.lives().iter().partition(|life| matches!(life.value, Value::OnHost { .. }));
+    if let Some(high) = on_host.iter().find(|life| end(life.extent) > plan.host_bytes()) {
+        return Some(format!("the {} reaches beyond memory of the host", high.value));
+    }
+    overlapping_lives(&on_host, floor(true)).or_else(|| overlapping_lives(&in_arena, floor(false)))
 }
 
 /// A sweep over time that keeps what is alive in order of offsets: only neighbours can overlap.
@@ -99,7 +110,7 @@ mod tests {
     use config::Microbatch;
 
     use super::*;
-    use crate::{Reached, Value};
+    use crate::Reached;
 
     fn life(microbatch: u32, start: usize, end: usize, offset_bytes: usize, len_bytes: usize) -> PlannedLife {
         let value = Value::Batch(Microbatch(microbatch));

@@ -71,6 +71,8 @@ impl Calls {
                 | Instr::OptimizerStep { .. }
                 | Instr::FetchState { .. }
                 | Instr::OffloadState { .. }
+                | Instr::OffloadActs { .. }
+                | Instr::FetchActs { .. }
                 | Instr::Save { .. } => {}
             }
         }

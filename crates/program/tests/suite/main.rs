@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::wildcard_enum_match_arm, reason = "a test may stop at once")]
 
+mod activations;
 mod axes;
 mod golden;
 mod masters;

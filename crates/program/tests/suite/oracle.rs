@@ -258,6 +258,17 @@ impl Rank<'_> {
         Ok(())
     }
 
+    /// The same of what a layer's forward pass left.
+    fn copy_activations(&mut self, unit: Unit, microbatch: Microbatch, fetches: bool) -> Result<(), Fault> {
+        for (unit, part) in self.program.view.offloaded_activations(unit) {
+            let (host, own) = (Value::OnHost { unit, microbatch, part }, part.of(unit, microbatch));
+            let (from, to) = if fetches { (host, own) } else { (own, host) };
+            let content = self.get(from)?;
+            self.set(to, content)?;
+        }
+        Ok(())
+    }
+
     /// All optimizer state is as one update leaves it.
     fn check_state(&self) -> Result<(), Fault> {
         let view = &self.program.view;
@@ -392,6 +403,8 @@ impl World<'_> {
             Instr::OptimizerStep { unit } => rank.optimizer_step(unit)?,
             Instr::FetchState { unit } => rank.copy_state(unit, true)?,
             Instr::OffloadState { unit } => rank.copy_state(unit, false)?,
+            Instr::OffloadActs { unit, microbatch } => rank.copy_activations(unit, microbatch, false)?,
+            Instr::FetchActs { unit, microbatch } => rank.copy_activations(unit, microbatch, true)?,
             Instr::GatherParams { unit } => {
                 let shard = rank.get(Value::Params(unit))?;
                 rank.set(view.parameters(unit), hash(&[GATHERED, shard]))?;

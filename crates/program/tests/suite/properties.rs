@@ -2,9 +2,9 @@
 //! refused, or does no harm.
 
 use crate::random::{MicrobatchOrder, Random, damage, schedule};
-use crate::setup::{KINDS, RECOMPUTES, Setup, small_sizes, zero_forms};
+use crate::setup::{KINDS, OFFLOADS, RECOMPUTES, Setup, small_sizes, zero_forms};
 use crate::{oracle, reference};
-use config::{Offload, Overlap, TiedSum, TopQuery};
+use config::{Overlap, TiedSum, TopQuery};
 use program::{ContributionOrder, Demands, Program, Purpose, Schedule, Verified, Violation, link, verify};
 use proptest::prelude::*;
 
@@ -14,14 +14,14 @@ fn setups() -> impl Strategy<Value = Setup> {
         any::<bool>(),
         any::<bool>(),
         any::<bool>(),
-        any::<(bool, bool)>(),
+        (any::<bool>(), 0..OFFLOADS.len()),
         0..KINDS.len(),
         0..zero_forms().len(),
         0..RECOMPUTES.len(),
         0..4usize,
     );
     (sizes, choices).prop_map(|((pp, more_layers, num_microbatches), choices)| {
-        let (tied, late, learned_positions, (top_query, is_offloaded), kind, zero, recompute, purpose) = choices;
+        let (tied, late, learned_positions, (top_query, offload), kind, zero, recompute, purpose) = choices;
         let kind = KINDS[kind];
         Setup {
             // The first and the last stage may have no layer.
@@ -37,7 +37,7 @@ fn setups() -> impl Strategy<Value = Setup> {
             recompute: RECOMPUTES[recompute],
             purpose: [Purpose::Train, Purpose::Train, Purpose::Evaluate, Purpose::Generate][purpose],
             stage_layers: None,
-            offload: if is_offloaded { Offload::Optimizer } else { Offload::None },
+            offload: OFFLOADS[offload],
         }
     })
 }

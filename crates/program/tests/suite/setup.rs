@@ -37,6 +37,9 @@ pub const KINDS: [ScheduleKind; 10] = [
     ScheduleKind::ZeroBubbleAuto { memory_percent: 200 },
 ];
 
+/// Every choice of what is in memory of the host.
+pub const OFFLOADS: [Offload; 4] = [Offload::None, Offload::Optimizer, Offload::Activations, Offload::All];
+
 pub fn work() -> PerClass<u64> {
     per_class(0, 1, 10, 8)
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use config::{Offload, Overlap, Recompute, ScheduleKind, TiedSum, Unit, ZeroStage};
+use config::{Overlap, Recompute, ScheduleKind, TiedSum, Unit, ZeroStage};
 use program::{Access, accesses};
 use program::{
     ContributionOrder, Demands, PlannedLife, Program, Purpose, RankPlan, Value, Verified, Waits, plan_memory, verify,
 };
 
 use crate::random::Random;
-use crate::setup::{KINDS, RECOMPUTES, Setup, small_sizes, zero_forms};
+use crate::setup::{KINDS, OFFLOADS, RECOMPUTES, Setup, small_sizes, zero_forms};
 use crate::{oracle, reference};
 
 fn overlapped(setup: &Setup) -> Verified {
@@ -33,7 +33,7 @@ fn drawn(seed: u64) -> Setup {
         tied_sum: if random.below(2) == 0 { TiedSum::EndOfStep } else { TiedSum::EachMicrobatch },
         learned_positions: random.below(2) == 0,
         purpose: [Purpose::Train, Purpose::Train, Purpose::Train, Purpose::Evaluate][random.below(4)],
-        offload: if random.below(2) == 0 { Offload::Optimizer } else { Offload::None },
+        offload: OFFLOADS[random.below(OFFLOADS.len())],
         ..Setup::default()
     }
 }

@@ -1,7 +1,7 @@
 //! Runs of two steps, small in every direction, that between them use every kind of instruction.
 
 use config::{
-    FullRecompute, Gathering, GradientReduction, GradientSums, LossScaling, ModelSpec, Parallelism, Precision,
+    FullRecompute, Gathering, GradientReduction, GradientSums, LossScaling, ModelSpec, Offload, Parallelism, Precision,
     Products, QkNorm, Recompute, Reshard, SavedInputs, ScheduleKind, SequenceParallel, TrainSpec, ZeroStage,
 };
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
@@ -17,12 +17,13 @@ pub struct Case {
     pub parallelism: Parallelism,
     pub precision: Precision,
     pub sums: GradientSums,
+    pub offload: Offload,
 }
 
 impl Case {
     pub fn setup(&self) -> Setup {
-        let (precision, sums) = (self.precision, self.sums);
-        let train = TrainSpec { steps: STEPS, global_batch: 12, precision, sums, ..proof_training() };
+        let (precision, sums, offload) = (self.precision, self.sums, self.offload);
+        let train = TrainSpec { steps: STEPS, global_batch: 12, precision, sums, offload, ..proof_training() };
         Setup::new(self.model.clone(), self.parallelism.clone(), train).unwrap()
     }
 
@@ -41,8 +42,9 @@ pub fn cases() -> Vec<Case> {
 fn cases_in_rank_order() -> Vec<Case> {
     let gpt2 = |tied| ModelSpec { num_layers: 5, ..proof_model(Style::Gpt2, 12, tied) };
     let llama = |tied| ModelSpec { num_layers: 5, qk_norm: QkNorm::Heads, ..proof_model(Style::Llama, 4, tied) };
-    let (precision, sums) = (Precision::Fp32(Products::Chained), GradientSums::Single);
-    let case = |name, model, parallelism| Case { name, model, parallelism, precision, sums };
+    let (precision, sums, offload) = (Precision::Fp32(Products::Chained), GradientSums::Single, Offload::None);
+    let case = |name, model, parallelism| Case { name, model, parallelism, precision, sums, offload };
+    let offloaded = |offload, case: Case| Case { offload, ..case };
     let exact = |case: Case| Case { sums: GradientSums::Exact, ..case };
     let narrow = |precision, case: Case| Case { precision, ..case };
     let fp16 = Precision::Fp16(Products::Chained, LossScaling::USUAL);
@@ -116,6 +118,22 @@ fn cases_in_rank_order() -> Vec<Case> {
             two(microbatch, shared(plain_layout(2, 2, 2, 2)))
         })),
         case("tp 2 x pp 2, core recomputed", gpt2(true), selective(plain_layout(1, 2, 2, 1))),
+        offloaded(Offload::Activations, case("one rank, offloaded", llama(false), plain_layout(1, 1, 1, 2))),
+        offloaded(
+            Offload::Activations,
+            narrow(
+                Precision::Bf16(Products::Chained),
+                case("dp 2 x tp 2 x pp 2, ZeRO 1, bf16, offloaded", gpt2(true), zero(plain_layout(2, 2, 2, 1))),
+            ),
+        ),
+        offloaded(
+            Offload::Activations,
+            case("tp 3, some recomputed from shards, offloaded", gpt2(false), some_sharded(plain_layout(1, 3, 1, 3))),
+        ),
+        offloaded(
+            Offload::Activations,
+            case("pp 2, GPipe, core recomputed, offloaded", gpt2(true), selective(gpipe(plain_layout(1, 1, 2, 1)))),
+        ),
     ]
 }
 
@@ -127,6 +145,7 @@ fn cases_in_runs() -> [Case; 3] {
         parallelism: Parallelism { sum_tree, ..parallelism },
         precision: Precision::Fp32(Products::Chained),
         sums,
+        offload: Offload::None,
     };
     let groups = Parallelism { zero: ZeroStage::One, shard_group: Some(3), ..plain_layout(6, 1, 1, 1) };
     let sharded = Parallelism { zero: ZeroStage::One, ..plain_layout(4, 1, 1, 1) };

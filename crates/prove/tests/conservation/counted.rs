@@ -60,7 +60,8 @@ impl<'a> CountingEngine<'a> {
     /// Everything but state, which begins as zeros, and the room past the end of the plan.
     fn poisoned(&self, rank: Rank) -> Tensor {
         let plan = self.plan(rank);
-        let (first, end) = (plan.scratch().offset_bytes, plan.arena_bytes() + BEHIND_BYTES);
+        let end = plan.host_bytes() + plan.arena_bytes() + BEHIND_BYTES;
+        let first = plan.scratch().offset_bytes;
         Tensor::new(first, 1, (end - first) / 4, Dtype::F32)
     }
 

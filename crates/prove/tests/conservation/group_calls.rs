@@ -80,6 +80,8 @@ fn listed(worker: &Worker<'_>, instr: Instr) -> Vec<Seen> {
         | Instr::OptimizerStep { .. }
         | Instr::FetchState { .. }
         | Instr::OffloadState { .. }
+        | Instr::OffloadActs { .. }
+        | Instr::FetchActs { .. }
         | Instr::Save { .. } => vec![],
     }
 }

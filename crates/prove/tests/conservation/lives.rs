@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use config::Unit;
 use device::DeviceError;
-use program::{PlannedLife, RankPlan, Value};
+use program::{Extent, PlannedLife, RankPlan, Value};
 use train::{MetaEngine, Observer, Ports, StepReport, Wish, Worker};
 
 use crate::cases::{Case, cases};
@@ -24,10 +24,15 @@ impl Recorded {
     fn see(&mut self, plan: &RankPlan, at: usize, touch: &Touch) {
         let bytes = touch.tensor.bytes();
         let scratch = plan.scratch();
-        if bytes.is_empty() || bytes.end <= scratch.offset_bytes {
+        let is_state = plan
+            .state()
+            .iter()
+            .any(|(_, place)| place.offset_bytes <= bytes.start && bytes.start < place.offset_bytes + place.len_bytes);
+        if bytes.is_empty() || is_state {
             return;
         }
-        if bytes.start < scratch.offset_bytes + scratch.len_bytes {
+        let end_bytes = scratch.offset_bytes + scratch.len_bytes;
+        if (scratch.offset_bytes..end_bytes).contains(&bytes.start) {
             self.scratch_bytes = self.scratch_bytes.max(bytes.end - scratch.offset_bytes);
             return;
         }
@@ -53,10 +58,15 @@ impl Recorded {
     /// The plan's sum of what is alive, with lives as they were recorded.
     fn largest_live_bytes(&self, plan: &RankPlan) -> usize {
         let aligned = |bytes: usize| bytes.next_multiple_of(device::ALIGN_BYTES);
-        let always: usize = plan.state().iter().map(|(_, extent)| aligned(extent.len_bytes)).sum();
+        let in_arena = |place: &&Extent| place.offset_bytes >= plan.host_bytes();
+        let state = plan.state().iter().map(|(_, extent)| extent).filter(in_arena);
+        let always: usize = state.map(|extent| aligned(extent.len_bytes)).sum();
         let mut changes = vec![];
         for (index, (first, last)) in &self.spans {
             let life = plan.lives()[*index];
+            if !in_arena(&&life.extent) {
+                continue;
+            }
             let end = if ends_unseen(&life) { life.end } else { last + 1 };
             let size = aligned(life.extent.len_bytes) as isize;
             changes.extend([(*first, size), (end, -size)]);
@@ -86,7 +96,8 @@ impl Recorded {
         let peak = plan.peak();
         let is_in_vain = |index: usize, life: &PlannedLife| {
             let last = self.spans.get(&index).map(|(_, last)| *last);
-            life.start <= peak && peak < life.end && last.is_some_and(|last| last < peak)
+            let is_in_arena = life.extent.offset_bytes >= plan.host_bytes();
+            is_in_arena && life.start <= peak && peak < life.end && last.is_some_and(|last| last < peak)
         };
         let lives = plan.lives().iter().enumerate().filter(|(index, life)| is_in_vain(*index, life));
         lives.map(|(_, life)| format!("{} in {}..{}, peak at {peak}", life.value, life.start, life.end)).collect()

@@ -31,7 +31,8 @@ fn recorded_peak_is_the_arena() {
         for (rank, (counted, recorded)) in counted.iter().zip(&recorded).enumerate() {
             let stage = setup.mesh.coord(mesh::Rank(rank)).along(mesh::Axis::Pp);
             assert_eq!(counted.peak_bytes, recorded.peak_bytes, "{}, rank {rank}", case.name);
-            let arena_bytes = setup.plan(stage).arena_bytes();
+            let plan = setup.plan(stage);
+            let arena_bytes = plan.host_bytes() + plan.arena_bytes();
             assert_eq!(
                 recorded.peak_bytes.next_multiple_of(device::ALIGN_BYTES),
                 arena_bytes,

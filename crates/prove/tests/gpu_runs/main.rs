@@ -3,6 +3,7 @@
 //!
 //! They need NVRTC, in the folder that PLEACH_CUDA names; without that variable each test says that it is skipped.
 
+mod activations;
 mod bits;
 mod device_products;
 mod faults;

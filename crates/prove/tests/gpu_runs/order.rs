@@ -20,7 +20,7 @@ use crate::work_order::need;
 enum Tried {
     /// One step of two layers on two stages, each on a GPU of its own: few waits, of every kind.
     TwoStages,
-    /// Two steps of two layers on one GPU, whose optimizer state is in memory of the host.
+    /// Two steps of two layers on one GPU, whose optimizer state and activations are in memory of the host.
     Offloaded,
     /// Two steps on dp 2 x tp 2 x pp 2, each rank on a GPU of its own, with this sharding.
     EightRanks(Tied, ZeroStage),
@@ -51,7 +51,7 @@ impl Tried {
             Tried::TwoStages => (layout(Tied::Yes, [1, 1, 2], ZERO_THREE, Overlap::On, 1), 1, 4),
             Tried::Offloaded => {
                 let mut layout = layout(Tied::Yes, [1, 1, 1], ZeroStage::Off, Overlap::On, 2);
-                layout.train.offload = Offload::Optimizer;
+                layout.train.offload = Offload::All;
                 (layout, 2, 4)
             }
             Tried::EightRanks(tied, zero) => (layout(tied, [2, 2, 2], zero, Overlap::On, 2), 2, 8),

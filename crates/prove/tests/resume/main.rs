@@ -13,6 +13,7 @@ mod rig;
 mod saved;
 mod text;
 
+mod activations;
 mod averages;
 mod counters;
 mod dropout;

@@ -109,6 +109,12 @@ impl Worker<'_> {
             Instr::OffloadState { unit } => {
                 offload::copy(&self.ports, &self.position, &self.state.units[&unit], offload::Way::Offload)
             }
+            Instr::OffloadActs { unit, microbatch } => {
+                offload::copy_activations(&self.ports, &self.position, (unit, microbatch), offload::Way::Offload)
+            }
+            Instr::FetchActs { unit, microbatch } => {
+                offload::copy_activations(&self.ports, &self.position, (unit, microbatch), offload::Way::Fetch)
+            }
             Instr::Save { unit } => {
                 self.ports.saving.as_mut().map_or(Ok(()), |saving| saving.save(unit, effects.reads))
             }

@@ -1,17 +1,19 @@
-//! Copies of optimizer state between memory of the host and the arena.
+//! Copies of optimizer state and of activations between memory of the host and the arena.
 
-use device::{DeviceError, Op, Stream};
+use config::{Microbatch, Unit};
+use device::{DeviceError, Op, Stream, Tensor};
+use program::Value;
 
 use crate::worker::ports::RankPorts;
 use crate::worker::run_position::RunPosition;
 use crate::worker::unit_state::UnitState;
 
-/// Which way state is copied.
+/// Which way something is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// From memory of the host, before the update of its unit.
+    /// From memory of the host, before it is used.
     Fetch,
-    /// To memory of the host, after it.
+    /// To memory of the host, after that.
     Offload,
 }
 
@@ -22,11 +24,31 @@ pub enum Way {
 pub fn copy(ports: &RankPorts<'_>, position: &RunPosition<'_>, state: &UnitState, way: Way) -> Result<(), DeviceError> {
     let staged = state.staged(position);
     let pairs = state.optimizer_parts().zip(staged.optimizer_parts());
-    pairs.map(|((_, host), (_, staged))| (host.tensor, staged.tensor)).try_for_each(|(host, staged)| {
-        let (stream, from, to) = match way {
-            Way::Fetch => (Stream::Fetch, host, staged),
-            Way::Offload => (Stream::Offload, staged, host),
-        };
-        if from.is_empty() { Ok(()) } else { ports.device.submit(stream, &Op::Copy { from, to }) }
+    let mut pairs = pairs.map(|((_, host), (_, staged))| (host.tensor, staged.tensor));
+    pairs.try_for_each(|(host, staged)| submit(ports, host, staged, way))
+}
+
+/// Copies what the forward pass of `unit` left for its backward pass.
+///
+/// # Errors
+/// The device's.
+pub fn copy_activations(
+    ports: &RankPorts<'_>,
+    position: &RunPosition<'_>,
+    (unit, microbatch): (Unit, Microbatch),
+    way: Way,
+) -> Result<(), DeviceError> {
+    let activations = position.activations();
+    position.program.view.offloaded_activations(unit).try_for_each(|(unit, part)| {
+        let host = activations.words(Value::OnHost { unit, microbatch, part });
+        submit(ports, host, activations.words(part.of(unit, microbatch)), way)
     })
+}
+
+fn submit(ports: &RankPorts<'_>, host: Tensor, own: Tensor, way: Way) -> Result<(), DeviceError> {
+    let (stream, from, to) = match way {
+        Way::Fetch => (Stream::Fetch, host, own),
+        Way::Offload => (Stream::Offload, own, host),
+    };
+    if from.is_empty() { Ok(()) } else { ports.device.submit(stream, &Op::Copy { from, to }) }
 }

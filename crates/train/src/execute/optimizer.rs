@@ -1,7 +1,7 @@
 //! The update of a unit's parameters: one AdamW pass over each run of elements with one rule, Muon for the matrices
 //! that have it, then the average of the weights.
 
-use config::{Offload, TrainSpec, Unit, UpdateMethod, UpdateRule};
+use config::{Home, TrainSpec, Unit, UpdateMethod, UpdateRule};
 use device::{AdamWUpdate, Device, DeviceError, Op, Stream};
 
 use crate::execute::muon;
@@ -22,9 +22,9 @@ pub fn step(
 ) -> Result<(), DeviceError> {
     let device = &*ports.device;
     let staged;
-    let state = match position.setup.train.offload {
-        Offload::None => &rank.units[&unit],
-        Offload::Optimizer => {
+    let state = match position.setup.train.offload.optimizer_state() {
+        Home::Arena => &rank.units[&unit],
+        Home::Host => {
             staged = rank.units[&unit].staged(position);
             &staged
         }

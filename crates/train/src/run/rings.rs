@@ -90,6 +90,8 @@ impl RankRing {
             | Instr::OptimizerStep { .. }
             | Instr::FetchState { .. }
             | Instr::OffloadState { .. }
+            | Instr::OffloadActs { .. }
+            | Instr::FetchActs { .. }
             | Instr::Save { .. } => Peers::None,
         }
     }

@@ -50,6 +50,8 @@ impl Work {
             | Instr::OptimizerStep { .. }
             | Instr::FetchState { .. }
             | Instr::OffloadState { .. }
+            | Instr::OffloadActs { .. }
+            | Instr::FetchActs { .. }
             | Instr::Save { .. } => Work::Update,
         }
     }

@@ -122,6 +122,13 @@ impl Activations<'_> {
         self.frame(Value::SavedInput { unit, microbatch })
     }
 
+    /// All bytes of a value, in words: its room is a multiple of them.
+    pub fn words(&self, value: Value) -> Tensor {
+        let extent = self.plan.extent(value, self.at);
+        let len_bytes = extent.map_or(0, |extent| extent.len_bytes);
+        frame_of(value, extent).floats(1, len_bytes.div_ceil(Dtype::F32.size_bytes()))
+    }
+
     fn frame(&self, value: Value) -> Frame {
         frame_of(value, self.plan.extent(value, self.at))
     }
