@@ -30,4 +30,4 @@ pub use measured_run::MeasuredRun;
 pub use operations::{OPERATIONS, Operations};
 pub use prediction::{Prediction, PreparedStep};
 pub use table::{Row, Table, TableError};
-pub use validate::{Errors, Fits, Pair, PreparedRun, Ranking, Report, Scored};
+pub use validate::{Errors, Fits, Pair, PreparedRun, Pricing, Ranking, Report, Scored, scores};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cluster::{Cluster, Software};
 use rayon::prelude::*;
@@ -56,21 +57,15 @@ impl PreparedRun {
         Ok(PreparedRun { run, step: Arc::new(step) })
     }
 
-    /// All of these as [`PreparedRun::new`]: each step once, whatever number of runs were measured of it.
-    pub fn all(runs: Vec<MeasuredRun>, software: Option<&Software>) -> Vec<Result<PreparedRun, SetupError>> {
-        let mut first: BTreeMap<String, MeasuredRun> = BTreeMap::new();
-        for run in &runs {
-            first.entry(run.step_key()).or_insert_with(|| run.clone());
-        }
-        let first: Vec<(String, MeasuredRun)> = first.into_iter().collect();
-        let prepare = |(key, run): (String, MeasuredRun)| (key, PreparedRun::new(run, software));
-        let steps: BTreeMap<String, Result<PreparedRun, SetupError>> = first.into_par_iter().map(prepare).collect();
-        let of = |run: MeasuredRun| match &steps[&run.step_key()] {
-            Ok(prepared) => Ok(PreparedRun { run, step: prepared.step.clone() }),
-            // Errors of a setup are not copied, and a step that fails does so at once.
-            Err(_) => PreparedRun::new(run, software),
+    /// All of these as [`PreparedRun::new`]: each step once, whatever number of runs were measured of it. All steps are
+    /// in memory, some megabytes each; [`scores`] does not keep them.
+    pub fn all(runs: &[MeasuredRun], software: Option<&Software>) -> Vec<Result<PreparedRun, Arc<SetupError>>> {
+        let prepare = |(key, run): (String, &MeasuredRun)| {
+            (key, PreparedRun::new(run.clone(), software).map(|prepared| prepared.step).map_err(Arc::new))
         };
-        runs.into_iter().map(of).collect()
+        let steps: BTreeMap<String, Result<_, _>> = distinct(runs).into_par_iter().map(prepare).collect();
+        let of = |run: &MeasuredRun| Ok(PreparedRun { run: run.clone(), step: steps[&run.step_key()].clone()? });
+        runs.iter().map(of).collect()
     }
 
     /// The time and memory of all of these on a cluster, in order; each step is priced once.
@@ -81,7 +76,7 @@ impl PreparedRun {
         let steps: BTreeMap<usize, &PreparedStep> = runs.iter().map(|run| (run.step_id(), run.step.as_ref())).collect();
         let priced = steps.into_par_iter().map(|(id, step)| Ok((id, Priced::new(step, cluster)?)));
         let priced: BTreeMap<usize, Priced> = priced.collect::<Result<_, SetupError>>()?;
-        Ok(runs.iter().map(|run| run.scored(priced[&run.step_id()], cluster)).collect())
+        Ok(runs.iter().map(|run| run.run.scored(priced[&run.step_id()], cluster)).collect())
     }
 
     /// The seconds of all of these on a cluster, in order; each step is priced once.
@@ -110,25 +105,79 @@ impl PreparedRun {
     /// # Errors
     /// Degrees that make no mesh.
     pub fn on(&self, cluster: &Cluster) -> Result<Scored, SetupError> {
-        Ok(self.scored(Priced::new(&self.step, cluster)?, cluster))
-    }
-
-    fn scored(&self, priced: Priced, cluster: &Cluster) -> Scored {
-        let there = cluster.accelerator.memory_bytes();
-        Scored {
-            index: self.run.index,
-            model: self.run.name_of_model(),
-            layout: self.run.layout(),
-            time_s: Pair { measured: self.run.step_s, predicted: priced.step_s },
-            at_peak_s: priced.at_peak_s,
-            memory: Pair { measured: self.run.memory_bytes, predicted: priced.allocated_bytes },
-            resident: Pair { measured: self.run.resident_bytes, predicted: priced.resident_bytes },
-            fits: Pair { measured: self.run.fits, predicted: priced.occupied_bytes <= there },
-        }
+        Ok(self.run.scored(Priced::new(&self.step, cluster)?, cluster))
     }
 }
 
+/// How many of the distinct steps of a table are priced; another thread may show it.
+#[derive(Debug, Default)]
+pub struct Pricing {
+    steps: AtomicUsize,
+    priced: AtomicUsize,
+}
+
+impl Pricing {
+    /// Distinct steps, 0 before they are counted.
+    pub fn steps(&self) -> usize {
+        self.steps.load(Ordering::Relaxed)
+    }
+
+    /// Those of them that are priced.
+    pub fn priced(&self) -> usize {
+        self.priced.load(Ordering::Relaxed)
+    }
+}
+
+/// The time and memory of each run on a cluster, in order, or why pleach cannot plan it. Each distinct step is prepared
+/// and priced once, and freed before the next: at most one per thread is in memory.
+///
+/// # Errors
+/// Degrees that make no mesh on the cluster.
+pub fn scores(
+    runs: &[MeasuredRun],
+    software: Option<&Software>,
+    cluster: &Cluster,
+    pricing: &Pricing,
+) -> Result<Vec<Result<Scored, Arc<SetupError>>>, SetupError> {
+    let distinct = distinct(runs);
+    pricing.steps.store(distinct.len(), Ordering::Relaxed);
+    let price = |(key, run): (String, &MeasuredRun)| {
+        let priced = match PreparedRun::new(run.clone(), software) {
+            Ok(prepared) => Ok(Priced::new(&prepared.step, cluster)?),
+            Err(error) => Err(Arc::new(error)),
+        };
+        pricing.priced.fetch_add(1, Ordering::Relaxed);
+        Ok((key, priced))
+    };
+    let priced: BTreeMap<String, Result<Priced, Arc<SetupError>>> =
+        distinct.into_par_iter().with_max_len(1).map(price).collect::<Result<_, SetupError>>()?;
+    Ok(runs.iter().map(|run| Ok(run.scored(priced[&run.step_key()].clone()?, cluster))).collect())
+}
+
+/// The first run of each step, with its key.
+fn distinct(runs: &[MeasuredRun]) -> Vec<(String, &MeasuredRun)> {
+    let mut first: BTreeMap<String, &MeasuredRun> = BTreeMap::new();
+    for run in runs {
+        first.entry(run.step_key()).or_insert(run);
+    }
+    first.into_iter().collect()
+}
+
 impl MeasuredRun {
+    fn scored(&self, priced: Priced, cluster: &Cluster) -> Scored {
+        let there = cluster.accelerator.memory_bytes();
+        Scored {
+            index: self.index,
+            model: self.name_of_model(),
+            layout: self.layout(),
+            time_s: Pair { measured: self.step_s, predicted: priced.step_s },
+            at_peak_s: priced.at_peak_s,
+            memory: Pair { measured: self.memory_bytes, predicted: priced.allocated_bytes },
+            resident: Pair { measured: self.resident_bytes, predicted: priced.resident_bytes },
+            fits: Pair { measured: self.fits, predicted: priced.occupied_bytes <= there },
+        }
+    }
+
     /// Equal for runs that are predicted alike.
     fn step_key(&self) -> String {
         format!("{:?}{:?}{:?}{:?}", self.model, self.parallelism, self.train, self.attention)

@@ -5,7 +5,7 @@ use cluster::{Cluster, Constant, Software, WeightGradients, named};
 use config::RunConfig;
 use plan::accuracy::{MEMORY, memory_of};
 use plan::differences::{LayerTime, layer_times, sequence_parallel_gains};
-use plan::{Fitted, MeasuredRun, OPERATIONS, Open, PreparedRun, PreparedStep, Table, fit};
+use plan::{Fitted, MeasuredRun, OPERATIONS, Open, PreparedRun, PreparedStep, Pricing, Table, fit, scores};
 use sim::{Caption, ChromeTrace, Loss, MemoryPart, Trace, svg};
 
 fn cluster() -> Cluster {
@@ -125,7 +125,7 @@ fn equal_layouts_are_priced_once() {
     let again =
         measured.iter().enumerate().map(|(row, run)| MeasuredRun { index: 16 + row, step_s: Some(9.0), ..run.clone() });
     let all: Vec<MeasuredRun> = measured.iter().cloned().chain(again).collect();
-    let prepared = PreparedRun::all(all, Some(&software())).into_iter().collect::<Result<Vec<_>, _>>().unwrap();
+    let prepared = PreparedRun::all(&all, Some(&software())).into_iter().collect::<Result<Vec<_>, _>>().unwrap();
     assert!((0..16).all(|row| std::sync::Arc::ptr_eq(&prepared[row].step, &prepared[16 + row].step)));
     let scored = PreparedRun::all_on(&prepared, &cluster()).unwrap();
     for (run, scored) in prepared.iter().zip(&scored) {
@@ -133,6 +133,10 @@ fn equal_layouts_are_priced_once() {
         assert_eq!(scored.time_s.measured, run.run.step_s);
     }
     assert_eq!(scored[16].time_s.measured, Some(9.0));
+    let pricing = Pricing::default();
+    let rows = scores(&all, Some(&software()), &cluster(), &pricing).unwrap();
+    assert_eq!(rows.into_iter().collect::<Result<Vec<_>, _>>().unwrap(), scored, "without steps that are kept");
+    assert_eq!((pricing.priced(), pricing.steps()), (16, 16));
 }
 
 #[test]

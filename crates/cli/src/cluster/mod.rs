@@ -107,11 +107,11 @@ fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
     let out = OutputFile::promised("--out", &arguments.out, &inputs)?;
     let base = profile::base(&arguments.base)?;
     let software = software(arguments.software.as_deref(), &arguments.base, &base)?;
-    let runs = Runs::read(&arguments.table, &arguments.rows, software.as_ref())?;
+    let runs = Runs::prepared(&arguments.table, &arguments.rows, software.as_ref())?;
     let left_out = runs.left_out_line()
         + &runs.unread_line()
         + &runs.better_trainers_line(&base, software.as_ref(), arguments.software.as_deref())?;
-    let runs = runs.prepared;
+    let runs = runs.predicted;
     let constants = chosen(&arguments.constants)?;
     let refused = |error: train::SetupError| Failure::Work(error.to_string());
     let mean = |cluster: &Cluster| -> Result<f64, Failure> {

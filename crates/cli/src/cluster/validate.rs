@@ -1,13 +1,15 @@
 //! `pleach validate`: predictions of a table of measured runs.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::Path;
+use std::time::Duration;
 
 use cluster::{Cluster, Software};
 use files::{InputKind, read_text};
 use plan::{
-    BetterTrainers, Errors, Filter, Fits, MeasuredRun, PreparedRun, Ranking, Report, Row, Scored, Table,
-    better_trainers,
+    BetterTrainers, Errors, Filter, Fits, MeasuredRun, PreparedRun, Pricing, Ranking, Report, Row, Scored, Table,
+    better_trainers, scores,
 };
 use serde::Serialize;
 
@@ -20,6 +22,7 @@ use crate::screen::figures::{counted, grouped};
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
 use crate::screen::output_file::OutputFile;
+use crate::screen::patience::shown_while;
 use crate::screen::terminal;
 
 /// Columns that are not read and that are named.
@@ -35,12 +38,11 @@ pub fn validate(arguments: &ValidateArguments) -> Result<(), Failure> {
     let cluster = profile(&arguments.cluster.cluster)?;
     let asked = arguments.cluster.software.as_deref();
     let software = software(asked, &arguments.cluster.cluster, &cluster)?;
-    let runs = Runs::read(&arguments.table, &arguments.rows, software.as_ref())?;
-    let scored = PreparedRun::all_on(&runs.prepared, &cluster).map_err(|error| Failure::Work(error.to_string()))?;
+    let runs = Runs::scored(&arguments.table, &arguments.rows, software.as_ref(), &cluster)?;
     if let Some(file) = file {
-        file.write(predictions(&scored))?;
+        file.write(predictions(&runs.predicted))?;
     }
-    let report = Report::new(&scored);
+    let report = Report::new(&runs.predicted);
     match arguments.format() {
         Format::Text => {
             let better = runs.better_trainers_line(&cluster, software.as_ref(), asked)?;
@@ -55,10 +57,12 @@ pub fn validate(arguments: &ValidateArguments) -> Result<(), Failure> {
     }
 }
 
-/// Rows of a table.
-pub struct Runs {
-    /// Those that are meant, ready to be timed.
-    pub prepared: Vec<PreparedRun>,
+/// Rows of a table, each with its prediction.
+pub struct Runs<Predicted> {
+    /// Those that are meant and that pleach can plan.
+    pub measured: Vec<MeasuredRun>,
+    /// One for each of these.
+    pub predicted: Vec<Predicted>,
     /// Why others that are meant are not among them: runs that pleach has no words for.
     pub left_out: Vec<String>,
     /// How many of these by the column that says so.
@@ -67,13 +71,57 @@ pub struct Runs {
     pub unread: Vec<String>,
 }
 
-impl Runs {
-    /// Reads those rows of a table that are meant.
+impl Runs<Scored> {
+    /// Reads those rows of a table that are meant, and prices them. A terminal shows how many are priced.
+    ///
+    /// # Errors
+    /// See [`Runs::read`], and degrees that make no mesh.
+    fn scored(
+        path: &Path,
+        rows: &RowsArguments,
+        software: Option<&Software>,
+        cluster: &Cluster,
+    ) -> Result<Runs<Scored>, Failure> {
+        let pricing = Pricing::default();
+        Runs::read(path, rows, |measured| {
+            let scored =
+                shown_while(|elapsed| priced(&pricing, elapsed), || scores(measured, software, cluster, &pricing));
+            scored.map_err(|error| Failure::Work(error.to_string()))
+        })
+    }
+}
+
+/// How many layouts are priced so far.
+fn priced(pricing: &Pricing, elapsed: Duration) -> String {
+    let steps = counted(pricing.steps() as u64, "layout");
+    format!("priced {} of {steps} in {} s", grouped(pricing.priced() as u64), elapsed.as_secs())
+}
+
+impl Runs<PreparedRun> {
+    /// Reads those rows of a table that are meant, ready to be timed on any profile.
+    ///
+    /// # Errors
+    /// See [`Runs::read`].
+    pub fn prepared(
+        path: &Path,
+        rows: &RowsArguments,
+        software: Option<&Software>,
+    ) -> Result<Runs<PreparedRun>, Failure> {
+        Runs::read(path, rows, |measured| Ok(PreparedRun::all(measured, software)))
+    }
+}
+
+impl<Predicted> Runs<Predicted> {
+    /// Reads those rows of a table that are meant, and predicts them by `predict`.
     ///
     /// # Errors
     /// A table that cannot be read, an invalid choice of rows, a cell that cannot be used, and no row that can be
     /// planned.
-    pub fn read(path: &Path, rows: &RowsArguments, software: Option<&Software>) -> Result<Runs, Failure> {
+    fn read<Reason: Display>(
+        path: &Path,
+        rows: &RowsArguments,
+        predict: impl FnOnce(&[MeasuredRun]) -> Result<Vec<Result<Predicted, Reason>>, Failure>,
+    ) -> Result<Runs<Predicted>, Failure> {
         let name = path.display().to_string();
         let text = read_text(path, InputKind::Table).map_err(|error| Failure::Input(format!("{name} {error}")))?;
         let table = Table::read(&name, &text).map_err(|error| Failure::Input(error.to_string()))?;
@@ -81,7 +129,8 @@ impl Runs {
         let unread = table.check_columns(&name).map_err(|error| Failure::Input(error.to_string()))?;
         let unread = unread.into_iter().map(str::to_string).collect();
         let filter = filter(rows, &name, &table)?;
-        let mut runs = Runs { prepared: vec![], left_out: vec![], left_out_by: BTreeMap::new(), unread };
+        let (left_out, left_out_by) = (vec![], BTreeMap::new());
+        let mut runs = Runs { measured: vec![], predicted: vec![], left_out, left_out_by, unread };
         let (mut measured, mut lines) = (vec![], vec![]);
         for row in table.rows.iter().filter(|row| filter.takes(row)) {
             match MeasuredRun::new(row) {
@@ -96,28 +145,37 @@ impl Runs {
                 Err(error) => return Err(Failure::Input(format!("{name}, {error}"))),
             }
         }
-        for (prepared, line) in PreparedRun::all(measured, software).into_iter().zip(lines) {
-            match prepared {
-                Ok(prepared) => runs.prepared.push(prepared),
+        let predicted = predict(&measured)?;
+        for ((run, line), predicted) in measured.into_iter().zip(lines).zip(predicted) {
+            match predicted {
+                Ok(predicted) => {
+                    runs.measured.push(run);
+                    runs.predicted.push(predicted);
+                }
                 Err(error) => runs.left_out.push(format!("line {line}: {error}")),
             }
         }
-        match (runs.prepared.is_empty(), runs.left_out.first()) {
-            (false, _) if runs.prepared.iter().any(|prepared| prepared.run.is_measured()) => Ok(runs),
+        runs.measured_or_refused(&name, table.rows.len())
+    }
+
+    /// These, where at least one has a measurement.
+    fn measured_or_refused(self, name: &str, table_rows: usize) -> Result<Runs<Predicted>, Failure> {
+        match (self.measured.is_empty(), self.left_out.first()) {
+            (false, _) if self.measured.iter().any(MeasuredRun::is_measured) => Ok(self),
             (false, _) => Err(Failure::Input(format!(
                 "{name}: no selected row ({}) has a measurement; fill in iter_s, mem_gb or status",
-                runs.prepared.len()
+                self.measured.len()
             ))),
-            (true, None) if table.rows.is_empty() => {
+            (true, None) if table_rows == 0 => {
                 Err(Failure::Input(format!("{name} has a header and no rows; add a row for each run")))
             }
             (true, None) => {
-                let rows = counted(table.rows.len() as u64, "row");
+                let rows = counted(table_rows as u64, "row");
                 Err(Failure::Input(format!("{name}: --rows selects none of its {rows}; omit --rows for all")))
             }
             (true, Some(first)) => Err(Failure::Input(format!(
                 "{name}: no selected row ({}) is a run that pleach can plan; {first}",
-                runs.left_out.len()
+                self.left_out.len()
             ))),
         }
     }
@@ -152,8 +210,12 @@ impl Runs {
         software: Option<&Software>,
         asked: Option<&str>,
     ) -> Result<String, Failure> {
-        let runs: Vec<&MeasuredRun> = self.prepared.iter().map(|prepared| &prepared.run).collect();
-        let better = better_trainers(cluster, &runs, software).map_err(|error| Failure::Work(error.to_string()))?;
+        let runs: Vec<&MeasuredRun> = self.measured.iter().collect();
+        let better = shown_while(
+            |elapsed| format!("comparing trainers: {} s so far", elapsed.as_secs()),
+            || better_trainers(cluster, &runs, software),
+        );
+        let better = better.map_err(|error| Failure::Work(error.to_string()))?;
         let Some(BetterTrainers { rows, chosen_mean, better }) = better else { return Ok(String::new()) };
         let named: Vec<String> = better.iter().map(|(name, mean)| format!("{name} {}", percent(*mean))).collect();
         Ok(format!(
@@ -280,7 +342,7 @@ struct JsonReport {
     models: BTreeMap<String, JsonRanking>,
 }
 
-fn json(report: &Report, runs: &Runs) -> JsonReport {
+fn json(report: &Report, runs: &Runs<Scored>) -> JsonReport {
     let errors = |errors: &Errors| {
         let Errors { rows, mean, median, p90, largest } = *errors;
         JsonErrors { rows, mean, median, p90, largest }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use cluster::Software;
 use config::{Parallelism, RunConfig};
-use plan::search::{MEMORY_MARGIN, Question, keys, search, search_up_to, values};
+use plan::search::{MEMORY_MARGIN, Question, Remedies, keys, search, search_up_to, values};
 
 use crate::arguments::Format;
 use crate::arguments::cluster::{PlanArguments, Searched};
@@ -19,6 +19,7 @@ use crate::input;
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
 use crate::screen::output_file::OutputFile;
+use crate::screen::patience::shown_while;
 use crate::screen::terminal;
 
 /// Searches, prints the best layouts with what makes each better than the next, and writes the best where that was
@@ -50,13 +51,13 @@ pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
         top: usize::from(arguments.top),
     };
     let failed = |error: train::SetupError| Failure::Work(error.to_string());
-    let answer = match arguments.searched() {
+    let find = || match arguments.searched() {
         Searched::Exactly => search(&question),
         Searched::UpTo => search_up_to(&question),
     };
-    let answer = answer.map_err(failed)?;
+    let answer = shown_while(|elapsed| format!("searching: {} s so far", elapsed.as_secs()), find).map_err(failed)?;
     let remedies = match answer.best.is_empty() && answer.closer.is_empty() {
-        true => Some(question.remedies().map_err(failed)?),
+        true => Some(remedies(&question).map_err(failed)?),
         false => None,
     };
     if let (Some(file), Some(best)) = (file, answer.best.first().or(answer.closer.first())) {
@@ -74,6 +75,11 @@ pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
         None => Ok(()),
         Some(remedies) => Err(Failure::Input(text::nowhere(&answer, &question, &remedies, arguments.searched()))),
     }
+}
+
+/// Changes with which a run fits that fits nowhere.
+fn remedies(question: &Question) -> Result<Remedies, train::SetupError> {
+    shown_while(|elapsed| format!("searching for remedies: {} s so far", elapsed.as_secs()), || question.remedies())
 }
 
 /// The share of the memory that a layout leaves free: that of `--margin`; with a limit of `--max-memory`, which says

@@ -15,17 +15,46 @@ pub fn columns_of_output() -> Option<usize> {
 
 /// Whether a terminal that reads the standard output knows codes that move the cursor and set colours.
 pub fn has_codes() -> bool {
+    std::io::stdout().is_terminal() && knows_codes()
+}
+
+/// The same of a terminal that reads the standard error.
+pub fn errors_have_codes() -> bool {
+    std::io::stderr().is_terminal() && knows_codes()
+}
+
+fn knows_codes() -> bool {
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
-    std::io::stdout().is_terminal() && !(cfg!(unix) && is_dumb)
+    !(cfg!(unix) && is_dumb)
+}
+
+/// Columns of the terminal that reads the standard error, 80 where it does not say.
+pub fn columns_of_errors() -> usize {
+    of_errors().unwrap_or(80)
 }
 
 #[cfg(unix)]
 fn of_output() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    columns_of(&std::io::stdout())
+}
+
+#[cfg(unix)]
+fn of_errors() -> Option<usize> {
+    columns_of(&std::io::stderr())
+}
+
+#[cfg(unix)]
+fn columns_of(stream: &impl std::os::fd::AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stream).ok()?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 #[cfg(not(unix))]
 fn of_output() -> Option<usize> {
+    None
+}
+
+#[cfg(not(unix))]
+fn of_errors() -> Option<usize> {
     None
 }
