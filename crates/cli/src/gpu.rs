@@ -64,12 +64,17 @@ fn graphs(graphs: GpuGraphs) -> GraphUse {
     }
 }
 
-/// All GPUs of this machine.
+/// All GPUs of this machine, which have these products.
 ///
 /// # Errors
 /// As [`run_device`]; no GPU.
-pub fn all_gpus() -> Result<Arc<Gpus>, Failure> {
-    match RunDevice::open(DeviceChoice::Cuda, None, GraphUse::Off, &places()) {
+pub fn all_gpus(products: Option<Products>) -> Result<Arc<Gpus>, Failure> {
+    let opened = RunDevice::open(DeviceChoice::Cuda, None, GraphUse::Off, &places());
+    let checked = opened.and_then(|device| match (&device, products) {
+        (RunDevice::Gpus(gpus), Some(products)) => gpus.check_products(products).map(|()| device),
+        (RunDevice::Gpus(_), None) | (RunDevice::Cpu, _) => Ok(device),
+    });
+    match checked {
         Ok(RunDevice::Gpus(gpus)) => Ok(gpus),
         Ok(RunDevice::Cpu) => Err(Failure::Input("this machine has no GPU; use --device cpu".into())),
         Err(error) => Err(Failure::Input(in_options(&error))),
@@ -77,7 +82,12 @@ pub fn all_gpus() -> Result<Arc<Gpus>, Failure> {
 }
 
 /// Keys of run files in messages about GPUs, and the same as options of `cluster measure`.
-const KEYS_AS_OPTIONS: [(&str, &str); 4] = [
+const KEYS_AS_OPTIONS: [(&str, &str); 6] = [
+    (
+        "write train.products = \"blocks16\" (\"blocks8\" on GPUs before compute capability 9.0)",
+        "use --products blocks",
+    ),
+    ("train.products = \"device\"", "--products device"),
     ("use run.gpus to leave it out, or write run.device = \"cpu\"", "use --device cpu"),
     ("write run.device = \"cpu\" or \"soft-gpu\"", "use --device cpu"),
     ("write run.device = \"cpu\"", "use --device cpu"),

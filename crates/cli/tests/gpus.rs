@@ -492,6 +492,21 @@ fn gpus_are_measured_and_their_profile_prices_a_step() {
     assert!(said.contains("no built-in profile has the data sheet of ") && said.contains("--base NAME"), "{said}");
     let said = refused(&["--base", "h200-141g-dgx"]);
     assert!(said.contains("--base h200-141g-dgx has no effect on cores"), "{said}");
+    let said = refused(&["--products", "device"]);
+    assert!(said.contains("--products device has no effect on cores; leave it out, or add --device cuda"), "{said}");
+    let by_library = ["--device", "cuda", "--base", "h200-141g-dgx", "--products", "device"];
+    let has_library = cublaslt::Library::open(&Search::with([])).is_ok();
+    if !has_library {
+        let said = refused(&by_library);
+        assert!(said.starts_with("--products device needs cuBLASLt: cuBLASLt is missing: "), "{said}");
+        assert!(said.ends_with(" in PLEACH_CUDA; or use --products blocks\n"), "{said}");
+        std::fs::hard_link(libraries.join("libcuda.so.1"), libraries.join("libcublasLt.so.13")).expect("another name");
+        let output = measure(&by_library);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let text = std::fs::read_to_string(&profile).expect("a profile");
+        let source = "by pleach's kernels in bf16, products by the first algorithm of the GPU's library";
+        assert!(text.contains(source), "{text}");
+    }
     let output = measure(&["--device", "cuda", "--base", "h200-141g-dgx"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let said = stdout(&output);

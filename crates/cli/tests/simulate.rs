@@ -259,6 +259,12 @@ fn the_device_of_the_run_is_compared_with_the_cluster() {
     let planned = stdout(&pleach(&[&["plan", "--gpus=2", "--cluster=a100-80g-dgx"], &cuda[..]].concat()));
     assert!(planned.contains(lines), "{planned}");
     assert!(!stdout(&pleach(&["simulate", "--cluster=a100-80g-dgx"])).contains("device  "));
+    let library = ["--set", "train.precision=bf16", "--set", "train.products=device"];
+    let simulated = |cluster| stdout(&pleach(&[&["simulate", cluster], &cuda[..], &library[..]].concat()));
+    let of_h200 = simulated("--cluster=h200-141g-dgx");
+    let lines = "        products by cuBLASLt: the same rate, fitted to products_h200.csv;\n        \
+                 measure theirs: pleach cluster measure --device cuda --products device\n";
+    assert!(of_h200.contains(lines) && lines.lines().all(|line| line.len() <= 80), "{of_h200}");
     let refused = |arguments: &[&str]| {
         let output = pleach(&[&["simulate"], arguments].concat());
         assert_eq!((output.status.code(), stdout(&output)), (Some(2), String::new()), "{arguments:?}");

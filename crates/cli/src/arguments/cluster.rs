@@ -201,6 +201,9 @@ pub struct MeasureArguments {
     /// Measure the cores of this machine or its GPUs
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub device: MeasuredDevice,
+    /// With --device cuda, measure products by pleach's kernels or by the GPU's library, cuBLASLt
+    #[arg(long, value_name = "PRODUCTS", default_value = "blocks")]
+    pub products: MeasuredProducts,
     /// With --device cuda, take data sheet and network from this profile: a built-in name or a file; the default is the
     /// first built-in profile with such GPUs
     #[arg(long, value_name = "NAME|FILE.toml")]
@@ -217,6 +220,15 @@ pub enum MeasuredDevice {
     Cpu,
     /// Its GPUs.
     Cuda,
+}
+
+/// Whose products are measured on GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MeasuredProducts {
+    /// Those of a run in blocks.
+    Blocks,
+    /// Those of a run with products of the device.
+    Device,
 }
 
 /// Arguments of `cluster fit`.

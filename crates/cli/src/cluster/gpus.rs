@@ -2,8 +2,8 @@
 //! that they need in addition to arenas.
 
 use ::gpu::Capability;
-use cluster::Cluster;
-use config::{DeviceChoice, GpuCollectives, Problem, RunConfig};
+use cluster::{Cluster, Constant};
+use config::{DeviceChoice, GpuCollectives, Problem, Products, RunConfig};
 use train::{NCCL_RANK_BYTES, check_products, own_process_margin_bytes};
 
 use crate::failure::Failure;
@@ -61,9 +61,26 @@ pub fn predicted(config: &RunConfig, cluster: &Cluster, ranks: usize) -> Result<
     }
     Ok(format!(
         "device  cuda on {}: kernel rates are the profile's;\n        \
-         docs/gpu.md has the rates of pleach's own kernels on one H200\n",
-        cluster.accelerator.name
+         docs/gpu.md has the rates of pleach's own kernels on one H200\n{}",
+        cluster.accelerator.name,
+        products_by_library(config, cluster)
     ))
+}
+
+/// How products of a library are priced, and what their rate was fitted to; nothing for other products.
+fn products_by_library(config: &RunConfig, cluster: &Cluster) -> String {
+    match config.train.precision.products() {
+        Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => return String::new(),
+        Products::Device => {}
+    }
+    let prices = |constants: &Vec<Constant>| constants.contains(&Constant::MatrixEfficiency);
+    let tables: Vec<&str> =
+        cluster.fitted.iter().filter(|(_, constants)| prices(constants)).map(|(table, _)| table.as_str()).collect();
+    let rate = if tables.is_empty() { "the profile's".into() } else { format!("fitted to {}", tables.join(", ")) };
+    format!(
+        "        products by cuBLASLt: the same rate, {rate};\n        \
+         measure theirs: pleach cluster measure --device cuda --products device\n"
+    )
 }
 
 /// The first rule that GPUs of `cluster` break, as the device of `ranks` ranks; nothing for other devices.

@@ -7,10 +7,11 @@ pub mod validate;
 use std::path::{Path, PathBuf};
 
 use cluster::{Cluster, Constant};
-use plan::machine::{measure, measure_gpus};
+use config::Products;
+use plan::machine::{self, measure, measure_gpus};
 use plan::{Fitted, Open, PreparedRun, Report, fit};
 
-use crate::arguments::cluster::{ClusterCommand, FitArguments, MeasureArguments, MeasuredDevice};
+use crate::arguments::cluster::{ClusterCommand, FitArguments, MeasureArguments, MeasuredDevice, MeasuredProducts};
 use crate::cluster::profile::software;
 use crate::cluster::validate::Runs;
 use crate::failure::Failure;
@@ -74,6 +75,10 @@ fn measured_cores(arguments: &MeasureArguments) -> Result<Cluster, Failure> {
             "--base {base} has no effect on cores, whose rates are all measured; leave it out, or add --device cuda"
         )));
     }
+    if arguments.products == MeasuredProducts::Device {
+        let remedy = "leave it out, or add --device cuda";
+        return Err(Failure::Input(format!("--products device has no effect on cores; {remedy}")));
+    }
     let mut measured = measure().map_err(|error| Failure::Work(error.to_string()))?;
     if let Some(limit) = memory_limit() {
         measured.accelerator.memory_gb = limit.bytes as f64 / measured.node.accelerators as f64 * 1e-9;
@@ -83,7 +88,11 @@ fn measured_cores(arguments: &MeasureArguments) -> Result<Cluster, Failure> {
 
 /// The profile of its GPUs.
 fn measured_gpus(arguments: &MeasureArguments) -> Result<Cluster, Failure> {
-    let gpus = all_gpus()?;
+    let (products, of_run) = match arguments.products {
+        MeasuredProducts::Blocks => (machine::MeasuredProducts::Kernels, None),
+        MeasuredProducts::Device => (machine::MeasuredProducts::Library, Some(Products::Device)),
+    };
+    let gpus = all_gpus(of_run)?;
     let gpu = &gpus.facts()[0];
     let mut base = match &arguments.base {
         Some(name) => profile::base(name)?,
@@ -96,7 +105,7 @@ fn measured_gpus(arguments: &MeasureArguments) -> Result<Cluster, Failure> {
     };
     // Prices count waves of tiles, also those by which the measured times become constants.
     base.accelerator.multiprocessors = gpu.multiprocessors;
-    measure_gpus(&gpus, &base).map_err(|error| Failure::Work(error.to_string()))
+    measure_gpus(&gpus, &base, products).map_err(|error| Failure::Work(error.to_string()))
 }
 
 /// Fits constants and writes the profile.

@@ -9,7 +9,7 @@ mod resident;
 mod stained;
 
 pub use child::{ChildError, OPTION, answer, run_in_child};
-pub use gpu::measure_gpus;
+pub use gpu::{MeasuredProducts, measure_gpus};
 pub use layouts::{
     LAYOUTS, Layout, Measured, PlannedArena, Predicted, RunError, SMALL_MODEL, predict, prepared, run_layout,
 };

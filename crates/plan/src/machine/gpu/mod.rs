@@ -3,4 +3,4 @@
 mod bench;
 mod profile;
 
-pub use profile::measure_gpus;
+pub use profile::{MeasuredProducts, measure_gpus};

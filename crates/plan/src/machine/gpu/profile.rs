@@ -15,18 +15,49 @@ use train::{EngineOptions, Gpus, RunDevice, open_engine};
 use crate::machine::gpu::bench::{GpuTimes, TimedProduct, arena_bytes};
 use crate::machine::profile::MeasureError;
 
+/// Whose products are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MeasuredProducts {
+    /// Pleach's own, in the blocks of the GPUs.
+    Kernels,
+    /// Those of the GPUs' library, by the first algorithm that it proposes for each.
+    Library,
+}
+
+impl MeasuredProducts {
+    /// Products of a run in bf16 on GPUs of this major capability.
+    fn on(self, major: u32) -> Products {
+        match (self, major) {
+            (MeasuredProducts::Kernels, ..9) => Products::Blocks8,
+            (MeasuredProducts::Kernels, 9..) => Products::Blocks16,
+            (MeasuredProducts::Library, _) => Products::Device,
+        }
+    }
+
+    /// For the sources of a profile.
+    fn named(self) -> &'static str {
+        match self {
+            MeasuredProducts::Kernels => "by pleach's kernels in bf16",
+            MeasuredProducts::Library => {
+                "by pleach's kernels in bf16, products by the first algorithm of the GPU's library"
+            }
+        }
+    }
+}
+
 /// Measures for some seconds with a rank on every GPU. The data sheet, and all that these GPUs cannot show, are those
 /// of `base`: the network, and with one GPU the links between GPUs.
 ///
 /// # Errors
 /// See [`MeasureError`].
-pub fn measure_gpus(gpus: &Arc<Gpus>, base: &Cluster) -> Result<Cluster, MeasureError> {
+pub fn measure_gpus(
+    gpus: &Arc<Gpus>,
+    base: &Cluster,
+    measured_products: MeasuredProducts,
+) -> Result<Cluster, MeasureError> {
     let facts = gpus.facts();
     let ranks = facts.len();
-    let products = match facts[0].capability.major {
-        ..9 => Products::Blocks8,
-        9.. => Products::Blocks16,
-    };
+    let products = measured_products.on(facts[0].capability.major);
     let numerics = Numerics::of(Precision::Bf16(products), GradientSums::Single);
     let mesh = Mesh::new(AxisSizes::only(Axis::DpInner, ranks))?;
     let timeouts = Timeouts::new(Duration::from_secs(60));
@@ -43,7 +74,7 @@ pub fn measure_gpus(gpus: &Arc<Gpus>, base: &Cluster) -> Result<Cluster, Measure
     })??;
     let gpu = &facts[0];
     let memory_gb = facts.iter().map(|gpu| gpu.memory_bytes).min().unwrap_or(0) as f64 * 1e-9;
-    let mut measured = profile(&times, base, ranks);
+    let mut measured = profile(&times, base, ranks, measured_products);
     measured.about = match ranks {
         1 => format!("this machine, {}", gpu.name),
         _ => format!("this machine, {ranks} x {}", gpu.name),
@@ -55,7 +86,7 @@ pub fn measure_gpus(gpus: &Arc<Gpus>, base: &Cluster) -> Result<Cluster, Measure
 }
 
 /// `base` with the constants that `ranks` GPUs with these times have.
-fn profile(times: &GpuTimes, base: &Cluster, ranks: usize) -> Cluster {
+fn profile(times: &GpuTimes, base: &Cluster, ranks: usize, products: MeasuredProducts) -> Cluster {
     let mut measured = base.clone();
     let share = |value: f64| value.clamp(0.01, 1.0);
     let [short, long] = times.products;
@@ -91,7 +122,7 @@ fn profile(times: &GpuTimes, base: &Cluster, ranks: usize) -> Cluster {
         "accelerator",
         "name, memory and multiprocessors as the driver reports them; rates are those of the base".into(),
     );
-    from("compute", format!("{on}, by pleach's kernels in bf16; contention: that of the base"));
+    from("compute", format!("{on}, {}; contention: that of the base", products.named()));
     match times.reduced {
         None => from("node", "one GPU has no links to measure: those of the base".into()),
         Some(reduced) => {
@@ -187,7 +218,7 @@ mod tests {
         real.compute.kernel_gap_us = 1.3;
         real.compute.issue_us = 4.1;
         real.node.link.efficiency = 0.55;
-        let found = profile(&priced(&real), &base, 8);
+        let found = profile(&priced(&real), &base, 8, MeasuredProducts::Kernels);
         let (found, expected) = (constants(&found), constants(&real));
         // The unaligned product has 8200 columns, so one more column of tiles: 16.6 waves of them, not 16.
         let bounds = [1e-6, 1e-6, 0.05, 1e-9, 1e-9, 1e-9, 1e-9, 1e-9, 1e-9];
@@ -200,8 +231,8 @@ mod tests {
     fn losses_of_attention_are_named_as_those_of_the_base_where_it_has_any() {
         let of = |name: &str| Cluster::from_toml(named(name).expect("a profile")).expect("a cluster");
         let (with, without) = (of("h200-141g-dgx"), of("v100-32g-dgx1"));
-        let said = &profile(&priced(&with), &with, 1).sources["attention"];
+        let said = &profile(&priced(&with), &with, 1, MeasuredProducts::Kernels).sources["attention"];
         assert!(said.contains("those of the base; base: ramp_tokens: "), "{said}");
-        assert_eq!(profile(&priced(&without), &without, 1).sources.get("attention"), None);
+        assert_eq!(profile(&priced(&without), &without, 1, MeasuredProducts::Kernels).sources.get("attention"), None);
     }
 }
