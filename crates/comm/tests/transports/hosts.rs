@@ -16,8 +16,8 @@ over_every_wire!(
     every_rank_and_every_host_link_sends_what_the_formulas_say,
 );
 
-/// A length whose slices are lent, for up to nine members (four in Miri), and cut unevenly by most numbers of them.
-const LONG: usize = if cfg!(miri) { 4 } else { 9 } * 4097 + 5;
+/// A length whose slices are lent, for up to nine members (three in Miri), and cut unevenly by most numbers of them.
+const LONG: usize = if cfg!(miri) { 3 } else { 9 } * 4097 + 5;
 
 fn tree(run: usize) -> SumTree {
     SumTree::of_runs(NonZeroUsize::new(run).unwrap())
@@ -119,19 +119,27 @@ fn sums_in_runs_have_the_defined_order_on_every_shape_of_hosts(wire: Wire) {
 }
 
 fn one_run_and_runs_of_one_are_rank_order(wire: Wire) {
-    for ranks in [1, 3, 4] {
+    // Miri takes four minutes for four ranks: three lend slices of the least length that is lent.
+    let worlds: &[usize] = if cfg!(miri) { &[1, 3] } else { &[1, 3, 4] };
+    for &ranks in worlds {
         let results = run(wire, ranks, |transport| {
             let communicator = communicator_on(&transport, &HostMap::one_host());
-            let sum = |tree| all_collectives::<f32>(&communicator, LONG, tree).reduced;
-            let mut plain = input(communicator.position(), LONG);
+            let own = input(communicator.position(), LONG);
+            let sum = |run: usize| {
+                let mut sum = own.clone();
+                communicator.all_reduce_in_runs(&mut sum, tree(run)).unwrap();
+                bits(&sum)
+            };
+            let mut plain = own.clone();
             communicator.all_reduce_sum(&mut plain).unwrap();
-            ([1, ranks, ranks + 1].map(|run| sum(tree(run))), bits(&plain))
+            ([1, ranks, ranks + 1].map(sum), bits(&plain))
         });
         for (in_runs, plain) in results {
             assert!(in_runs.iter().all(|sum| *sum == plain), "{ranks} ranks");
         }
     }
-    assert_ne!(bits(&oracle(4, LONG, 1)), bits(&oracle(4, LONG, 2)), "the inputs show another order");
+    // Of the first 1,000 elements of the inputs above, 8 have other sums.
+    assert_ne!(bits(&oracle(4, 1_000, 1)), bits(&oracle(4, 1_000, 2)), "the inputs show another order");
 }
 
 fn any_hosts_lengths_and_runs_have_the_bits_of_the_oracle(wire: Wire) {
