@@ -1,6 +1,6 @@
-//! What a rank keeps in memory of the host.
+//! The memory of the host that a rank uses.
 
-/// What of a rank is in memory of the host between its uses.
+/// State and activations of a rank that are in memory of the host between their uses.
 ///
 /// A rank on a GPU has pinned memory for it, and copies it from and to its arena around its uses. A rank on a CPU does
 /// the same within its own memory. No bit of a run depends on it.
@@ -11,7 +11,7 @@ pub enum Offload {
     None,
     /// State that only the optimizer reads: moments, master weights where they are apart, and averages of the weights.
     Optimizer,
-    /// What a layer's forward pass leaves for its backward pass.
+    /// Activations that a layer's forward pass leaves for its backward pass.
     Activations,
     /// Both.
     All,
@@ -37,7 +37,7 @@ impl Offload {
         }
     }
 
-    /// What is in memory of the host, in words.
+    /// The content of memory of the host, in words.
     pub fn content(self) -> &'static str {
         match self {
             Offload::None => "nothing",

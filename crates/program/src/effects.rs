@@ -226,7 +226,7 @@ impl Instr {
     }
 }
 
-/// What copies of activations move: values in the arena, and the same in memory of the host.
+/// The activations that copies move: values in the arena, and the same in memory of the host.
 fn copied_activations(view: &RankView, unit: Unit, microbatch: Microbatch) -> [Values; 2] {
     let kept = || view.offloaded_activations(unit);
     let in_arena = Values::of(kept().map(|(of, part)| part.of(of, microbatch)));

@@ -41,7 +41,7 @@ pub struct RankView {
     pub averages: Averages,
     /// In which numbers gradients are summed.
     pub sums: GradientSums,
-    /// What is in memory of the host between its uses.
+    /// The choice of what is in memory of the host between its uses.
     pub offload: Offload,
     /// When the embedding's sum of a tied table's gradient is made, should this rank have the head's, too, and sums be
     /// whole.

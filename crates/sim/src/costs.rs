@@ -37,7 +37,7 @@ pub struct StepShape<'a> {
     /// Whether updated weights are averaged.
     pub averages: Averages,
     pub optimizer: Optimizer,
-    /// What units keep of one microbatch on one rank.
+    /// The bytes that units keep of one microbatch on one rank.
     pub footprints: &'a PerClass<Footprint>,
 }
 

@@ -47,7 +47,7 @@ pub struct Need {
     pub stage_bytes: Vec<u64>,
     /// Bytes of one rank in memory of the host, by stage.
     pub host_stage_bytes: Vec<u64>,
-    /// What is there, in words.
+    /// The content of that memory, in words.
     pub on_host: &'static str,
 }
 
@@ -71,7 +71,7 @@ impl Need {
         self.host_stage_bytes.iter().sum::<u64>().saturating_mul(self.ranks_per_stage as u64)
     }
 
-    /// What is in memory of hosts in a sentence; none where a run has nothing there.
+    /// The memory of hosts in a sentence; `None` where a run uses none.
     pub fn on_hosts(&self) -> Option<String> {
         let most = self.host_stage_bytes.iter().copied().max().filter(|most| *most > 0)?;
         Some(format!(

@@ -38,7 +38,7 @@ pub struct CompileInput<'a> {
     pub averages: Averages,
     /// In which numbers gradients are summed.
     pub sums: GradientSums,
-    /// What is in memory of the host between its uses.
+    /// The choice of what is in memory of the host between its uses.
     pub offload: Offload,
     /// When the embedding's sum of a tied table's gradient is made where the head's rank makes it.
     pub tied_sum: TiedSum,

@@ -63,17 +63,15 @@ fn overlap(plan: &RankPlan) -> Option<String> {
     if let Some(pair) = fixed.windows(2).find(|pair| end(pair[0].1) > pair[1].1.offset_bytes) {
         return Some(format!("{} and {} share bytes", pair[0].0, pair[1].0));
     }
-    let is_below = |extent: Extent| extent.offset_bytes < plan.host_bytes();
-    let floor = |host: bool| {
-        let last = fixed.iter().rfind(|(_, extent)| is_below(*extent) == host);
-        last.map_or(0, |(_, extent)| end(*extent))
-    };
+    let (on_host_state, arena_state) =
+        fixed.split_at(fixed.partition_point(|(_, extent)| extent.offset_bytes < plan.host_bytes()));
+    let floor = |section: &[(String, Extent)]| section.last().map_or(0, |(_, extent)| end(*extent));
     let (on_host, in_arena): (Vec<PlannedLife>, Vec<PlannedLife>) =
         plan.lives().iter().partition(|life| matches!(life.value, Value::OnHost { .. }));
     if let Some(high) = on_host.iter().find(|life| end(life.extent) > plan.host_bytes()) {
         return Some(format!("the {} reaches beyond memory of the host", high.value));
     }
-    overlapping_lives(&on_host, floor(true)).or_else(|| overlapping_lives(&in_arena, floor(false)))
+    overlapping_lives(&on_host, floor(on_host_state)).or_else(|| overlapping_lives(&in_arena, floor(arena_state)))
 }
 
 /// A sweep over time that keeps what is alive in order of offsets: only neighbours can overlap.

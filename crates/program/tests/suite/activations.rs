@@ -220,8 +220,8 @@ fn copies_overlap_with_passes() {
     assert_eq!(end(Queue::Compute, 5), passes + 2 * 5 * 5);
     assert_eq!(end(Queue::Own, 5), passes);
     assert_eq!(end(Queue::Own, 10), passes);
-    // Forward passes 2 to 5 wait for copies of 0 to 3, and the head for that of 4. Backward passes 4 to 0 wait for their
-    // fetches, of which the first is issued with backward pass 5, and each is after the one before.
+    // Forward passes 2 to 5 wait for copies of 0 to 3, and the head for that of 4. Backward passes 4 to 0 wait for
+    // their fetches, of which the first is issued with backward pass 5, and each is after the one before.
     let copy = 30;
     let forward = 10 + 5 * copy;
     let backward = 5 * copy + 20;
