@@ -34,7 +34,7 @@ impl Case {
 
 /// Every case.
 pub fn cases() -> Vec<Case> {
-    cases_in_rank_order().into_iter().chain(cases_in_runs()).collect()
+    cases_in_rank_order().into_iter().chain(cases_in_runs()).chain(cases_offloaded()).collect()
 }
 
 /// Activations of 3 KiB and units of 70 KiB: collectives on both sides of the length from which they are cut into
@@ -44,7 +44,6 @@ fn cases_in_rank_order() -> Vec<Case> {
     let llama = |tied| ModelSpec { num_layers: 5, qk_norm: QkNorm::Heads, ..proof_model(Style::Llama, 4, tied) };
     let (precision, sums, offload) = (Precision::Fp32(Products::Chained), GradientSums::Single, Offload::None);
     let case = |name, model, parallelism| Case { name, model, parallelism, precision, sums, offload };
-    let offloaded = |offload, case: Case| Case { offload, ..case };
     let exact = |case: Case| Case { sums: GradientSums::Exact, ..case };
     let narrow = |precision, case: Case| Case { precision, ..case };
     let fp16 = Precision::Fp16(Products::Chained, LossScaling::USUAL);
@@ -118,22 +117,6 @@ fn cases_in_rank_order() -> Vec<Case> {
             two(microbatch, shared(plain_layout(2, 2, 2, 2)))
         })),
         case("tp 2 x pp 2, core recomputed", gpt2(true), selective(plain_layout(1, 2, 2, 1))),
-        offloaded(Offload::Activations, case("one rank, offloaded", llama(false), plain_layout(1, 1, 1, 2))),
-        offloaded(
-            Offload::Activations,
-            narrow(
-                Precision::Bf16(Products::Chained),
-                case("dp 2 x tp 2 x pp 2, ZeRO 1, bf16, offloaded", gpt2(true), zero(plain_layout(2, 2, 2, 1))),
-            ),
-        ),
-        offloaded(
-            Offload::Activations,
-            case("tp 3, some recomputed from shards, offloaded", gpt2(false), some_sharded(plain_layout(1, 3, 1, 3))),
-        ),
-        offloaded(
-            Offload::Activations,
-            case("pp 2, GPipe, core recomputed, offloaded", gpt2(true), selective(gpipe(plain_layout(1, 1, 2, 1)))),
-        ),
     ]
 }
 
@@ -153,5 +136,29 @@ fn cases_in_runs() -> [Case; 3] {
         case("dp 6 in runs of 4", 4, GradientSums::Single, plain_layout(6, 1, 1, 2)),
         case("dp 6 in groups of 3 and runs of 2, ZeRO 1", 2, GradientSums::Single, groups),
         case("dp 4 in runs of 2, ZeRO 1, exact", 2, GradientSums::Exact, sharded),
+    ]
+}
+
+/// Activations are in memory of the host between their uses.
+fn cases_offloaded() -> [Case; 4] {
+    let case = |name, tied, precision, parallelism| Case {
+        name,
+        model: ModelSpec { num_layers: 5, ..proof_model(Style::Gpt2, 12, tied) },
+        parallelism,
+        precision,
+        sums: GradientSums::Single,
+        offload: Offload::Activations,
+    };
+    let (single, narrow) = (Precision::Fp32(Products::Chained), Precision::Bf16(Products::Chained));
+    let eight = Parallelism { zero: ZeroStage::One, ..plain_layout(2, 2, 2, 1) };
+    let sharded = Recompute::Full(FullRecompute { every: 2, inputs: SavedInputs::Sharded });
+    let of_shards = Parallelism { recompute: sharded, ..plain_layout(1, 3, 1, 3) };
+    let gpipe = ScheduleKind::GPipe.into();
+    let of_core = Parallelism { recompute: Recompute::Selective, schedule: gpipe, ..plain_layout(1, 1, 2, 1) };
+    [
+        case("one rank, offloaded", false, single, plain_layout(1, 1, 1, 2)),
+        case("dp 2 x tp 2 x pp 2, ZeRO 1, bf16, offloaded", true, narrow, eight),
+        case("tp 3, some recomputed from shards, offloaded", false, single, of_shards),
+        case("pp 2, GPipe, core recomputed, offloaded", true, single, of_core),
     ]
 }
