@@ -3,7 +3,7 @@
 use config::Products;
 use device::{
     AttentionGradients, AttentionOperands, Bf16, DeviceError, Dtype, Element, F16, LogitGradient, NOT_FINITE_WORD, Op,
-    SUM_WORDS, Tensor, ZLoss,
+    RowStatistics, SUM_WORDS, Tensor, ZLoss,
 };
 
 use crate::accumulate::{Accumulate, add_integers};
@@ -28,6 +28,7 @@ use crate::lanes::{Kernel, run};
 use crate::loss_sum::loss_sum;
 use crate::meter::Meter;
 use crate::norm::{NormBackwardInput, NormBackwardWeight, NormForward};
+use crate::parts::losses_of;
 use crate::rotary::{Rotary, RotaryTable};
 use crate::rounded_sum::{AddRounded, RoundedToSingle};
 use crate::scaled_sum::ScaledSum;
@@ -189,28 +190,10 @@ impl Worker {
                 let sums = self.reals_mut(sums)?;
                 self.run(SumExp { logits, valid_columns, max, labels, first_column: first_row, sums });
             }
-            Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient, loss, z_loss } => {
-                let losses: CrossEntropy<'_> = CrossEntropy {
-                    logits: Logits::Kept { rows: logits.rows },
-                    valid_columns,
-                    max: self.reals(max)?,
-                    sums: self.reals(sums)?,
-                    labels: self.ints(labels)?,
-                    first_column: first_row,
-                    loss: self.reals_mut(loss)?,
-                    z_loss: self.z_losses(z_loss)?,
-                };
-                match gradient {
-                    None => self.run(losses),
-                    Some(LogitGradient { scale, into }) if into == logits => {
-                        self.run(losses.over::<f32>(Logits::Replaced { logits: self.matrix_mut(logits)?, scale }));
-                    }
-                    Some(LogitGradient { scale, into }) => stored!(E of into => {
-                        let (logits, gradient) = (self.matrix(logits)?, self.matrix_mut::<E>(into)?);
-                        self.run(losses.over(Logits::Read { logits, scale, gradient }));
-                    }),
-                }
+            Op::CrossEntropy { statistics: Some(RowStatistics { max, sums }), .. } => {
+                self.cross_entropy(op, self.reals(max)?, self.reals(sums)?)?;
             }
+            Op::CrossEntropy { statistics: None, .. } => self.whole_rows(op)?,
             Op::AddRounded { x, rounding, into, write, refusals } => {
                 let kernel = AddRounded { x: self.reals(x)?, rounding, into: self.longs_mut(into)?, write };
                 let mut words = [0; SUM_WORDS];
@@ -324,6 +307,49 @@ impl Worker {
         })
     }
 
+    /// Losses of rows with the whole vocabulary: all steps of a row before the next one, while it is in caches.
+    fn whole_rows(&self, op: &Op) -> Result<(), DeviceError> {
+        let Op::CrossEntropy { logits, valid_columns, labels, first_row, .. } = *op else { return Err(not_a_loss(op)) };
+        for row in 0..logits.rows {
+            let (mut max, mut sums) = ([0.0], [0.0; 2]);
+            let (of_row, label) = (logits.rows_of(row..row + 1), self.ints(labels.elements(row..row + 1))?);
+            self.run(RowMax { logits: self.matrix(of_row)?, valid_columns, out: &mut max });
+            let (logits, first_column) = (self.matrix(of_row)?, first_row);
+            self.run(SumExp { logits, valid_columns, max: &max, labels: label, first_column, sums: &mut sums });
+            self.cross_entropy(&losses_of(op, row..row + 1), &max, &sums)?;
+        }
+        Ok(())
+    }
+
+    /// Losses and gradients of rows whose maxima and sums are known.
+    fn cross_entropy(&self, op: &Op, max: &[f32], sums: &[f32]) -> Result<(), DeviceError> {
+        let Op::CrossEntropy { logits, valid_columns, statistics: _, labels, first_row, gradient, loss, z_loss } = *op
+        else {
+            return Err(not_a_loss(op));
+        };
+        let losses: CrossEntropy<'_> = CrossEntropy {
+            logits: Logits::Kept { rows: logits.rows },
+            valid_columns,
+            max,
+            sums,
+            labels: self.ints(labels)?,
+            first_column: first_row,
+            loss: self.reals_mut(loss)?,
+            z_loss: self.z_losses(z_loss)?,
+        };
+        match gradient {
+            None => self.run(losses),
+            Some(LogitGradient { scale, into }) if into == logits => {
+                self.run(losses.over::<f32>(Logits::Replaced { logits: self.matrix_mut(logits)?, scale }));
+            }
+            Some(LogitGradient { scale, into }) => stored!(E of into => {
+                let (logits, gradient) = (self.matrix(logits)?, self.matrix_mut::<E>(into)?);
+                self.run(losses.over(Logits::Read { logits, scale, gradient }));
+            }),
+        }
+        Ok(())
+    }
+
     fn z_losses(&self, z_loss: Option<ZLoss>) -> Result<Option<ZLosses<'_>>, DeviceError> {
         let of = |ZLoss { coefficient, losses }| Ok(ZLosses { coefficient, losses: self.reals_mut(losses)? });
         z_loss.map(of).transpose()
@@ -345,4 +371,8 @@ fn narrow_of(factors: [Tensor; 2]) -> Result<Narrow, DeviceError> {
         let what = format!("{factors:?} must have one narrow type to be multiplied in blocks");
         DeviceError::Shape { op: "matrix", what }
     })
+}
+
+fn not_a_loss(op: &Op) -> DeviceError {
+    DeviceError::Shape { op: op.name(), what: format!("{op:?} is not a loss") }
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use config::SHARD_BLOCK;
 use device::{
     Alibi, AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, LogitGradient, NormBackward, Op,
-    Orientation, Tensor, ZLoss,
+    Orientation, RowStatistics, Tensor, ZLoss,
 };
 
 use crate::gemm;
@@ -184,14 +184,7 @@ pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
             let (logits, sums) = (logits.rows_of(rows.clone()), sums.rows_of(rows));
             Op::SumExp { logits, valid_columns, max, labels, first_row, sums }
         }
-        Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient, loss, z_loss } => {
-            let rows = share.of(logits.rows, 1)?;
-            let gradient = gradient.map(|g| LogitGradient { into: g.into.rows_of(rows.clone()), ..g });
-            let z_loss = z_loss.map(|z_loss| ZLoss { losses: z_loss.losses.elements(rows.clone()), ..z_loss });
-            let [max, labels, loss] = [max, labels, loss].map(|tensor| tensor.elements(rows.clone()));
-            let (logits, sums) = (logits.rows_of(rows.clone()), sums.rows_of(rows));
-            Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient, loss, z_loss }
-        }
+        Op::CrossEntropy { logits, .. } => losses_of(op, share.of(logits.rows, 1)?),
         Op::AddRounded { x, rounding, into, write, refusals } => {
             let [x, into] = cells([x, into], share)?;
             Op::AddRounded { x, rounding, into, write, refusals }
@@ -244,6 +237,22 @@ pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
             return share.whole(op);
         }
     })
+}
+
+/// The losses of some rows.
+pub(crate) fn losses_of(op: &Op, rows: Range<usize>) -> Op {
+    let Op::CrossEntropy { logits, valid_columns, statistics, labels, first_row, gradient, loss, z_loss } = *op else {
+        return *op;
+    };
+    let statistics = statistics.map(|RowStatistics { max, sums }| RowStatistics {
+        max: max.elements(rows.clone()),
+        sums: sums.rows_of(rows.clone()),
+    });
+    let gradient = gradient.map(|g| LogitGradient { into: g.into.rows_of(rows.clone()), ..g });
+    let z_loss = z_loss.map(|z_loss| ZLoss { losses: z_loss.losses.elements(rows.clone()), ..z_loss });
+    let [labels, loss] = [labels, loss].map(|tensor| tensor.elements(rows.clone()));
+    let logits = logits.rows_of(rows);
+    Op::CrossEntropy { logits, valid_columns, statistics, labels, first_row, gradient, loss, z_loss }
 }
 
 /// Rows or columns of a product, whichever are more: the operand that they do not cut is packed by every thread.

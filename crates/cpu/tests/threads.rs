@@ -10,7 +10,7 @@ use cpu::instruction_set::InstructionSet;
 use device::{
     AdamWUpdate, Alibi, Arena, AttentionGradients, AttentionOperands, AttentionShape, Bf16, Device, DeviceError,
     Direction, DropoutKey, Dtype, Element, F16, Frame, LogitGradient, NormBackward, Op, Orientation, Rounding,
-    SUM_WORDS, Stream, Tensor, Write, ZLoss,
+    RowStatistics, SUM_WORDS, Stream, Tensor, Write, ZLoss,
 };
 
 const ARENA_BYTES: usize = 64 << 20;
@@ -208,9 +208,45 @@ fn ends(on: &Operands) {
     on.submit(Op::RowMax { logits, valid_columns, out: max });
     on.submit(Op::SumExp { logits, valid_columns, max, labels, first_row, sums });
     let z_loss = Some(ZLoss { coefficient: 0.01, losses: z_losses });
-    for into in [on.stored(TOKENS, HIDDEN), logits] {
+    let given = Some(RowStatistics { max, sums });
+    for (into, statistics) in
+        [(on.stored(TOKENS, HIDDEN), given), (on.stored(TOKENS, HIDDEN), None), (logits, given), (logits, None)]
+    {
         let gradient = Some(LogitGradient { scale: 0.25, into });
-        on.submit(Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient, loss, z_loss });
+        on.submit(Op::CrossEntropy { logits, valid_columns, statistics, labels, first_row, gradient, loss, z_loss });
+    }
+}
+
+/// Maxima, sums, losses and gradients in one operation have the bits of those in three.
+#[test]
+fn losses_of_whole_rows_have_the_bits_of_three_steps() {
+    for stored in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+        let on = Operands::new(3, stored);
+        let (logits, max, sums) = (on.single(TOKENS, 2500), on.single(1, TOKENS), on.single(TOKENS, 2));
+        let (valid_columns, first_row) = (2497, 0);
+        let labels = on.ints(1, TOKENS, |i| if i % 5 == 0 { config::IGNORED_LABEL } else { i * 31 % 2500 });
+        on.submit(Op::RowMax { logits, valid_columns, out: max });
+        on.submit(Op::SumExp { logits, valid_columns, max, labels, first_row, sums });
+        let written = [Some(RowStatistics { max, sums }), None].map(|statistics| {
+            let (loss, losses, into) = (on.single(1, TOKENS), on.single(1, TOKENS), on.stored(TOKENS, 2500));
+            let z_loss = Some(ZLoss { coefficient: 0.01, losses });
+            let gradient = Some(LogitGradient { scale: 0.25, into });
+            on.submit(Op::CrossEntropy {
+                logits,
+                valid_columns,
+                statistics,
+                labels,
+                first_row,
+                gradient,
+                loss,
+                z_loss,
+            });
+            [loss, losses, into]
+        });
+        let bytes = on.bytes();
+        for (three, one) in written[0].into_iter().zip(written[1]) {
+            assert!(bytes[three.bytes()] == bytes[one.bytes()], "{three:?}");
+        }
     }
 }
 

@@ -24,8 +24,8 @@ use crate::rank_memory::RankMemory;
 use crate::reader::{CudaReader, READER_BYTES};
 use crate::submitter::Submitter;
 
-/// Shared memory of a block that needs no permission.
-const PLAIN_SHARED_BYTES: u32 = 48 << 10;
+/// Shared memory of a block that needs no permission: of 48 KiB, up to 16 are those that a kernel declares.
+const PLAIN_SHARED_BYTES: u32 = 32 << 10;
 
 /// Whether somebody has the work of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -118,7 +118,11 @@ pub const SOURCES: &[Source] = &[
     ),
     source!("dropout": each "add_residual", each "dropout_add", each "dropout_backward"),
     source!("embedding": each "embedding_lookup", each "embedding_backward"),
-    source!("cross_entropy": "row_max", "sum_exp", "cross_entropy", each "cross_entropy_gradient"),
+    source!(
+        "cross_entropy":
+        "row_max", "sum_exp", "cross_entropy", each "cross_entropy_gradient", each "cross_entropy_rows_256",
+        each "cross_entropy_rows_1024"
+    ),
     source!(
         "rounded_sum": "add_rounded_assign", "add_rounded_accumulate", "rounded_to_single_first",
         "rounded_to_single_next"

@@ -137,8 +137,8 @@ impl Op {
             Op::SumExp { logits, max, labels, sums, .. } => {
                 Operands::new([Some(logits), Some(max), Some(labels)], [Some(sums)])
             }
-            Op::CrossEntropy { logits, max, sums, labels, loss, gradient, z_loss, .. } => Operands::new(
-                [Some(logits), Some(max), Some(sums), Some(labels)],
+            Op::CrossEntropy { logits, statistics, labels, loss, gradient, z_loss, .. } => Operands::new(
+                [Some(logits), statistics.map(|rows| rows.max), statistics.map(|rows| rows.sums), Some(labels)],
                 [Some(loss), gradient.map(|gradient| gradient.into), z_loss.map(|z_loss| z_loss.losses)],
             ),
             Op::AddRounded { x, into, write, refusals, .. } => {

@@ -36,7 +36,7 @@ pub use meta::{MetaDevice, Record};
 pub use numerics::{DeviceKind, Numerics, NumericsChoice};
 pub use op::{
     COUNT_WORD, Direction, DropoutKey, LogitGradient, NOT_FINITE_WORD, NormBackward, Op, Orientation, Rounding,
-    SUM_WORDS, Write, ZLoss,
+    RowStatistics, SUM_WORDS, Write, ZLoss,
 };
 pub use queue::{Job, OnFailure, StreamEvent, StreamQueue, StreamQueues};
 pub use sum_tree::SumTree;

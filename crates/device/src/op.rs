@@ -161,12 +161,12 @@ pub enum Op {
     SumExp { logits: Tensor, valid_columns: usize, max: Tensor, labels: Tensor, first_row: usize, sums: Tensor },
     /// `loss[R] = log(sum) - (target - max)`, 0 for ignored labels; and the gradient over the logits where there is
     /// one: `(softmax - onehot) * scale` for valid labels and 0 for ignored ones and padded columns. With a z-loss,
-    /// softmax is multiplied by `1 + 2 coefficient log_sum_exp`.
+    /// softmax is multiplied by `1 + 2 coefficient log_sum_exp`. Without `statistics`, rows have the whole vocabulary,
+    /// and maxima and sums are those that [`Op::RowMax`] and [`Op::SumExp`] compute.
     CrossEntropy {
         logits: Tensor,
         valid_columns: usize,
-        max: Tensor,
-        sums: Tensor,
+        statistics: Option<RowStatistics>,
         labels: Tensor,
         first_row: usize,
         gradient: Option<LogitGradient>,
@@ -229,6 +229,15 @@ pub enum Op {
         coefficient: Tensor,
         update: AdamWUpdate,
     },
+}
+
+/// Maxima and sums of rows of logits over all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowStatistics {
+    /// `[R]`, see [`Op::RowMax`].
+    pub max: Tensor,
+    /// `[R,2]`, see [`Op::SumExp`].
+    pub sums: Tensor,
 }
 
 /// Where the gradient over logits goes.

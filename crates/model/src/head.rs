@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use config::{ModelSpec, Products};
-use device::{DeviceError, LogitGradient, Op, Reduction, SumTree, Tensor, Write, ZLoss};
+use device::{DeviceError, LogitGradient, Op, Reduction, RowStatistics, SumTree, Tensor, Write, ZLoss};
 
 use crate::binding::HeadParams;
 use crate::cache::KeyValueCache;
@@ -257,13 +257,24 @@ impl Head<'_> {
         let valid_columns = context.model.vocabulary.saturating_sub(first_row).min(logits.cols);
         let Losses { loss, z_loss } = losses.of(rows.clone());
         let labels = self.batch.labels.elements(rows);
+        let statistics = match context.tp.size() {
+            1 => None,
+            _ => Some(self.statistics(logits, valid_columns, labels)?),
+        };
+        let op = Op::CrossEntropy { logits, valid_columns, statistics, labels, first_row, gradient, loss, z_loss };
+        context.submit(op)
+    }
+
+    /// Maxima and sums of rows, of which each rank has some columns. A rank that has all of them needs neither: the loss
+    /// is one operation, which reads a row once.
+    fn statistics(&self, logits: Tensor, valid_columns: usize, labels: Tensor) -> Result<RowStatistics, DeviceError> {
+        let (context, first_row) = (self.context, self.context.tp.position() * logits.cols);
         let (max, sums) = (context.scratch.floats(1, logits.rows), context.scratch.floats(logits.rows, 2));
         context.submit(Op::RowMax { logits, valid_columns, out: max })?;
         context.tp.all_reduce(context.stream, max, Reduction::Max)?;
         context.submit(Op::SumExp { logits, valid_columns, max, labels, first_row, sums })?;
         context.tp.all_reduce(context.stream, sums, Reduction::Sum(SumTree::RANK_ORDER))?;
-        let op = Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient, loss, z_loss };
-        context.submit(op)
+        Ok(RowStatistics { max, sums })
     }
 
     /// The place of the gradient of logits as products read it: that of the logits, or another one. Products in blocks

@@ -385,14 +385,17 @@ fn has_logits(ops: &[Op]) -> bool {
 fn whole_head(ops: &[Op], tp: usize, software: &Software) -> Vec<Kernel> {
     let mut kernels: Vec<Kernel> = vec![];
     let mut products: Vec<(Orientation, Product)> = vec![];
-    let chunks: Vec<Tensor> = ops
-        .iter()
-        .filter_map(|op| if let Op::CrossEntropy { logits, .. } = op { Some(*logits) } else { None })
-        .collect();
+    let losses = ops.iter().filter_map(|op| {
+        let Op::CrossEntropy { logits, gradient, .. } = op else { return None };
+        Some((*logits, gradient.map(|gradient| gradient.into)))
+    });
+    let (chunks, gradients): (Vec<Tensor>, Vec<Option<Tensor>>) = losses.unzip();
     let logits: usize = chunks.iter().map(Tensor::len).sum();
+    // Gradients have the place of the logits, or one of their own.
+    let is_of_head = |tensor: Tensor| chunks.contains(&tensor) || gradients.contains(&Some(tensor));
     for op in ops {
         if let Op::MatMul { orientation, a, b, out, write, .. } = *op
-            && (chunks.contains(&a) || chunks.contains(&out))
+            && (is_of_head(a) || is_of_head(out))
         {
             let product = Product::of_op(orientation, [a, b, out], write, Some(software));
             match products.iter_mut().find(|(other, _)| *other == orientation) {

@@ -1,4 +1,4 @@
-use device::{LogitGradient, Op, Tensor};
+use device::{LogitGradient, Op, RowStatistics, Tensor};
 
 use crate::file::{Case, File};
 use crate::machine::*;
@@ -58,7 +58,9 @@ fn results(machine: &Machine, case: Case, ranks: usize) -> Vec<Vec<f32>> {
     let losses = each(&|&Shard { logits, valid_columns, first_row }| {
         let loss = machine.empty(1, rows);
         let (z_loss, gradient) = (None, Some(LogitGradient { scale, into: logits }));
-        let op = Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient, loss, z_loss };
+        // A rank with the whole vocabulary computes the statistics itself.
+        let statistics = (ranks > 1).then_some(RowStatistics { max, sums });
+        let op = Op::CrossEntropy { logits, valid_columns, statistics, labels, first_row, gradient, loss, z_loss };
         machine.submit(op);
         loss
     });

@@ -1,4 +1,4 @@
-use device::{Dtype, LogitGradient, Op, Tensor, ZLoss};
+use device::{Dtype, LogitGradient, Op, RowStatistics, Tensor, ZLoss};
 use proptest::prelude::*;
 
 use crate::bench::{Bench, assert_same};
@@ -27,7 +27,8 @@ fn labels(case: &mut Case, rows: usize, vocabulary: Vocabulary) -> Tensor {
 /// Types of gradients that have a place of their own.
 const PLACES: [Option<Dtype>; 4] = [None, Some(Dtype::Bf16), Some(Dtype::F16), Some(Dtype::F32)];
 
-/// All three steps: each reads what the one before leaves.
+/// All three steps: each reads what the one before leaves. Before and after the last one, the loss is computed in one
+/// operation.
 ///
 /// With `coefficient` also the z-loss. The gradient has the place of the logits, or one of another type.
 fn steps(
@@ -36,20 +37,29 @@ fn steps(
     vocabulary: Vocabulary,
     [scale, coefficient]: [Option<f32>; 2],
     place: Option<Dtype>,
-) -> [Op; 3] {
+) -> Vec<Op> {
     let Vocabulary { columns, valid, first } = vocabulary;
     let logits = case.reals(rows, columns, gap, Values::Plain);
     let apart = place.map(|dtype| case.reals_of(dtype, [rows, columns], gap, Values::Plain));
-    let gradient = scale.map(|scale| LogitGradient { scale, into: apart.unwrap_or(logits) });
-    let [max, loss] = [(); 2].map(|()| case.vector(rows, Values::Plain));
+    let max = case.vector(rows, Values::Plain);
     let sums = case.reals(rows, 2, 0, Values::Plain);
     let labels = labels(case, rows, vocabulary);
-    let z_loss = coefficient.map(|coefficient| ZLoss { coefficient, losses: case.vector(rows, Values::Plain) });
-    [
+    let mut loss = |statistics: Option<RowStatistics>, into: Tensor| {
+        let gradient = scale.map(|scale| LogitGradient { scale, into });
+        let [loss, losses] = [(); 2].map(|()| case.vector(rows, Values::Plain));
+        let z_loss = coefficient.map(|coefficient| ZLoss { coefficient, losses });
+        Op::CrossEntropy { logits, valid_columns: valid, statistics, labels, first_row: first, gradient, loss, z_loss }
+    };
+    let given = Some(RowStatistics { max, sums });
+    // Those that leave the logits come first.
+    let mut all = vec![
         Op::RowMax { logits, valid_columns: valid, out: max },
         Op::SumExp { logits, valid_columns: valid, max, labels, first_row: first, sums },
-        Op::CrossEntropy { logits, valid_columns: valid, max, sums, labels, first_row: first, gradient, loss, z_loss },
-    ]
+    ];
+    all.extend(apart.map(|apart| loss(None, apart)));
+    all.push(loss(given, apart.unwrap_or(logits)));
+    all.push(loss(None, logits));
+    all
 }
 
 #[test]
@@ -170,8 +180,7 @@ pub fn any_sums(bench: &Bench) {
         let op = Op::CrossEntropy {
             logits,
             valid_columns: 4,
-            max,
-            sums,
+            statistics: Some(RowStatistics { max, sums }),
             labels,
             first_row: 2,
             gradient: gradient_scale.map(|scale| LogitGradient { scale, into: logits }),

@@ -286,10 +286,8 @@ mod tests {
             "rotary",
             "rotary_table",
             "rounded_to_single",
-            "row_max",
             "scaled_sum",
             "squared_sum",
-            "sum_exp",
         ];
         assert_eq!(submitted.iter().map(String::as_str).collect::<Vec<_>>(), expected);
     }

@@ -1,7 +1,7 @@
 //! Cross-entropy over columns of the vocabulary.
 
 use config::IGNORED_LABEL;
-use device::{LogitGradient, Op, Tensor, ZLoss};
+use device::{LogitGradient, Op, RowStatistics, Tensor, ZLoss};
 
 use super::Memory;
 
@@ -35,26 +35,33 @@ pub fn run(memory: &mut Memory, op: &Op) {
                 memory.assign(sums.rows_of(row..row + 1), &[sum, target]);
             }
         }
-        Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient, loss, z_loss } => {
+        Op::CrossEntropy { logits, valid_columns, statistics, labels, first_row, gradient, loss, z_loss } => {
             for row in 0..logits.rows {
                 let is_valid = memory.integer(labels, 0, row) != i64::from(IGNORED_LABEL);
-                let (sum, target) = (memory.get(sums, row, 0), memory.get(sums, row, 1));
+                let column = target_column(memory, labels, row, first_row, valid_columns);
+                let (max, sum, target) = match statistics {
+                    Some(RowStatistics { max, sums }) => {
+                        (memory.get(max, 0, row), memory.get(sums, row, 0), memory.get(sums, row, 1))
+                    }
+                    None => {
+                        let values: Vec<f64> = (0..valid_columns).map(|col| memory.get(logits, row, col)).collect();
+                        let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                        let sum = values.iter().map(|value| (value - max).exp()).sum::<f64>();
+                        (max, sum, column.map_or(0.0, |col| values[col] - max))
+                    }
+                };
                 memory.set(loss, 0, row, if is_valid { sum.ln() - target } else { 0.0 });
                 let mut raised = 1.0;
                 if let Some(ZLoss { coefficient, losses }) = z_loss {
-                    let log_sum_exp = memory.get(max, 0, row) + sum.ln();
+                    let log_sum_exp = max + sum.ln();
                     let z_loss = f64::from(coefficient) * log_sum_exp.powi(2);
                     memory.set(losses, 0, row, if is_valid { z_loss } else { 0.0 });
                     raised += 2.0 * f64::from(coefficient) * log_sum_exp;
                 }
                 let Some(LogitGradient { scale, into }) = gradient else { continue };
-                let column = target_column(memory, labels, row, first_row, valid_columns);
                 for col in 0..logits.cols {
-                    let probability = if col < valid_columns {
-                        (memory.get(logits, row, col) - memory.get(max, 0, row)).exp() / sum
-                    } else {
-                        0.0
-                    };
+                    let probability =
+                        if col < valid_columns { (memory.get(logits, row, col) - max).exp() / sum } else { 0.0 };
                     let gradient = (probability * raised - f64::from(column == Some(col))) * f64::from(scale);
                     memory.set(into, row, col, if is_valid { gradient } else { 0.0 });
                 }
