@@ -7,8 +7,8 @@ use std::time::Instant;
 use config::Products;
 use device::{ArenaSize, Device, DeviceError, DeviceKind, KeptTimes, NumericsChoice, Op, Stream, StreamEvent, Tensor};
 use gpu::{
-    Arguments, AttentionLibrary, Capability, DevicePointer, DriverError, FunctionHandle, Gpu, ModuleHandle, PinnedHandle, ProductLibrary,
-    StreamHandle, TensorMap, TensorTiles,
+    Arguments, AttentionLibrary, Capability, DevicePointer, DriverError, FunctionHandle, Gpu, ModuleHandle,
+    PinnedHandle, ProductLibrary, StreamHandle, TensorMap, TensorTiles,
 };
 use sync::lock;
 

@@ -22,7 +22,7 @@ fn device(workspace_bytes: usize) -> CudaDevice {
     let soft = || driver.opened(0).expect("it is open");
     let (products, attention) = (SoftProducts::new(soft()), SoftAttention::new(soft()));
     let device = CudaDevice::open(gpu, &[], ARENA_BYTES).expect("a device");
-    let device = device.with_library(Box::new(products)).expect("a workspace");
+    let device = device.with_library(Box::new(products), Arc::default()).expect("a workspace");
     device.with_attention(Box::new(attention), workspace_bytes).expect("a workspace")
 }
 
@@ -79,8 +79,7 @@ impl Case {
     /// them.
     fn of(device: &CudaDevice, dtype: Dtype, shape: AttentionShape, seed: usize) -> Case {
         let AttentionShape { sequences, sequence_length, heads, kv_heads, head_dim } = shape;
-        let (tokens, width, all) =
-            (sequences * sequence_length, heads * head_dim, (heads + 2 * kv_heads) * head_dim);
+        let (tokens, width, all) = (sequences * sequence_length, heads * head_dim, (heads + 2 * kv_heads) * head_dim);
         let mut next = 0;
         let mut tensor = |rows: usize, cols: usize, dtype: Dtype| {
             let tensor = Tensor::new(next, rows, cols, dtype);
@@ -96,7 +95,9 @@ impl Case {
             let numbers = (0..drawn.rows * drawn.cols).map(|place| number(2 * seed + index, place));
             let bytes: Vec<u8> = match dtype {
                 Dtype::F16 => numbers.flat_map(|number| F16::narrow(number).0.to_le_bytes()).collect(),
-                Dtype::Bf16 | Dtype::F32 | Dtype::I32 | Dtype::I64 => numbers.flat_map(|number| Bf16::narrow(number).0.to_le_bytes()).collect(),
+                Dtype::Bf16 | Dtype::F32 | Dtype::I32 | Dtype::I64 => {
+                    numbers.flat_map(|number| Bf16::narrow(number).0.to_le_bytes()).collect()
+                }
             };
             device.write(drawn, &bytes).expect("written");
         }
@@ -126,10 +127,7 @@ impl Case {
 
     fn ops(&self) -> [Op; 2] {
         let Case { operands, gradients, .. } = self;
-        [
-            Op::Attention { operands: *operands },
-            Op::AttentionBackward { operands: *operands, gradients: *gradients },
-        ]
+        [Op::Attention { operands: *operands }, Op::AttentionBackward { operands: *operands, gradients: *gradients }]
     }
 
     /// Computes both passes, and returns all tensors.
@@ -139,9 +137,10 @@ impl Case {
         }
         let read = |tensor: Tensor| {
             // A part of wider rows is read with them.
-            let parts = self.side_by_side.iter().find(|all| {
-                (all.offset_bytes..all.offset_bytes + all.size_bytes()).contains(&tensor.offset_bytes)
-            });
+            let parts = self
+                .side_by_side
+                .iter()
+                .find(|all| (all.offset_bytes..all.offset_bytes + all.size_bytes()).contains(&tensor.offset_bytes));
             let whole = parts.copied().unwrap_or(tensor);
             let first = (tensor.offset_bytes - whole.offset_bytes) / tensor.dtype.size_bytes();
             let mut bytes = vec![0; whole.size_bytes()];

@@ -11,7 +11,8 @@ use nvidia::nvrtc::{Cache, Compiler};
 use softgpu::{Settings, SharedCode, SoftDriver};
 use sync::lock;
 use train::{
-    AttentionSource, CodeForm, CompiledKernels, GpuCode, GpuEngine, Gpus, GraphNotice, GraphUse, KernelCode, ProductSource, Setup,
+    AttentionSource, CodeForm, CompiledKernels, GpuCode, GpuEngine, Gpus, GraphNotice, GraphUse, KernelCode,
+    ProductSource, Setup,
 };
 
 use crate::layout::thread_engine;

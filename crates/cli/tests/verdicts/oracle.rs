@@ -117,6 +117,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("run.gpu_collectives", &["auto", "host", "nccl"]),
     ("run.gpu_graphs", &["auto", "off"]),
     ("run.product_algorithms", &["first", "timed"]),
+    ("run.attention_library", &["auto", "off"]),
     ("run.engine", &["auto", "threads", "processes"]),
     ("run.transport", &["auto", "shared-memory", "tcp", "mpi"]),
     ("run.collectives", &["own", "native"]),
@@ -540,7 +541,9 @@ fn is_bucket(address: &str) -> bool {
 /// are timed.
 fn gpus(values: &Values) -> bool {
     let is_device = text(values, "train.products", "chained") == "device";
-    if text(values, "run.product_algorithms", "first") == "timed" && !is_device {
+    let has_choice = text(values, "run.product_algorithms", "first") == "timed"
+        || text(values, "run.attention_library", "auto") == "off";
+    if has_choice && !is_device {
         return false;
     }
     match text(values, "run.device", "cpu") {

@@ -1,9 +1,7 @@
 //! Attention as a library takes it.
 
 use device::{AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Dtype, Op, Tensor};
-use gpu::{
-    AttentionPass, AttentionPlaces, AttentionStrides, CausalAttention, DevicePointer, MatrixElement,
-};
+use gpu::{AttentionPass, AttentionPlaces, AttentionStrides, CausalAttention, DevicePointer, MatrixElement};
 
 use super::attention::Pass;
 use super::{Place, Site};

@@ -145,9 +145,8 @@ impl Functions {
         let mut count = Count(0);
         let place = if all.is_empty() { null_mut() } else { all.as_mut_ptr().cast() };
         // SAFETY: the call fills the descriptors whose addresses are there, and writes a count.
-        let status = unsafe {
-            (self.get)(descriptor, attribute, OF_DESCRIPTOR, Count(all.len() as i64), &mut count, place)
-        };
+        let status =
+            unsafe { (self.get)(descriptor, attribute, OF_DESCRIPTOR, Count(all.len() as i64), &mut count, place) };
         self.checked("cudnnBackendGetAttribute", status)?;
         Ok(usize::try_from(count.0).unwrap_or(0))
     }

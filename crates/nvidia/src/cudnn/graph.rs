@@ -92,7 +92,14 @@ impl Graph {
         raw
     }
 
-    fn tensor(&mut self, id: i64, form: Form, type_: Choice, alignment: i64, held: Held) -> Result<Node, AttentionError> {
+    fn tensor(
+        &mut self,
+        id: i64,
+        form: Form,
+        type_: Choice,
+        alignment: i64,
+        held: Held,
+    ) -> Result<Node, AttentionError> {
         let parts = [
             (TENSOR_ID, Value::Numbers(&[id])),
             (TENSOR_TYPE, Value::Choice(OF_DATA_TYPE, type_)),
@@ -107,7 +114,13 @@ impl Graph {
     }
 
     /// A tensor in memory, at multiples of `alignment` bytes.
-    pub(super) fn memory(&mut self, id: i64, form: Form, type_: Choice, alignment: i64) -> Result<Node, AttentionError> {
+    pub(super) fn memory(
+        &mut self,
+        id: i64,
+        form: Form,
+        type_: Choice,
+        alignment: i64,
+    ) -> Result<Node, AttentionError> {
         self.tensor(id, form, type_, alignment, Held::InMemory)
     }
 

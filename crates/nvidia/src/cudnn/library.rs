@@ -11,9 +11,7 @@ use sync::lock;
 
 use super::calls::Value;
 use super::descriptor::Descriptor;
-use super::functions::{
-    BAD_PARAMETER, Functions, GPU_AS_JSON, GPU_HANDLE, GPU_PROPERTIES, INTERNAL_ERROR, RawHandle,
-};
+use super::functions::{BAD_PARAMETER, Functions, GPU_AS_JSON, GPU_HANDLE, GPU_PROPERTIES, INTERNAL_ERROR, RawHandle};
 use super::plan::Plan;
 use crate::library::{LibraryError, Opened, Wanted};
 use crate::search::Search;

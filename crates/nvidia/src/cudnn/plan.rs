@@ -72,10 +72,7 @@ impl Plan {
         if functions.choices(engine.raw, (ENGINE_NOTES, OF_NOTE), NOTES)?.contains(&OTHER_BITS) {
             return Ok(None);
         }
-        let parts = [
-            (PLAN_CONFIG, Value::Descriptors(&[config.raw])),
-            (PLAN_GPU, Value::Descriptors(&[gpu.raw])),
-        ];
+        let parts = [(PLAN_CONFIG, Value::Descriptors(&[config.raw])), (PLAN_GPU, Value::Descriptors(&[gpu.raw]))];
         let plan = Descriptor::of(functions, PLAN, &parts)?;
         let bytes = |number: i64| usize::try_from(number).unwrap_or(usize::MAX - WORKSPACE_ALIGNMENT);
         let own_bytes = bytes(functions.number(plan.raw, PLAN_WORKSPACE)?).next_multiple_of(WORKSPACE_ALIGNMENT);

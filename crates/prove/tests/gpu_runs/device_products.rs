@@ -1,5 +1,5 @@
-//! Runs whose products, or products and attention, are those of the GPU's libraries, in software: within the bounds of CPU runs in blocks, and the
-//! same bits again in the same layout.
+//! Runs whose products, or products and attention, are those of the GPU's libraries, in software: within the bounds of
+//! CPU runs in blocks, and the same bits again in the same layout.
 
 use std::sync::Arc;
 
