@@ -62,7 +62,7 @@ impl AttentionLibrary for SoftAttention {
         workspace: DevicePointer,
     ) -> Result<(), DriverError> {
         let Some(workspace_bytes) = self.workspace_bytes(attention)? else {
-            let text = format!("{attention:?} is none that the library has");
+            let text = format!("{attention:?} is not attention that the library has");
             return Err(DriverError { call: CALL, kind: DriverErrorKind::InvalidArgument, text });
         };
         let workspace = (workspace, workspace_bytes);

@@ -3,8 +3,8 @@
 //! in chains of single precision.
 //!
 //! There are three algorithms of products. One sums each element without a break. The others cut each sum into two or
-//! four pieces, which they keep in the workspace: a workspace that two streams use at the same time is a fault, and bits
-//! are not those of pleach's own kernels.
+//! four pieces, which they keep in the workspace: a workspace that two streams use at the same time is a fault, and
+//! bits are not those of pleach's own kernels.
 
 mod attention;
 mod library;

@@ -537,8 +537,7 @@ fn is_bucket(address: &str) -> bool {
 }
 
 /// GPUs have every order of products but that of AMX, the one in software none of older tensor cores, and ranks without
-/// threads of their own. CPUs have all but that of a library, whose algorithms alone
-/// are timed.
+/// threads of their own. CPUs have all but that of a library, which alone has choices.
 fn gpus(values: &Values) -> bool {
     let is_device = text(values, "train.products", "chained") == "device";
     let has_choice = text(values, "run.product_algorithms", "first") == "timed"

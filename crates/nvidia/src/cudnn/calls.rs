@@ -162,8 +162,8 @@ impl Functions {
         // SAFETY: the stream is one of the driver's, which are those of the runtime.
         let status = unsafe { (self.set_stream)(handle, Stream(stream.0 as usize as *mut c_void)) };
         self.checked("cudnnSetStream", status)?;
-        // SAFETY: the memory of the GPU that the pack names is that of tensors of the plan's sizes and of its workspace,
-        // as their owner promises, and that of the host is there until the call returns.
+        // SAFETY: the memory of the GPU that the pack names is that of tensors of the plan's sizes and of its
+        // workspace, as their owner promises, and that of the host is there until the call returns.
         let status = unsafe { (self.execute)(handle, plan, pack) };
         self.checked("cudnnBackendExecute", status)
     }

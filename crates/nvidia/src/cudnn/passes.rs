@@ -1,6 +1,6 @@
-//! The graphs of both passes of attention. The library recognizes attention by the order of the operations: scores, their
-//! factor, the mask of keys after the query, the softmax, the product with values. Backward it begins with the sums of
-//! `dout . out` of the queries.
+//! The graphs of both passes of attention. The library recognizes attention by the order of the operations: scores,
+//! their factor, the mask of keys after the query, the softmax, the product with values. Backward it begins with the
+//! sums of `dout . out` of the queries.
 
 use std::sync::Arc;
 

@@ -138,7 +138,7 @@ fn proposals(
     Ok(configs)
 }
 
-/// What the library made, if it has it.
+/// The value that the library made, if it has it.
 fn supported<T>(made: Result<T, AttentionError>) -> Result<Option<T>, AttentionError> {
     match made {
         Ok(made) => Ok(Some(made)),
