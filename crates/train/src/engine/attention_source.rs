@@ -32,6 +32,12 @@ pub enum AttentionUse {
 /// cuDNN, once it has been looked for.
 type Opened = OnceLock<Result<Arc<cudnn::Library>, LibraryError>>;
 
+/// The library for a rank.
+pub(crate) struct OfRank {
+    pub library: Box<dyn AttentionLibrary>,
+    pub workspace_bytes: usize,
+}
+
 /// The library of attention, which a run with products of the device uses where it is there. The intervals of the
 /// run's data are the past of each token.
 pub enum AttentionSource {
@@ -78,14 +84,13 @@ impl AttentionSource {
         }
     }
 
-    /// The library for a rank on an open GPU with the bytes of its workspace; `None` where it is missing.
-    pub(crate) fn open(
-        &self,
-        facts: &DeviceFacts,
-        gpu: &Arc<dyn Gpu>,
-    ) -> Result<Option<(Box<dyn AttentionLibrary>, usize)>, DeviceError> {
+    /// The library for a rank on an open GPU; `None` where it is missing.
+    pub(crate) fn open(&self, facts: &DeviceFacts, gpu: &Arc<dyn Gpu>) -> Result<Option<OfRank>, DeviceError> {
         let failed = |cause: Box<dyn std::error::Error + Send + Sync>| DeviceError::Accelerator {
-            what: format!("open a library of attention for {}", named(facts)),
+            what: format!(
+                "open a library of attention for {} (run.attention_library = \"off\" needs none)",
+                named(facts)
+            ),
             cause,
         };
         match self {
@@ -93,10 +98,13 @@ impl AttentionSource {
             AttentionSource::Nvidia { search, opened } => {
                 let Ok(library) = cudnn(search, opened) else { return Ok(None) };
                 let handle = cudnn::Handle::open(library, Arc::clone(gpu)).map_err(|error| failed(error.into()))?;
-                Ok(Some((Box::new(handle), WORKSPACE_BYTES)))
+                Ok(Some(OfRank { library: Box::new(handle), workspace_bytes: WORKSPACE_BYTES }))
             }
             AttentionSource::Soft(driver) => match driver.opened(facts.ordinal) {
-                Some(soft) => Ok(Some((Box::new(SoftAttention::new(soft)), SOFT_WORKSPACE_BYTES))),
+                Some(soft) => {
+                    let library = Box::new(SoftAttention::new(soft));
+                    Ok(Some(OfRank { library, workspace_bytes: SOFT_WORKSPACE_BYTES }))
+                }
                 None => Err(failed("this driver has not opened it".into())),
             },
         }

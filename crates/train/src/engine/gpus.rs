@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 use config::Products;
 use cuda::{GraphUse, LIBRARY_RANK_BYTES};
 use device::{DeviceError, DeviceKind};
-use gpu::{AttentionLibrary, Capability, DeviceFacts, Driver, DriverError, Gpu, ProductLibrary};
+use gpu::{Capability, DeviceFacts, Driver, DriverError, Gpu, ProductLibrary};
 use gpu_rank::{NCCL_RANK_BYTES, PeerKernels, named, remedy};
 use sync::lock;
 use thiserror::Error;
 
-use crate::engine::attention_source::AttentionSource;
+use crate::engine::attention_source::{AttentionSource, OfRank};
 use crate::engine::gpu_algorithms::GivenAlgorithms;
 use crate::engine::gpu_code::{GpuCode, KernelCode, ToCompile};
 use crate::engine::kernel_archive::ArchiveError;
@@ -290,13 +290,8 @@ impl Gpus {
         self.products.open(&self.facts[index], gpu)
     }
 
-    /// The library of attention for a rank on the open GPU of this index, where there is one, with the bytes of its
-    /// workspace.
-    pub(crate) fn attention_library(
-        &self,
-        index: usize,
-        gpu: &Arc<dyn Gpu>,
-    ) -> Result<Option<(Box<dyn AttentionLibrary>, usize)>, DeviceError> {
+    /// The library of attention for a rank on the open GPU of this index, where there is one.
+    pub(crate) fn attention_library(&self, index: usize, gpu: &Arc<dyn Gpu>) -> Result<Option<OfRank>, DeviceError> {
         self.attention.open(&self.facts[index], gpu)
     }
 
