@@ -38,6 +38,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/nvidia/src/nvrtc/calls.rs",
     "crates/nvidia/src/driver/calls/",
     "crates/nvidia/src/cublaslt/calls.rs",
+    "crates/nvidia/src/cudnn/calls.rs",
     "crates/nvidia/src/nccl/calls.rs",
     "crates/nvidia/tests/driver_errors.rs",
     "crates/nvidia/tests/soft_library.rs",

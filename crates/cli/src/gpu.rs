@@ -4,13 +4,16 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use config::{DeviceChoice, GpuCollectives, GpuGraphs, Precision, Problem, ProductAlgorithms, Products, RunConfig};
+use config::{
+    AttentionChoice, DeviceChoice, GpuCollectives, GpuGraphs, Precision, Problem, ProductAlgorithms, Products,
+    RunConfig, RunSpec, Visible,
+};
 use device::{DeviceError, Numerics};
 use mesh::{Axis, Mesh, Rank};
-use nvidia::{Search, cublaslt, nccl};
+use nvidia::{Search, cublaslt, cudnn, nccl};
 use train::{
-    GpuError, GpuMemory, GpuPlaces, Gpus, GraphNotice, GraphUse, ModelAlgorithms, RunDevice, Setup, check_numerics,
-    gpus_of,
+    AttentionUse, GpuError, GpuMemory, GpuPlaces, Gpus, GraphNotice, GraphUse, ModelAlgorithms, RunDevice, Setup,
+    check_numerics, gpus_of,
 };
 
 use crate::failure::Failure;
@@ -31,7 +34,8 @@ pub const CARRIED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels"));
 /// # Errors
 /// A driver, a GPU, a compiler or a library of products that is missing or too old.
 pub fn run_device(config: &RunConfig) -> Result<RunDevice, Failure> {
-    let opened = RunDevice::open(config.run.device, config.run.gpus, graphs(config.run.gpu_graphs), &places());
+    let RunSpec { device, gpus, gpu_graphs, .. } = &config.run;
+    let opened = RunDevice::open_with_attention(*device, *gpus, graphs(*gpu_graphs), attention(config), &places());
     let device = opened.map_err(|error| Failure::Input(error.to_string()))?;
     match &device {
         RunDevice::Cpu => {}
@@ -54,6 +58,15 @@ pub fn run_device_with(config: &RunConfig, algorithms: ModelAlgorithms) -> Resul
         RunDevice::Gpus(gpus) => gpus.give_algorithms(algorithms),
     }
     Ok(device)
+}
+
+/// Whose kernels compute attention: libraries know no documents, no blanks and no turns of a conversation.
+fn attention(config: &RunConfig) -> AttentionUse {
+    let sees_past = config.data.visible == Visible::Past && config.data.chat.is_none() && config.data.blanks.is_none();
+    match config.run.attention_library {
+        AttentionChoice::Auto if sees_past => AttentionUse::LibraryIfFound,
+        AttentionChoice::Auto | AttentionChoice::Off => AttentionUse::Kernels,
+    }
 }
 
 /// How ranks launch kernels. A driver without graphs is reported once.
@@ -280,7 +293,7 @@ pub fn assignment(config: &RunConfig, mesh: &Mesh, hosts: Option<&[(String, Vec<
                 &format!("  {host}  GPU {gpu}: {} {}\n", if own.len() == 1 { "rank" } else { "ranks" }, own.join(", "));
         }
     }
-    format!("{text}{}{}{}\n", joined(config), multiplied(config), launched(config))
+    format!("{text}{}{}{}{}\n", joined(config), multiplied(config), attended(config), launched(config))
 }
 
 /// How groups of ranks on GPUs are joined.
@@ -337,6 +350,23 @@ fn algorithm_of_each(config: &RunConfig) -> &'static str {
         ProductAlgorithms::First => "the first algorithm that it proposes for each",
         ProductAlgorithms::Timed => "the fastest of the algorithms that it proposes for each, timed by `train`",
     }
+}
+
+/// By which library attention is computed; nothing where products are pleach's own.
+fn attended(config: &RunConfig) -> String {
+    let by_library = match (config.train.precision.products(), attention(config), config.run.device) {
+        (Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8, _, _)
+        | (Products::Device, _, DeviceChoice::Cpu) => return String::new(),
+        (Products::Device, AttentionUse::Kernels, _) => return "attention by pleach's kernels\n".into(),
+        (Products::Device, AttentionUse::LibraryIfFound, DeviceChoice::SoftGpu) => "the library of the soft GPU".into(),
+        (Products::Device, AttentionUse::LibraryIfFound, DeviceChoice::Cuda) => {
+            match cudnn::Library::open(&Search::with(places().libraries)) {
+                Ok(library) => format!("cuDNN {} here", library.version()),
+                Err(reason) => return format!("attention by pleach's kernels (here: {reason})\n"),
+            }
+        }
+    };
+    format!("attention by {by_library}, where it has no windows, no ALiBi and no dropout\n")
 }
 
 /// The GPU of a rank, in a line; nothing for other devices.

@@ -394,6 +394,9 @@ fn products_of_the_device_need_its_library_and_repeat_their_bits() {
     let of_soft = "products by the library of the soft GPU, the first algorithm that it proposes for each\n";
     let (cuda, soft) = (explained("cuda"), explained("soft-gpu"));
     assert!(cuda.contains(library) && soft.contains(of_soft), "{cuda}{soft}");
+    let missing = "attention by pleach's kernels (here: cuDNN is missing: libcudnn.so.9 is not in ";
+    let by_soft = "attention by the library of the soft GPU, where it has no windows, no ALiBi and no dropout\n";
+    assert!(cuda.contains(missing) && soft.contains(by_soft), "{cuda}{soft}");
     let first = trained("first", "device", &[]);
     assert!(trained("again", "device", &[]) == first, "the same layout has the same bits");
     assert!(trained("blocks", "blocks16", &[]) != first, "the library adds in an order of its own");
@@ -472,6 +475,34 @@ fn copy_folder(from: &Path, to: &Path) {
             std::fs::copy(entry.path(), to).expect("copied");
         }
     }
+}
+
+/// Attention by the library has bits of its own, which the key leaves to the kernels.
+#[test]
+fn attention_of_the_device_repeats_its_bits_and_can_be_left_to_the_kernels() {
+    if !has_compiler() {
+        return;
+    }
+    let folder = Folder::new("attention");
+    let set = ["train.precision=bf16", "train.products=device", "model.hidden=32", "model.context=32", "train.steps=2"];
+    let set = set.map(|setting| ["--set", setting]);
+    let trained = |name: &str, more: &[&str]| {
+        let file = folder.run(name, "device = \"soft-gpu\"\n");
+        let output = pleach(&[&["train", &file, "--quiet"], set.as_flattened(), more].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        folder.weights(name)
+    };
+    let (off, past) = (["--set", "run.attention_library=off"], ["--set", "data.visible=document"]);
+    let first = trained("first", &[]);
+    assert!(trained("again", &[]) == first, "the same layout has the same bits");
+    assert!(trained("kernels", &off) != first, "the library adds in an order of its own");
+    let documents = [trained("documents", &past), trained("documents-off", &[&past[..], &off].concat())];
+    assert!(documents[0] == documents[1], "the library knows no documents");
+    let file = |name: &str| folder.0.join(name).join("run.toml").display().to_string();
+    let compared = prints(&["check", &file("first"), &file("kernels")]);
+    assert!(compared.contains(": other sums\n") && compared.contains("run.attention_library"), "{compared}");
+    let explained = prints(&[&["explain", &file("first")], &off[..]].concat());
+    assert!(explained.contains("attention by pleach's kernels\n"), "{explained}");
 }
 
 /// The rates are those of a GPU in software; that they are of each constant's own operation shows on a GPU.

@@ -348,6 +348,16 @@ pub enum ProductAlgorithms {
     Timed,
 }
 
+/// Whose kernels compute attention where products are those of the device: the key `run.attention_library`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AttentionChoice {
+    /// The library's, where it is there and has the attention.
+    #[default]
+    Auto,
+    /// pleach's.
+    Off,
+}
+
 /// How much of what ranks compute and keep is checked for bits that are silently wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recheck {
@@ -391,6 +401,8 @@ pub struct RunSpec {
     pub gpu_graphs: GpuGraphs,
     /// Which algorithms of the GPU's library compute products.
     pub product_algorithms: ProductAlgorithms,
+    /// Whose kernels compute attention.
+    pub attention_library: AttentionChoice,
     /// Steps from one measurement on held-out text to the next; 0 measures after the last step only.
     pub evaluate_every: u32,
     /// Steps from one line on the screen and in the log to the next; 0 leaves that to the screen.

@@ -43,9 +43,9 @@ pub use batch::{BatchGrowth, BatchOrigin, BatchRamp, BatchSizes, Microbatches, S
 pub use check::{check, check_sizes};
 pub use context_parallel::{ChunkOrder, ContextKind, ContextParallel, SequenceSlices};
 pub use data_spec::{
-    BlanksSpec, ChatDate, ChatSpec, CollectivesChoice, DataSpec, DeviceChoice, EngineChoice, GpuCollectives, GpuGraphs,
-    IGNORED_LABEL, InstructionsSpec, LongConversations, OnLoss, Positions, ProductAlgorithms, Recheck, RunSpec,
-    SourceSpec, TokenizerSpec, TransportChoice, ValidationSpec, Visible,
+    AttentionChoice, BlanksSpec, ChatDate, ChatSpec, CollectivesChoice, DataSpec, DeviceChoice, EngineChoice,
+    GpuCollectives, GpuGraphs, IGNORED_LABEL, InstructionsSpec, LongConversations, OnLoss, Positions,
+    ProductAlgorithms, Recheck, RunSpec, SourceSpec, TokenizerSpec, TransportChoice, ValidationSpec, Visible,
 };
 pub use degrees::{Degrees, UnsupportedAxis};
 pub use fnv::Fnv1a;

@@ -7,8 +7,8 @@ use std::time::Instant;
 use config::Products;
 use device::{ArenaSize, Device, DeviceError, DeviceKind, KeptTimes, NumericsChoice, Op, Stream, StreamEvent, Tensor};
 use gpu::{
-    Arguments, Capability, DevicePointer, DriverError, FunctionHandle, Gpu, ModuleHandle, PinnedHandle, ProductLibrary,
-    StreamHandle, TensorMap, TensorTiles,
+    Arguments, AttentionLibrary, Capability, DevicePointer, DriverError, FunctionHandle, Gpu, ModuleHandle,
+    PinnedHandle, ProductLibrary, StreamHandle, TensorMap, TensorTiles,
 };
 use sync::lock;
 
@@ -16,7 +16,8 @@ use crate::chosen_algorithms::ChosenAlgorithms;
 use crate::code::CompiledSource;
 use crate::graphs::{GraphUse, Kernel};
 use crate::kernels::Instructions;
-use crate::launch::{Code as LoadedCode, Launch, Site, launches, library_product};
+use crate::launch::{Code as LoadedCode, Launch, Site, launches, library_attention, library_product};
+use crate::library_attention::Attender;
 use crate::library_products::LibraryProducts;
 use crate::owned::{Owned, allocate_pinned, load};
 use crate::pinned::{PinnedRing, RING_BYTES};
@@ -44,7 +45,7 @@ struct Prepared {
 }
 
 /// Executes operations as kernels on streams of a GPU. The bits are those of `cpu::CpuDevice`, whatever the GPU and its
-/// streams, but for products by a library.
+/// streams, but for products and attention by libraries.
 pub struct CudaDevice {
     memory: Arc<RankMemory>,
     /// Holds the functions.
@@ -58,6 +59,8 @@ pub struct CudaDevice {
     products: Products,
     /// Computes `Products::Device`.
     library: Option<LibraryProducts>,
+    /// Computes causal attention in such a run.
+    attender: Option<Attender>,
 }
 
 impl CudaDevice {
@@ -100,6 +103,7 @@ impl CudaDevice {
             pinned,
             products: Products::Chained,
             library: None,
+            attender: None,
         };
         device.synchronize()?;
         Ok(device)
@@ -127,6 +131,24 @@ impl CudaDevice {
         let mut device = self.with_products(Products::Device);
         device.library = Some(products);
         Ok(device)
+    }
+
+    /// The same device with attention by a library, where queries see the keys up to their own. All intervals of
+    /// attention without places and without a window must say so, but for rows that nobody reads. Attention that needs
+    /// a larger workspace is computed in parts.
+    ///
+    /// # Errors
+    /// No memory for the workspace.
+    pub fn with_attention(
+        mut self,
+        library: Box<dyn AttentionLibrary>,
+        workspace_bytes: usize,
+    ) -> Result<CudaDevice, DeviceError> {
+        let name = library.name();
+        let attender = Attender::new(library, &self.memory.gpu, workspace_bytes)
+            .map_err(|cause| accelerator_error(format!("allocate the workspace of {name}"), cause))?;
+        self.attender = Some(attender);
+        Ok(self)
     }
 
     /// The GPU, which other ranks may have opened too.
@@ -226,6 +248,23 @@ impl CudaDevice {
         library.multiply(self.memory.stream(stream), &product, &algorithm, places).map_err(failed)?;
         Ok(Submitted::Yes)
     }
+
+    /// Submits attention to the library of a device that has one: not other operations, nor attention that the library
+    /// does not have. Other streams have no workspace.
+    fn submit_attention(&self, stream: Stream, op: &Op, site: &Site) -> Result<Submitted, DeviceError> {
+        let Some(attender) = self.attender.as_ref().filter(|_| stream == Stream::Compute) else {
+            return Ok(Submitted::No);
+        };
+        let Some(whole) = library_attention(op, site)? else { return Ok(Submitted::No) };
+        let failed = |cause| accelerator_error(format!("{}: {}", attender.name(), described(op)), cause);
+        if !attender.has(&whole.attention).map_err(failed)? {
+            return Ok(Submitted::No);
+        }
+        self.submitter.launch_gathered(stream)?;
+        self.submitter.count(stream, op);
+        attender.attend(self.memory.stream(stream), &whole).map_err(failed)?;
+        Ok(Submitted::Yes)
+    }
 }
 
 impl Prepared {
@@ -254,7 +293,10 @@ impl Device for CudaDevice {
             return submitted.map_err(|cause| accelerator_error(described(op), cause));
         }
         let site = self.memory.site(self.products, self.code);
-        if self.products == Products::Device && self.submit_to_library(stream, op, &site)? == Submitted::Yes {
+        if self.products == Products::Device
+            && (self.submit_to_library(stream, op, &site)? == Submitted::Yes
+                || self.submit_attention(stream, op, &site)? == Submitted::Yes)
+        {
             return Ok(());
         }
         let launches = launches(op, &site)?.into_iter();

@@ -1,5 +1,5 @@
 //! NVIDIA GPUs as a device: kernels of our own, compiled for the GPU at hand, with the bits of crate `cpu`;
-//! and products by a library, where a run asks for them.
+//! and products and attention by libraries, where a run asks for them.
 //!
 //! [`kernels`] lists the sources, `launch` has one file per family of operations (operation to kernels, shapes and
 //! arguments), [`code`] turns sources into code once and keeps it on the disk, and [`CudaDevice`] submits launches to
@@ -13,6 +13,7 @@ mod graphs;
 mod host_memory;
 pub mod kernels;
 mod launch;
+mod library_attention;
 mod library_products;
 mod owned;
 mod pinned;

@@ -3,6 +3,7 @@
 //! Two things implement them: a library of the system that is opened at run time, and a GPU in software. Code above
 //! these traits has no unsafe code and no addresses of host memory.
 
+mod attention;
 mod capability;
 mod driver;
 mod error;
@@ -12,6 +13,9 @@ mod launch;
 mod products;
 mod tensor_map;
 
+pub use attention::{
+    AttentionLibrary, AttentionPass, AttentionPlaces, AttentionStrides, CausalAttention, GradientStrides,
+};
 pub use capability::Capability;
 pub use driver::{DeviceFacts, Driver, FreeMemory, FunctionFacts, Gpu, ModuleImage};
 pub use error::{DriverError, DriverErrorKind};

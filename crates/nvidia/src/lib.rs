@@ -2,11 +2,12 @@
 //!
 //! - [`driver`] is the driver of the GPUs, as the traits of crate `gpu`.
 //! - [`nvrtc`] compiles CUDA C++ to PTX and CUBIN.
-//! - [`cublaslt`] multiplies matrices, [`nccl`] moves and adds them between GPUs.
+//! - [`cublaslt`] multiplies matrices, [`cudnn`] computes attention, [`nccl`] moves and adds between GPUs.
 //! - [`headers`] has all declarations as C++, which a test compiles against NVIDIA's own headers.
 //! - [`Search`] finds a library: given files and folders first, the system's loader last.
 
 pub mod cublaslt;
+pub mod cudnn;
 pub mod driver;
 pub mod headers;
 mod library;

@@ -4,8 +4,16 @@ use std::path::{Path, PathBuf};
 
 /// Folders below a given one that hold libraries: its own, those of a CUDA toolkit, and those of Python's wheels in a
 /// folder of packages.
-const BELOW: &[&str] =
-    &["", "lib", "lib64", "nvidia/cu13/lib", "nvidia/nccl/lib", "lib/x86_64-linux-gnu", "targets/x86_64-linux/lib"];
+const BELOW: &[&str] = &[
+    "",
+    "lib",
+    "lib64",
+    "nvidia/cu13/lib",
+    "nvidia/cudnn/lib",
+    "nvidia/nccl/lib",
+    "lib/x86_64-linux-gnu",
+    "targets/x86_64-linux/lib",
+];
 
 /// Places in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -27,6 +27,7 @@ c_types!(
     usize = "size_t",
     f32 = "float",
     c_void = "void",
+    () = "void",
 );
 
 impl<T: CType> CType for *mut T {
@@ -138,7 +139,12 @@ macro_rules! functions {
                     let arguments: Vec<String> = vec![$(<$argument>::c()),*];
                     let pointer = format!("{} (*)({})", <$result>::c(), arguments.join(", "));
                     let since = $crate::table::since!($($version)?);
-                    let types = vec![(<$result>::c(), size_of::<$result>()), $((<$argument>::c(), size_of::<$argument>())),*];
+                    let mut types = vec![
+                        (<$result>::c(), size_of::<$result>()),
+                        $((<$argument>::c(), size_of::<$argument>())),*
+                    ];
+                    // Nothing has no size in C++.
+                    types.retain(|(_, size)| *size > 0);
                     $crate::table::Declaration { symbol: $symbol, pointer, since, types }
                 }),*]
             }

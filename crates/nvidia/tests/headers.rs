@@ -42,39 +42,54 @@ fn every_declaration_is_that_of_the_header() {
 #[test]
 fn every_changed_declaration_is_found() {
     let Some(root) = toolkit::folder() else { return };
-    for mut header in all() {
-        let mut expected = vec![];
-        for function in &mut header.functions {
-            // One more argument, and types of other sizes.
-            let none = function.pointer.ends_with("(*)()");
-            function.pointer.insert_str(function.pointer.len() - 1, if none { "int" } else { ", int" });
-            expected.push(format!("static assertion failed: {}", function.symbol));
-            expected.extend(
-                function.since.map(|since| format!("static assertion failed: {} since {since}", function.symbol)),
-            );
-            for (name, size) in &mut function.types {
-                *size += 1;
-                expected.push(format!("static assertion failed: size of {name} in {}", function.symbol));
-            }
+    all().into_iter().for_each(|header| assert_changes_are_found(&root, header));
+}
+
+/// cuDNN has a wheel of its own.
+#[test]
+fn declarations_of_cudnn_are_those_of_its_header() {
+    let Some(root) = toolkit::folder() else { return };
+    let header = nvidia::cudnn::header();
+    if !toolkit::has_header(&root, header.includes[0]) {
+        eprintln!("skipped: PLEACH_CUDA has no cuDNN; pip install --target DIR nvidia-cudnn-cu13");
+        return;
+    }
+    let errors = errors(&root, &header);
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
+    assert_changes_are_found(&root, header);
+}
+
+fn assert_changes_are_found(root: &Path, mut header: Header) {
+    let mut expected = vec![];
+    for function in &mut header.functions {
+        // One more argument, and types of other sizes.
+        let none = function.pointer.ends_with("(*)()");
+        function.pointer.insert_str(function.pointer.len() - 1, if none { "int" } else { ", int" });
+        expected.push(format!("static assertion failed: {}", function.symbol));
+        expected
+            .extend(function.since.map(|since| format!("static assertion failed: {} since {since}", function.symbol)));
+        for (name, size) in &mut function.types {
+            *size += 1;
+            expected.push(format!("static assertion failed: size of {name} in {}", function.symbol));
         }
-        for (name, value) in &mut header.constants {
-            *value += 1;
-            expected.push(format!("static assertion failed: {name}"));
+    }
+    for (name, value) in &mut header.constants {
+        *value += 1;
+        expected.push(format!("static assertion failed: {name}"));
+    }
+    for layout in &mut header.layouts {
+        if let Some(size) = &mut layout.size {
+            *size += 1;
+            expected.push(format!("static assertion failed: size of {}", layout.name));
         }
-        for layout in &mut header.layouts {
-            if let Some(size) = &mut layout.size {
-                *size += 1;
-                expected.push(format!("static assertion failed: size of {}", layout.name));
-            }
-            for (field, offset) in &mut layout.fields {
-                *offset += 1;
-                expected.push(format!("static assertion failed: {}.{field}", layout.name));
-            }
+        for (field, offset) in &mut layout.fields {
+            *offset += 1;
+            expected.push(format!("static assertion failed: {}.{field}", layout.name));
         }
-        let errors = errors(&root, &header);
-        for expected in expected {
-            assert!(errors.iter().any(|error| error.ends_with(&expected)), "{:?}: no {expected}", header.includes);
-        }
+    }
+    let errors = errors(root, &header);
+    for expected in expected {
+        assert!(errors.iter().any(|error| error.ends_with(&expected)), "{:?}: no {expected}", header.includes);
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use config::{
-    BatchRamp, CollectivesChoice, Degrees, GradientReduction, GradientSums, Parallelism, ProductAlgorithms, Products,
-    ScheduleSpec,
+    AttentionChoice, BatchRamp, CollectivesChoice, Degrees, GradientReduction, GradientSums, Parallelism,
+    ProductAlgorithms, Products, ScheduleSpec,
 };
 use program::{ContributionOrder, Schedule};
 use train::EngineDescription;
@@ -114,6 +114,11 @@ impl EqualityClass {
                 self.max(EqualityClass::OtherSums)
             }
         }
+    }
+
+    /// This class for two runs whose attention is computed by these. Only runs with products of the device choose.
+    pub fn in_attention(self, [a, b]: [AttentionChoice; 2]) -> EqualityClass {
+        if a == b { self } else { self.max(EqualityClass::OtherSums) }
     }
 
     /// This class for runs on these engines. Instruction sets and threads change no bit, nor do GPUs; other kinds of
@@ -299,6 +304,15 @@ mod tests {
             let apart = class.on_engines([&one, &other]);
             assert_eq!((apart.to_string().as_str(), apart.promises()), ("other device", Promised::Nothing));
             assert!(apart > class, "it is the weakest class");
+        }
+    }
+
+    #[test]
+    fn attention_by_others_has_other_sums() {
+        let (auto, off) = (AttentionChoice::Auto, AttentionChoice::Off);
+        for class in [EqualityClass::SameOrder, EqualityClass::OtherDevice] {
+            assert_eq!(class.in_attention([auto, auto]), class);
+            assert_eq!(class.in_attention([auto, off]), class.max(EqualityClass::OtherSums));
         }
     }
 

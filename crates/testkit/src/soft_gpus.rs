@@ -11,7 +11,8 @@ use nvidia::nvrtc::{Cache, Compiler};
 use softgpu::{Settings, SharedCode, SoftDriver};
 use sync::lock;
 use train::{
-    CodeForm, CompiledKernels, GpuCode, GpuEngine, Gpus, GraphNotice, GraphUse, KernelCode, ProductSource, Setup,
+    AttentionSource, CodeForm, CompiledKernels, GpuCode, GpuEngine, Gpus, GraphNotice, GraphUse, KernelCode,
+    ProductSource, Setup,
 };
 
 use crate::layout::thread_engine;
@@ -25,7 +26,17 @@ const FOLDER: &str = "PLEACH_CUDA";
 /// A folder is named and has no NVRTC.
 pub fn soft_gpus(count: usize) -> Option<Arc<Gpus>> {
     let driver = soft_driver(vec![Settings::default(); count]);
-    gpus_with(Arc::new(driver.clone()), ProductSource::Soft(driver), graphs_of_tests())
+    gpus_with(Arc::new(driver.clone()), ProductSource::Soft(driver), AttentionSource::None, graphs_of_tests())
+}
+
+/// As [`soft_gpus`], with a library of attention, which ranks use in training on text whose tokens see their past.
+///
+/// # Panics
+/// As [`soft_gpus`].
+pub fn soft_gpus_with_attention(count: usize) -> Option<Arc<Gpus>> {
+    let driver = soft_driver(vec![Settings::default(); count]);
+    let (products, attention) = (ProductSource::Soft(driver.clone()), AttentionSource::Soft(driver.clone()));
+    gpus_with(Arc::new(driver), products, attention, graphs_of_tests())
 }
 
 /// A driver with a GPU in software for each of `settings`. All drivers of a test program decode kernels once.
@@ -39,7 +50,7 @@ pub fn soft_driver(settings: impl IntoIterator<Item = Settings>) -> SoftDriver {
 /// # Panics
 /// As [`soft_gpus`].
 pub fn gpus_of(driver: Arc<dyn Driver>) -> Option<Arc<Gpus>> {
-    gpus_with(driver, ProductSource::None, graphs_of_tests())
+    gpus_with(driver, ProductSource::None, AttentionSource::None, graphs_of_tests())
 }
 
 /// As [`gpus_of`]; ranks launch kernels as `graphs` say.
@@ -47,7 +58,7 @@ pub fn gpus_of(driver: Arc<dyn Driver>) -> Option<Arc<Gpus>> {
 /// # Panics
 /// As [`soft_gpus`].
 pub fn gpus_with_graphs(driver: Arc<dyn Driver>, graphs: GraphUse) -> Option<Arc<Gpus>> {
-    gpus_with(driver, ProductSource::None, graphs)
+    gpus_with(driver, ProductSource::None, AttentionSource::None, graphs)
 }
 
 /// Graphs; a driver that has none ends the test.
@@ -55,7 +66,12 @@ fn graphs_of_tests() -> GraphUse {
     GraphUse::Auto(Arc::new(GraphNotice::new(|line| panic!("{line}"))))
 }
 
-fn gpus_with(driver: Arc<dyn Driver>, products: ProductSource, graphs: GraphUse) -> Option<Arc<Gpus>> {
+fn gpus_with(
+    driver: Arc<dyn Driver>,
+    products: ProductSource,
+    attention: AttentionSource,
+    graphs: GraphUse,
+) -> Option<Arc<Gpus>> {
     let Some(folder) = std::env::var_os(FOLDER) else {
         println!("skipped: {FOLDER} names no folder with NVRTC");
         return None;
@@ -64,7 +80,8 @@ fn gpus_with(driver: Arc<dyn Driver>, products: ProductSource, graphs: GraphUse)
     let compiler = compiler.unwrap_or_else(|error| panic!("{FOLDER}: {error}"));
     let code = CompiledOnce(CompiledKernels::new(compiler, cache_of_tests(), CodeForm::Ptx));
     let gpus = Gpus::new(driver, DeviceKind::SOFT_GPU, Box::new(code), None);
-    Some(Arc::new(gpus.unwrap_or_else(|error| panic!("{error}")).with_products(products).with_graphs(graphs)))
+    let gpus = gpus.unwrap_or_else(|error| panic!("{error}"));
+    Some(Arc::new(gpus.with_products(products).with_attention(attention).with_graphs(graphs)))
 }
 
 /// Compiled kernels of all test programs. As the cache of a command: `pleach/kernels` in `$XDG_CACHE_HOME`.

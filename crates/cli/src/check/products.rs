@@ -9,8 +9,8 @@ const PAIRS: &str = "in the order of AMX";
 const BLOCKS: &str = "in blocks, as tensor cores add them";
 
 /// The line of products by a library.
-const DEVICE: &str = "numbers products by the GPU's library (cuBLASLt): the same layout, GPU and library have the same bits, others \
-                      are within bounds\n";
+const DEVICE: &str = "numbers products by the GPU's library (cuBLASLt), attention by cuDNN where it is there: the same layout, GPU \
+                      and libraries have the same bits, others are within bounds\n";
 
 /// How products are computed on `engine`; nothing where a run has the usual order.
 pub fn line(precision: Precision, engine: &EngineDescription) -> String {
@@ -78,8 +78,8 @@ mod tests {
         );
         let in_blocks = "numbers products in blocks, as tensor cores add them; on CPUs they take 5 to 10 times as long as with train.products = \"chained\"\n";
         assert_eq!(line(Precision::Bf16(Products::Blocks16), &amx), in_blocks);
-        let of_device = "numbers products by the GPU's library (cuBLASLt): the same layout, GPU and library have the \
-                         same bits, others are within bounds\n";
+        let of_device = "numbers products by the GPU's library (cuBLASLt), attention by cuDNN where it is there: the same layout, GPU and \
+                         libraries have the same bits, others are within bounds\n";
         assert_eq!(line(Precision::Bf16(Products::Device), &describe_engine(DeviceChoice::Cuda, 1)), of_device);
         assert_eq!(
             line(Precision::Fp32(Products::Pairs), &none),

@@ -72,6 +72,7 @@ pub fn compare(names: [String; 2], first: &RunConfig, second: &RunConfig) -> Com
             class.in_products(first.train.precision.products(), layouts, [&engines[0], &engines[1]])
         })
         .map(|class| class.in_algorithms([first, second].map(|config| config.run.product_algorithms)))
+        .map(|class| class.in_attention([first.run.attention_library, second.run.attention_library]))
         .map(|class| class.on_engines([&engines[0], &engines[1]]));
     Comparison { names, class, differences }
 }
@@ -90,7 +91,7 @@ fn differences(first: &RunConfig, second: &RunConfig) -> Vec<Difference> {
 }
 
 /// The keys of `[run]` that may change a bit.
-const BITS: [&str; 2] = ["run.collectives", "run.product_algorithms"];
+const BITS: [&str; 3] = ["run.collectives", "run.product_algorithms", "run.attention_library"];
 
 /// `section.key` and value of every line of the resolved run; of `[run]` only what may change a bit.
 fn values(config: &RunConfig) -> Vec<(String, String)> {

@@ -117,6 +117,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("run.gpu_collectives", &["auto", "host", "nccl"]),
     ("run.gpu_graphs", &["auto", "off"]),
     ("run.product_algorithms", &["first", "timed"]),
+    ("run.attention_library", &["auto", "off"]),
     ("run.engine", &["auto", "threads", "processes"]),
     ("run.transport", &["auto", "shared-memory", "tcp", "mpi"]),
     ("run.collectives", &["own", "native"]),
@@ -536,11 +537,12 @@ fn is_bucket(address: &str) -> bool {
 }
 
 /// GPUs have every order of products but that of AMX, the one in software none of older tensor cores, and ranks without
-/// threads of their own. CPUs have all but that of a library, whose algorithms alone
-/// are timed.
+/// threads of their own. CPUs have all but that of a library, which alone has choices.
 fn gpus(values: &Values) -> bool {
     let is_device = text(values, "train.products", "chained") == "device";
-    if text(values, "run.product_algorithms", "first") == "timed" && !is_device {
+    let has_choice = text(values, "run.product_algorithms", "first") == "timed"
+        || text(values, "run.attention_library", "auto") == "off";
+    if has_choice && !is_device {
         return false;
     }
     match text(values, "run.device", "cpu") {

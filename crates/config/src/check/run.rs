@@ -2,7 +2,8 @@
 
 use super::Rules;
 use crate::data_spec::{
-    CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, GpuGraphs, ProductAlgorithms, TransportChoice,
+    AttentionChoice, CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, GpuGraphs, ProductAlgorithms,
+    TransportChoice,
 };
 use crate::precision::Products;
 use crate::problem::Problem;
@@ -56,6 +57,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     gpu_collectives(config, rules);
     gpu_graphs(config, rules);
     product_algorithms(config, rules);
+    attention_library(config, rules);
     let threads = run.threads_per_rank;
     if rules.all_positive(&[("run.threads_per_rank", threads)]) && threads > MAX_THREADS {
         let remedy = format!("use at most {MAX_THREADS}");
@@ -189,6 +191,16 @@ fn product_algorithms(config: &RunConfig, rules: &mut Rules) {
             let rule = format!("has no effect where train.products = \"{}\"", products.name());
             let remedy = "write train.products = \"device\", or leave it out";
             rules.report(Problem::of_value("run.product_algorithms", "\"timed\"", rule, remedy));
+        }
+    }
+}
+
+fn attention_library(config: &RunConfig, rules: &mut Rules) {
+    match (config.run.attention_library, config.train.precision.products()) {
+        (AttentionChoice::Auto, _) | (AttentionChoice::Off, Products::Device) => {}
+        (AttentionChoice::Off, Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8) => {
+            let rule = "has no effect where train.products is not \"device\"";
+            rules.report(Problem::of_value("run.attention_library", "\"off\"", rule, "leave it out"));
         }
     }
 }

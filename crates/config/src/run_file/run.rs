@@ -4,8 +4,8 @@ use super::reader::{Choices, Reader, name_of};
 use super::train::short_count;
 use super::writer::Writer;
 use crate::data_spec::{
-    CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, GpuGraphs, OnLoss, ProductAlgorithms, Recheck,
-    RunSpec, TransportChoice,
+    AttentionChoice, CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, GpuGraphs, OnLoss,
+    ProductAlgorithms, Recheck, RunSpec, TransportChoice,
 };
 use crate::problem::Problem;
 use crate::sample_spec::SampleSpec;
@@ -28,6 +28,7 @@ const GPU_COLLECTIVES: &Choices<GpuCollectives> =
 const GPU_GRAPHS: &Choices<GpuGraphs> = &[("auto", GpuGraphs::Auto), ("off", GpuGraphs::Off)];
 const PRODUCT_ALGORITHMS: &Choices<ProductAlgorithms> =
     &[("first", ProductAlgorithms::First), ("timed", ProductAlgorithms::Timed)];
+const ATTENTION: &Choices<AttentionChoice> = &[("auto", AttentionChoice::Auto), ("off", AttentionChoice::Off)];
 const PLACEMENTS: &Choices<PlacementOrder> = &[
     ("tp-pp-dp", PlacementOrder::TpPpDp),
     ("tp-dp-pp", PlacementOrder::TpDpPp),
@@ -56,6 +57,7 @@ pub fn read(reader: &mut Reader) -> RunSpec {
         gpu_collectives: reader.choice("run.gpu_collectives", GPU_COLLECTIVES, GpuCollectives::Auto),
         gpu_graphs: reader.choice("run.gpu_graphs", GPU_GRAPHS, GpuGraphs::Auto),
         product_algorithms: reader.choice("run.product_algorithms", PRODUCT_ALGORITHMS, ProductAlgorithms::First),
+        attention_library: reader.choice("run.attention_library", ATTENTION, AttentionChoice::Auto),
         evaluate_every: short_count(reader, "run.evaluate_every", 0),
         log_every: short_count(reader, "run.log_every", 0),
         save_every: short_count(reader, "run.save_every", 0),
@@ -120,8 +122,8 @@ fn write_samples(samples: &SampleSpec, writer: &mut Writer) {
 }
 
 /// Writes the section; without `rank_memory_bytes` this machine's memory is meant, without `gpus` all of its GPUs,
-/// without `gpu_collectives`, `gpu_graphs` and `product_algorithms` the choice is the run's, without `memory_every`
-/// there is no checkpoint in the memory of hosts, and without `store` none in an object store.
+/// without `gpu_collectives`, `gpu_graphs`, `product_algorithms` and `attention_library` the choice is the run's,
+/// without `memory_every` there is no checkpoint in the memory of hosts, and without `store` none in an object store.
 pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.section("run");
     writer.text("folder", &run.folder.to_string_lossy());
@@ -139,6 +141,9 @@ pub fn write(run: &RunSpec, writer: &mut Writer) {
     }
     if run.product_algorithms != ProductAlgorithms::First {
         writer.text("product_algorithms", name_of(PRODUCT_ALGORITHMS, run.product_algorithms));
+    }
+    if run.attention_library != AttentionChoice::Auto {
+        writer.text("attention_library", name_of(ATTENTION, run.attention_library));
     }
     writer.count("evaluate_every", run.evaluate_every);
     writer.count("log_every", run.log_every);

@@ -43,6 +43,17 @@ fn algorithms_to_choose_from_need_a_library() {
 }
 
 #[test]
+fn a_library_of_attention_goes_with_one_of_products() {
+    expect(&[
+        (&["run.attention_library=on"], "run.attention_library = \"on\" is not \"auto\" or \"off\""),
+        (
+            &["run.device=soft-gpu", "run.attention_library=off"],
+            "run.attention_library = \"off\" has no effect where train.products is not \"device\"; leave it out",
+        ),
+    ]);
+}
+
+#[test]
 fn nccl_needs_gpus_of_nvidia_and_a_process_for_each_rank() {
     expect(&[
         (&["run.gpu_collectives=mpi"], "run.gpu_collectives = \"mpi\" is not one of \"auto\", \"host\" and \"nccl\""),

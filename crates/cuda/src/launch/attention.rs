@@ -38,13 +38,8 @@ pub(super) fn forward(site: &Site, o: &AttentionOperands) -> Result<Vec<Launch>,
 /// `Op::AttentionBackward`. The gradients are summed in registers, so `key_sums` is not written.
 pub(super) fn backward(site: &Site, o: &AttentionOperands, g: &AttentionGradients) -> Result<Vec<Launch>, DeviceError> {
     let pass = Pass::new("attention_backward", site, o)?;
-    let AttentionShape { sequences, sequence_length: length, heads, kv_heads, .. } = o.shape;
-    for (name, tensor) in [("dout", g.dout), ("dq", g.dq)] {
-        pass.is(name, tensor, pass.tokens, heads)?;
-    }
-    for (name, tensor) in [("dk", g.dk), ("dv", g.dv)] {
-        pass.is(name, tensor, sequences * pass.keys, kv_heads)?;
-    }
+    let AttentionShape { sequence_length: length, heads, kv_heads, .. } = o.shape;
+    pass.check_gradients(g)?;
     if pass.tokens == 0 {
         return Ok(vec![]);
     }
@@ -83,7 +78,7 @@ pub(super) struct Pass<'a> {
 
 impl<'a> Pass<'a> {
     /// Refuses sizes that contradict each other or exceed what the kernels can say.
-    fn new(op: &'static str, site: &'a Site, o: &'a AttentionOperands) -> Result<Pass<'a>, DeviceError> {
+    pub fn new(op: &'static str, site: &'a Site, o: &'a AttentionOperands) -> Result<Pass<'a>, DeviceError> {
         require(o.soft_cap.is_none(), op, || NO_SOFT_CAP.into())?;
         let AttentionShape { sequences, sequence_length: length, heads, kv_heads, head_dim } = o.shape;
         let tokens = sequences * length;
@@ -125,6 +120,18 @@ impl<'a> Pass<'a> {
             Products::Blocks16 | Products::Blocks8 | Products::Device => Ok(self.stored.dtype != Dtype::F32),
             Products::Pairs => Err(other_products(self.op, self.site.products)),
         }
+    }
+
+    /// Refuses gradients of other sizes than their operands.
+    pub fn check_gradients(&self, g: &AttentionGradients) -> Result<(), DeviceError> {
+        let AttentionShape { sequences, heads, kv_heads, .. } = self.operands.shape;
+        for (name, tensor) in [("dout", g.dout), ("dq", g.dq)] {
+            self.is(name, tensor, self.tokens, heads)?;
+        }
+        for (name, tensor) in [("dk", g.dk), ("dv", g.dv)] {
+            self.is(name, tensor, sequences * self.keys, kv_heads)?;
+        }
+        Ok(())
     }
 
     /// Refuses a tensor that is not `[rows, heads * head_dim]`.

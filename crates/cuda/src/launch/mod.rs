@@ -4,6 +4,7 @@ mod activation;
 mod adamw;
 mod attention;
 mod attention_blocks;
+mod attention_library;
 mod column_sum;
 mod cross_entropy;
 mod dropout;
@@ -27,6 +28,7 @@ use device::{DeviceError, Op};
 use gpu::{Arguments, LaunchShape, TensorTiles};
 use mat_mul::Product;
 
+pub(crate) use attention_library::{LibraryAttention, library_attention};
 pub(crate) use mat_mul_library::library_product;
 pub(crate) use parameters::{Code, Parameters, Place, Site};
 pub(crate) use stored::{ByType, Stored, by_type};

@@ -59,6 +59,11 @@ impl Place {
         DevicePointer(self.start)
     }
 
+    /// Elements from one row to the next; a single row may have any distance.
+    pub fn stride(&self) -> usize {
+        self.row_stride.max(self.cols)
+    }
+
     /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.rows * self.cols == 0

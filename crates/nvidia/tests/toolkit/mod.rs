@@ -11,14 +11,25 @@ pub fn folder() -> Option<PathBuf> {
     folder.map(PathBuf::from)
 }
 
+/// Whether one of the folders of headers below `root` has `header`.
+#[allow(dead_code, reason = "each test program uses a part of this module")]
+pub fn has_header(root: &Path, header: &str) -> bool {
+    all_include_folders(root).iter().any(|folder| folder.join(header).is_file())
+}
+
+#[allow(dead_code, reason = "each test program uses a part of this module")]
+fn all_include_folders(root: &Path) -> Vec<PathBuf> {
+    let packages = std::fs::read_dir(root.join("lib")).into_iter().flatten().flatten();
+    let roots: Vec<PathBuf> = packages.map(|entry| entry.path().join("site-packages")).chain([root.into()]).collect();
+    let below = ["nvidia/cu13/include", "nvidia/cudnn/include", "nvidia/nccl/include", "include"];
+    let folders = roots.iter().flat_map(|root| below.iter().map(move |below| root.join(below)));
+    folders.filter(|folder| folder.is_dir()).collect()
+}
+
 /// The folders of headers below `root`, with `header` in one of them.
 #[allow(dead_code, reason = "each test program uses a part of this module")]
 pub fn include_folders(root: &Path, header: &str) -> Vec<PathBuf> {
-    let packages = std::fs::read_dir(root.join("lib")).into_iter().flatten().flatten();
-    let roots: Vec<PathBuf> = packages.map(|entry| entry.path().join("site-packages")).chain([root.into()]).collect();
-    let below = ["nvidia/cu13/include", "nvidia/nccl/include", "include"];
-    let folders = roots.iter().flat_map(|root| below.iter().map(move |below| root.join(below)));
-    let folders: Vec<PathBuf> = folders.filter(|folder| folder.is_dir()).collect();
+    let folders = all_include_folders(root);
     let found = folders.iter().any(|folder| folder.join(header).is_file());
     assert!(found, "{header} is in none of {folders:?}; run tools/install-cuda.sh again");
     folders

@@ -1,12 +1,14 @@
-//! Runs whose products are those of the GPU's library, in software: within the bounds of CPU runs in blocks, and the
-//! same bits again in the same layout.
+//! Runs whose products, or products and attention, are those of the GPU's libraries, in software: within the bounds of
+//! CPU runs in blocks, and the same bits again in the same layout.
+
+use std::sync::Arc;
 
 use config::{Format, Overlap, Precision, Products, Tied, ZeroStage};
 use prove::{EqualityClass, Outcome, Promise};
 use testkit::layout::Layout;
-use testkit::soft_gpus::soft_gpus;
+use testkit::soft_gpus::{soft_gpus, soft_gpus_with_attention};
 
-use crate::rig::{On, ZERO_THREE, outcome, stored_layout};
+use crate::rig::{Folder, On, ZERO_THREE, leg, outcome, stored_layout};
 
 const STEPS: u32 = 2;
 
@@ -58,8 +60,72 @@ fn who_has_no_library_refuses_its_products() {
     let said = "train.products = \"device\" must be supported by the device; the CPU refuses it; use \"chained\", \"pairs\", \
                 \"blocks16\" or \"blocks8\"";
     assert!(error.contains(said), "{error}");
-    let driver = std::sync::Arc::new(testkit::soft_gpus::soft_driver([softgpu::Settings::default()]));
+    let driver = Arc::new(testkit::soft_gpus::soft_driver([softgpu::Settings::default()]));
     let Some(gpus) = testkit::soft_gpus::gpus_of(driver) else { return };
     let error = outcome(&layout, &On::Gpus(gpus)).expect_err("refused").to_string();
     assert!(error.contains("these GPUs were opened without one"), "{error}");
+}
+
+/// The same without dropout of attention, which libraries do not have.
+fn without_dropout(layout: Layout) -> Layout {
+    Layout { model: config::ModelSpec { attention_dropout: 0.0, ..layout.model }, ..layout }
+}
+
+/// Attention by a library as well, next to CPUs, to one rank and to the kernels of attention.
+fn compare_attention(tied: Tied, zero: ZeroStage, gpus_of_same: usize) {
+    let attending = [8, gpus_of_same, 1].map(soft_gpus_with_attention);
+    let ([Some(eight), Some(fewer), Some(one)], Some(own)) = (attending, soft_gpus(8)) else { return };
+    let of = |degrees, zero, products| without_dropout(layout(tied, degrees, zero, products));
+    let split = of([2, 2, 2], zero, Products::Device);
+    let on_cpus = outcome(&of([2, 2, 2], zero, Products::Blocks16), &On::Cpus).expect("a run on CPUs");
+    let by_library = outcome(&split, &On::Gpus(eight)).expect("a run by both libraries");
+    assert!(by_library.losses.first() > by_library.losses.last(), "{:?}", by_library.losses);
+    assert_near("attention, CPUs", &split, EqualityClass::OtherSums, [&on_cpus, &by_library]);
+    let again = outcome(&split, &On::Gpus(fewer)).expect("the same again");
+    assert!(again == by_library, "the same layout has the same bits");
+    let alone = of([1, 1, 1], ZeroStage::Off, Products::Device);
+    let alone = outcome(&alone, &On::Gpus(one)).expect("one rank");
+    assert_near("attention, one rank", &split, EqualityClass::OtherSums, [&alone, &by_library]);
+    let by_kernels = outcome(&split, &On::Gpus(own)).expect("a run by the library of products alone");
+    assert_near("attention, kernels", &split, EqualityClass::OtherSums, [&by_kernels, &by_library]);
+}
+
+#[test]
+fn gpt_with_attention_by_a_library_is_near_cpus_and_kernels() {
+    compare_attention(Tied::Yes, ZeroStage::One, 1);
+}
+
+#[test]
+fn llama_with_attention_by_a_library_is_near_cpus_and_kernels() {
+    compare_attention(Tied::No, ZERO_THREE, 2);
+}
+
+#[test]
+fn a_run_that_resumes_attends_as_before() {
+    let (Some(whole), Some(resumed)) = (soft_gpus_with_attention(2), soft_gpus_with_attention(2)) else { return };
+    let layout = without_dropout(layout(Tied::No, [2, 1, 1], ZeroStage::One, Products::Device));
+    let folders = [Folder::new(), Folder::new()];
+    let at_once = leg(&layout, &On::Gpus(whole), STEPS, &folders[0].0);
+    leg(&layout, &On::Gpus(Arc::clone(&resumed)), 1, &folders[1].0);
+    let second = leg(&layout, &On::Gpus(resumed), STEPS, &folders[1].0);
+    assert!(second.weights == at_once.weights, "a run and its continuation have the same bits");
+}
+
+/// With dropout the kernels compute attention, and the library changes no bit.
+#[test]
+fn attention_with_dropout_is_none_of_the_library() {
+    let (Some(with), Some(without)) = (soft_gpus_with_attention(1), soft_gpus(1)) else { return };
+    let layout = layout(Tied::Yes, [1, 1, 1], ZeroStage::Off, Products::Device);
+    assert!(layout.model.attention_dropout > 0.0, "this model drops probabilities");
+    let [with, without] = [with, without].map(|gpus| outcome(&layout, &On::Gpus(gpus)).expect("a run"));
+    assert!(with == without, "the kernels computed both");
+}
+
+/// Products in blocks do not ask for the library.
+#[test]
+fn runs_in_blocks_attend_by_the_kernels() {
+    let Some(gpus) = soft_gpus_with_attention(1) else { return };
+    let layout = without_dropout(layout(Tied::Yes, [1, 1, 1], ZeroStage::Off, Products::Blocks16));
+    let on_gpu = outcome(&layout, &On::Gpus(gpus)).expect("a run on a GPU");
+    assert!(on_gpu == outcome(&layout, &On::Cpus).expect("a run on CPUs"), "GPUs have the bits of CPUs");
 }

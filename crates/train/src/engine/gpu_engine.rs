@@ -16,6 +16,7 @@ use mesh::{Group, Rank};
 use nvidia::nccl;
 use sync::lock;
 
+use crate::engine::attention_source::OfRank;
 use crate::engine::description::accepted_products;
 use crate::engine::gpus::Gpus;
 use crate::engine::thread_engine::{GroupSeat, ThreadEngine};
@@ -88,9 +89,15 @@ impl Engine for GpuEngine {
         let device = match numerics.products {
             Products::Device => {
                 let library = self.gpus.product_library(index, &open.gpu)?;
-                device
+                let device = device
                     .with_library(library, self.gpus.algorithms(index))
-                    .map_err(|error| on_gpu(open.gpu.facts(), error))?
+                    .map_err(|error| on_gpu(open.gpu.facts(), error))?;
+                match self.gpus.attention_library(index, &open.gpu)? {
+                    Some(OfRank { library, workspace_bytes }) => device
+                        .with_attention(library, workspace_bytes)
+                        .map_err(|error| on_gpu(open.gpu.facts(), error))?,
+                    None => device,
+                }
             }
             Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => {
                 device.with_products(numerics.products)

@@ -13,6 +13,7 @@ use gpu_rank::{NCCL_RANK_BYTES, PeerKernels, named, remedy};
 use sync::lock;
 use thiserror::Error;
 
+use crate::engine::attention_source::{AttentionSource, OfRank};
 use crate::engine::gpu_algorithms::GivenAlgorithms;
 use crate::engine::gpu_code::{GpuCode, KernelCode, ToCompile};
 use crate::engine::kernel_archive::ArchiveError;
@@ -32,7 +33,7 @@ pub const CONTEXT_BYTES: u64 = 600 << 20;
 /// estimate.
 pub const RANK_MARGIN_BYTES: u64 = 64 << 20;
 
-/// Memory of a GPU that a rank takes in addition to its arena.
+/// Memory of a GPU that a rank takes in addition to its arena, with attention by pleach's kernels.
 fn rank_margin_bytes(products: Products) -> u64 {
     match products {
         Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => RANK_MARGIN_BYTES,
@@ -181,6 +182,7 @@ pub struct Gpus {
     code: Box<dyn KernelCode>,
     pub(crate) products: ProductSource,
     pub(crate) algorithms: GivenAlgorithms,
+    attention: AttentionSource,
     graphs: GraphUse,
     contexts: Mutex<BTreeMap<usize, Arc<dyn Gpu>>>,
     opened: Mutex<BTreeMap<usize, Arc<OpenGpu>>>,
@@ -230,6 +232,7 @@ impl Gpus {
             code,
             products: ProductSource::None,
             algorithms: GivenAlgorithms::new(),
+            attention: AttentionSource::None,
             graphs: GraphUse::Off,
             contexts: Mutex::default(),
             opened: Mutex::default(),
@@ -240,6 +243,12 @@ impl Gpus {
     #[must_use]
     pub fn with_products(self, products: ProductSource) -> Gpus {
         Gpus { products, ..self }
+    }
+
+    /// The same GPUs with a library of attention, for runs with products of the device.
+    #[must_use]
+    pub fn with_attention(self, attention: AttentionSource) -> Gpus {
+        Gpus { attention, ..self }
     }
 
     /// The same GPUs, whose ranks launch kernels as `graphs` say. Without this call they launch them one by one.
@@ -279,6 +288,20 @@ impl Gpus {
         gpu: &Arc<dyn Gpu>,
     ) -> Result<Box<dyn ProductLibrary>, DeviceError> {
         self.products.open(&self.facts[index], gpu)
+    }
+
+    /// The library of attention for a rank on the open GPU of this index, where there is one.
+    pub(crate) fn attention_library(&self, index: usize, gpu: &Arc<dyn Gpu>) -> Result<Option<OfRank>, DeviceError> {
+        self.attention.open(&self.facts[index], gpu)
+    }
+
+    /// Memory of a GPU that a rank takes in addition to its arena.
+    fn rank_margin_bytes(&self, products: Products) -> u64 {
+        let of_attention = match products {
+            Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => 0,
+            Products::Device => self.attention.rank_bytes(),
+        };
+        rank_margin_bytes(products) + of_attention
     }
 
     /// The kind of device that they are.
@@ -353,7 +376,7 @@ impl Gpus {
                 gpu: named(&self.facts[index]),
                 ranks,
                 arena_bytes,
-                margin_bytes: contexts * CONTEXT_BYTES + ranks as u64 * rank_margin_bytes(products),
+                margin_bytes: contexts * CONTEXT_BYTES + ranks as u64 * self.rank_margin_bytes(products),
                 free_bytes: free.free_bytes,
                 total_bytes: free.total_bytes,
             })
@@ -372,7 +395,7 @@ impl Gpus {
             gpu: named(&self.facts[index]),
             ranks: 1,
             arena_bytes,
-            margin_bytes: rank_margin_bytes(products) + NCCL_RANK_BYTES,
+            margin_bytes: self.rank_margin_bytes(products) + NCCL_RANK_BYTES,
             free_bytes: free.free_bytes,
             total_bytes: free.total_bytes,
         };
@@ -471,6 +494,11 @@ mod tests {
         let margin = |products| gpus.memory(&[1 << 20; 3], 1, products).expect("memory")[0].margin_bytes;
         assert_eq!(margin(Products::Blocks16), 3 * (64 << 20));
         assert_eq!(margin(Products::Device), 3 * ((64 + 32 + 96) << 20));
+        let soft = SoftDriver::of([Settings::default()]);
+        let gpus = gpus.with_attention(AttentionSource::Soft(soft));
+        let margin = |products| gpus.memory(&[1 << 20; 3], 1, products).expect("memory")[0].margin_bytes;
+        assert_eq!(margin(Products::Blocks16), 3 * (64 << 20));
+        assert_eq!(margin(Products::Device), 3 * ((64 + 32 + 96 + 16) << 20));
         assert!(gpus.check_products(Products::Blocks16).is_ok() && gpus.check_products(Products::Device).is_err());
     }
 

@@ -1,5 +1,6 @@
 //! The engine of a rank: its device and its communicators. The executor sees only these traits.
 
+pub mod attention_source;
 pub mod communicators;
 pub mod description;
 pub mod gpu_algorithms;

@@ -12,6 +12,7 @@ use nvidia::nvrtc::{Cache, Compiler};
 use nvidia::{LibraryError, Search};
 use softgpu::{Settings, SoftDriver};
 
+use crate::engine::attention_source::{AttentionSource, AttentionUse};
 use crate::engine::gpu_code::{CodeForm, CompiledKernels, KernelCode};
 use crate::engine::gpus::{GpuError, Gpus, usable_gpus};
 use crate::engine::kernel_archive::ArchivedKernels;
@@ -56,7 +57,27 @@ impl RunDevice {
         graphs: GraphUse,
         places: &GpuPlaces,
     ) -> Result<RunDevice, GpuError> {
-        let Some((driver, products)) = driver(choice, wanted, places)? else { return Ok(RunDevice::Cpu) };
+        RunDevice::open_with_attention(choice, wanted, graphs, AttentionUse::Kernels, places)
+    }
+
+    /// As [`RunDevice::open`], with attention by a library, if runs may use one.
+    ///
+    /// # Errors
+    /// As [`RunDevice::open`].
+    pub fn open_with_attention(
+        choice: DeviceChoice,
+        wanted: Option<usize>,
+        graphs: GraphUse,
+        attention: AttentionUse,
+        places: &GpuPlaces,
+    ) -> Result<RunDevice, GpuError> {
+        let Some(Opened { driver, products, attention: found }) = driver(choice, wanted, places)? else {
+            return Ok(RunDevice::Cpu);
+        };
+        let attention = match attention {
+            AttentionUse::Kernels => AttentionSource::None,
+            AttentionUse::LibraryIfFound => found,
+        };
         let (kind, form) = match choice {
             DeviceChoice::Cpu | DeviceChoice::Cuda => (DeviceKind::CUDA, CodeForm::Cubin),
             DeviceChoice::SoftGpu => (DeviceKind::SOFT_GPU, CodeForm::Ptx),
@@ -64,8 +85,8 @@ impl RunDevice {
         // The driver's list is judged first: without a GPU nobody needs a compiler.
         usable_gpus(&*driver, wanted)?;
         let code = kernels(Compiler::open(&places.search()), places, kind, form)?;
-        let gpus = Gpus::new(driver, kind, code, wanted)?.with_products(products).with_graphs(graphs);
-        Ok(RunDevice::Gpus(Arc::new(gpus)))
+        let gpus = Gpus::new(driver, kind, code, wanted)?.with_products(products).with_attention(attention);
+        Ok(RunDevice::Gpus(Arc::new(gpus.with_graphs(graphs))))
     }
 }
 
@@ -106,24 +127,31 @@ fn archive(places: &GpuPlaces) -> Result<Option<Cow<'static, [u8]>>, GpuError> {
 /// # Errors
 /// A driver or a GPU that is missing or too old.
 pub fn gpus_of(choice: DeviceChoice, wanted: Option<usize>, places: &GpuPlaces) -> Result<Vec<DeviceFacts>, GpuError> {
-    driver(choice, wanted, places)?.map_or(Ok(vec![]), |(driver, _)| usable_gpus(&*driver, wanted))
+    driver(choice, wanted, places)?.map_or(Ok(vec![]), |opened| usable_gpus(&*opened.driver, wanted))
 }
 
-/// A driver, and the library of products of its GPUs.
-type WithProducts = (Arc<dyn Driver>, ProductSource);
+/// A driver, and the libraries of its GPUs.
+struct Opened {
+    driver: Arc<dyn Driver>,
+    products: ProductSource,
+    attention: AttentionSource,
+}
 
-/// The driver of a choice that has GPUs, and their library of products.
-fn driver(choice: DeviceChoice, wanted: Option<usize>, places: &GpuPlaces) -> Result<Option<WithProducts>, GpuError> {
+/// The driver of a choice that has GPUs, and their libraries.
+fn driver(choice: DeviceChoice, wanted: Option<usize>, places: &GpuPlaces) -> Result<Option<Opened>, GpuError> {
     match choice {
         DeviceChoice::Cpu => Ok(None),
         DeviceChoice::SoftGpu => {
             let driver = SoftDriver::new(wanted.unwrap_or(1), Settings::default());
-            Ok(Some((Arc::new(driver.clone()), ProductSource::Soft(driver))))
+            let (products, attention) = (ProductSource::Soft(driver.clone()), AttentionSource::Soft(driver.clone()));
+            Ok(Some(Opened { driver: Arc::new(driver), products, attention }))
         }
         DeviceChoice::Cuda => {
             let opened = nvidia::driver::Library::open(&places.search());
             let driver = opened.map_err(|error| GpuError::NoDriver(error.to_string()))?;
-            Ok(Some((Arc::new(driver), ProductSource::nvidia(places.search()))))
+            let search = || places.search();
+            let (products, attention) = (ProductSource::nvidia(search()), AttentionSource::nvidia(search()));
+            Ok(Some(Opened { driver: Arc::new(driver), products, attention }))
         }
     }
 }
