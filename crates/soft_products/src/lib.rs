@@ -2,8 +2,8 @@
 //! for fp32 and in the blocks of the GPU's tensor cores for bf16 and fp16.
 //!
 //! There are three algorithms. One sums each element without a break. The others cut each sum into two or four pieces,
-//! which they keep in the workspace: a workspace that two streams use at the same time is a fault, and bits are not those
-//! of pleach's own kernels.
+//! which they keep in the workspace: a workspace that two streams use at the same time is a fault, and bits are not
+//! those of pleach's own kernels.
 
 mod library;
 mod matrices;

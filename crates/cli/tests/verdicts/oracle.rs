@@ -536,18 +536,14 @@ fn is_bucket(address: &str) -> bool {
 }
 
 /// GPUs have every order of products but that of AMX, the one in software none of older tensor cores, and ranks without
-/// threads of their own. CPUs have all but that of a library, whose algorithms alone
-/// are timed.
+/// threads of their own. CPUs have all but that of a library.
 fn gpus(values: &Values) -> bool {
     let is_device = text(values, "train.products", "chained") == "device";
-    if text(values, "run.product_algorithms", "first") == "timed" && !is_device {
-        return false;
-    }
     match text(values, "run.device", "cpu") {
+        _ if text(values, "run.product_algorithms", "first") == "timed" && !is_device => false,
         "cpu" => {
             !values.contains_key("run.gpus")
-                && text(values, "run.gpu_collectives", "auto") == "auto"
-                && text(values, "run.gpu_graphs", "auto") == "auto"
+                && ["run.gpu_collectives", "run.gpu_graphs"].iter().all(|key| text(values, key, "auto") == "auto")
                 && !is_device
         }
         device => {
