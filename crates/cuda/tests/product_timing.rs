@@ -147,7 +147,7 @@ fn the_fastest_algorithm_is_chosen_and_equal_ones_in_the_library_s_order() {
     assert_eq!(rig.splits(&choice, &product), Some(2));
 }
 
-/// Rows with gaps, addresses that are not multiples of 256, every form: the soft GPU reports accesses outside of memory.
+/// Addresses that are multiples of 2 or 8 only, with bias and without: the soft GPU reports accesses outside of memory.
 #[test]
 fn every_product_is_timed_on_memory_of_its_own() {
     let rig = Rig::new([3.0, 2.0, 1.0], None, Settings::default());
