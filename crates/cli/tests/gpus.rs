@@ -434,8 +434,8 @@ fn a_resumed_run_takes_the_algorithms_that_were_timed_before() {
         let said = prints(&[launch, &["train", "--resume", &copy, "--set", "train.steps=4"]].concat());
         (folder.weights(name), said, std::fs::read_to_string(Path::new(&copy).join("product_algorithms.json")))
     };
-    // The second word of the soft GPU's algorithms is the number of pieces of a sum. Of products without a workspace and
-    // of short sums it proposes unbroken sums alone.
+    // The second word of the soft GPU's algorithms is the number of pieces of a sum. Of products without a workspace
+    // and of short sums it proposes unbroken sums alone.
     let with_pieces = |pieces: u64| {
         let mut all: serde_json::Value = serde_json::from_str(&kept).expect("JSON");
         for product in all["platforms"][0]["products"].as_array_mut().expect("products") {
@@ -459,7 +459,7 @@ fn a_resumed_run_takes_the_algorithms_that_were_timed_before() {
         ("damaged", kept.replace("sizes", "shapes"), "cannot be used: unknown field `shapes`"),
     ] {
         let (_, said, after) = resumed(name, &text, &[]);
-        assert!(said.contains(warning) && said.contains("chosen anew, with other bits"), "{name}: {said}");
+        assert!(said.contains(warning) && said.contains("chosen again, with other bits"), "{name}: {said}");
         assert!(after.expect("a file") != text, "{name}");
     }
 }

@@ -141,13 +141,13 @@ fn the_fastest_algorithm_is_chosen_and_equal_ones_in_the_library_s_order() {
         assert_eq!(rig.splits(&choice, &product), Some(pieces), "{times:?}");
         assert_eq!((choice.timed, choice.other_than_first), (1, usize::from(pieces != 2)), "{times:?}");
     }
-    // One that the library proposes and does not compute is none.
+    // One that the library proposes and refuses is not chosen.
     let rig = Rig::new([3.0, 2.0, 1.0], Some(4), Settings::default());
     let choice = rig.choose(&[product], &ChosenAlgorithms::default());
     assert_eq!(rig.splits(&choice, &product), Some(2));
 }
 
-/// Rows with gaps, addresses that are no multiples of 256, every form: the soft GPU reports accesses outside of memory.
+/// Addresses that are multiples of 2 or 8 only, with bias and without: the soft GPU reports accesses outside of memory.
 #[test]
 fn every_product_is_timed_on_memory_of_its_own() {
     let rig = Rig::new([3.0, 2.0, 1.0], None, Settings::default());

@@ -140,7 +140,7 @@ impl OfPlatform {
     /// The algorithms.
     ///
     /// # Errors
-    /// Too many products, and values that are none.
+    /// Too many products, and names that do not exist.
     pub fn algorithms(&self) -> Result<ChosenAlgorithms, String> {
         if self.products.len() > MOST_PRODUCTS {
             return Err(format!("it has {} products; at most {MOST_PRODUCTS}", self.products.len()));
@@ -152,11 +152,11 @@ impl OfPlatform {
 /// The text of the file.
 pub fn text_of(kept: &Kept) -> String {
     let platforms = kept.iter().map(|(platform, algorithms)| OfPlatform::of(platform, algorithms)).collect();
-    // Maps with keys that are no texts cannot be written, and there are none.
+    // Only maps whose keys are not texts cannot be written.
     serde_json::to_string_pretty(&Written { platforms }).unwrap_or_default() + "\n"
 }
 
-/// What a file has.
+/// The content of a file.
 ///
 /// # Errors
 /// Text that was not written by [`text_of`].

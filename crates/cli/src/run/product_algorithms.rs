@@ -26,7 +26,7 @@ pub struct Decided {
     pub notes: Vec<String>,
 }
 
-/// What one process decides for a platform.
+/// A decision of one process, for a platform.
 #[derive(Serialize, serde::Deserialize)]
 struct Decision {
     of: OfPlatform,
@@ -61,7 +61,7 @@ pub fn decide(session: &Session<'_>) -> Result<Decided, Failure> {
         let choice = gpus.choose_algorithms(own[platform], &products, &known);
         let choice = choice.map_err(|error| Failure::Work(error.to_string()))?;
         let note = note(platform, &choice, &known, &kept);
-        // What was chosen in another layout of the run stays.
+        // Choices for another layout of the run stay.
         let others = known.all().filter(|(product, _)| !products.contains(product));
         let all = others.chain(choice.algorithms.all()).map(|(product, words)| (*product, words)).collect();
         decisions.push(Decision { of: OfPlatform::of(platform, &all), note });
@@ -103,7 +103,7 @@ fn own_platforms(session: &Session<'_>, gpus: &Gpus) -> Result<BTreeMap<Platform
 fn read(path: &Path) -> (Option<String>, Option<String>) {
     let unusable = |error: String| {
         let path = path.display();
-        (None, Some(format!("warning: {path} {error}; algorithms of products are chosen anew, with other bits\n")))
+        (None, Some(format!("warning: {path} {error}; algorithms of products are chosen again, with other bits\n")))
     };
     match files::read_text_of_file(path, InputKind::ProductAlgorithms) {
         Ok(text) => match algorithms_file::read(&text) {
@@ -128,13 +128,13 @@ fn note(platform: &Platform, choice: &Choice, known: &ChosenAlgorithms, kept: &K
     if choice.not_proposed > 0 {
         let gone = counted(choice.not_proposed as u64, "algorithm");
         return format!(
-            "products by {chosen}\nwarning: the library does not propose {gone} of {FILE}; chosen anew, with other bits\n"
+            "products by {chosen}\nwarning: the library does not propose {gone} of {FILE}; chosen again, with other bits\n"
         );
     }
     match (choice.timed, known.is_empty(), kept.keys().next()) {
         (0, ..) => format!("products by the algorithms of {FILE} for {on}\n"),
         (_, true, Some(other)) => format!(
-            "products by {chosen}\nwarning: {FILE} has algorithms of {}, and none of {on}; chosen anew, with other bits\n",
+            "products by {chosen}\nwarning: {FILE} has algorithms of {}, and none of {on}; chosen again, with other bits\n",
             other.described()
         ),
         (_, true, None) | (_, false, _) => format!("products by {chosen}\n"),

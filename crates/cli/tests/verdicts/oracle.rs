@@ -548,8 +548,7 @@ fn gpus(values: &Values) -> bool {
     match text(values, "run.device", "cpu") {
         "cpu" => {
             !values.contains_key("run.gpus")
-                && text(values, "run.gpu_collectives", "auto") == "auto"
-                && text(values, "run.gpu_graphs", "auto") == "auto"
+                && ["run.gpu_collectives", "run.gpu_graphs"].iter().all(|key| text(values, key, "auto") == "auto")
                 && !is_device
         }
         device => {

@@ -1,0 +1,83 @@
+//! The list of a run's products for a library, next to the products that its ranks submit.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+use config::RunConfig;
+use device::{Device, DeviceError, Op, Stream, Tensor, forward_order};
+use mesh::Coord;
+use sync::lock;
+use testkit::text::{Labels, ProofText};
+use testkit::wrapped_engine::WrappedEngine;
+use train::{Observer, Ports, RankEngine, Setup, StepReport, StreamProduct, Wish, library_products, run};
+
+struct Unheard;
+
+impl Observer for Unheard {
+    fn step(&self, _report: &StepReport) -> Wish {
+        Wish::Continue
+    }
+}
+
+type Products = Arc<Mutex<HashSet<StreamProduct>>>;
+
+/// A device that notes its products, and computes.
+struct Noting {
+    inner: Box<dyn Device>,
+    products: Products,
+}
+
+impl Device for Noting {
+    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
+        lock(&self.products).extend(StreamProduct::of(op, stream));
+        self.inner.submit(stream, op)
+    }
+
+    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.inner.upload(stream, to, from)
+    }
+
+    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.inner.write(to, from)
+    }
+
+    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
+        self.inner.read(from, to)
+    }
+
+    forward_order!(inner);
+}
+
+fn setup(more: &[&str]) -> Setup {
+    let all = ["train.sequence_length=32", "train.global_batch=8", "train.steps=2", "train.warmup_steps=1"];
+    let all = all.into_iter().chain(["train.precision=bf16", "parallelism.microbatch_size=1"]);
+    let overrides: Vec<String> = all.chain(more.iter().copied()).map(String::from).collect();
+    let RunConfig { model, parallelism, train, .. } = RunConfig::load("", "", &overrides).expect("legal");
+    Setup::new(model, parallelism, train).expect("a plan")
+}
+
+/// Two steps on cores, whose operations are those of every device.
+#[test]
+fn the_list_has_every_product_of_a_run() {
+    let cases: [&[&str]; 4] = [
+        &["parallelism.dp=1", "parallelism.tp=1", "parallelism.pp=1"],
+        &["parallelism.dp=2", "parallelism.tp=2", "parallelism.pp=2", "parallelism.zero=3"],
+        &["parallelism.dp=1", "parallelism.tp=2", "parallelism.pp=3", "parallelism.recompute=full"],
+        &["parallelism.dp=1", "parallelism.tp=1", "parallelism.pp=2", "parallelism.cp=2"],
+    ];
+    for case in cases {
+        let setup = setup(case);
+        let words = ProofText { vocabulary: setup.model.vocabulary, seed: 5, labels: Labels::Every };
+        let products = Products::default();
+        let wrap = |_: Coord, RankEngine { device, memory, communicators }: RankEngine| RankEngine {
+            device: Box::new(Noting { inner: device, products: Arc::clone(&products) }),
+            memory,
+            communicators,
+        };
+        run(&setup, &WrappedEngine::new(&setup, &wrap), Ports::new(&words, &Unheard)).expect("a run");
+        let listed: HashSet<StreamProduct> = library_products(&setup, &words).expect("a list").into_iter().collect();
+        let submitted = lock(&products);
+        assert!(submitted.len() >= 6, "{case:?}: {}", submitted.len());
+        assert_eq!(listed, *submitted, "{case:?}");
+    }
+}
