@@ -65,8 +65,8 @@ fn overlap(plan: &RankPlan) -> Option<String> {
     }
     let is_below = |extent: Extent| extent.offset_bytes < plan.host_bytes();
     let floor = |host: bool| {
-        let section = fixed.iter().filter(|(_, extent)| is_below(*extent) == host);
-        section.last().map_or(0, |(_, extent)| end(*extent))
+        let last = fixed.iter().rfind(|(_, extent)| is_below(*extent) == host);
+        last.map_or(0, |(_, extent)| end(*extent))
     };
     let (on_host, in_arena): (Vec<PlannedLife>, Vec<PlannedLife>) =
         plan.lives().iter().partition(|life| matches!(life.value, Value::OnHost { .. }));
