@@ -84,8 +84,8 @@ impl Kernel for SumExp<'_> {
     }
 }
 
-/// Logits `[R, V/tp]`, and the place of the gradient over them: `(softmax - onehot) * scale`, assigned, and 0 in rows of
-/// ignored labels and in padded columns.
+/// Logits `[R, V/tp]`, and the place of the gradient over them: `(softmax - onehot) * scale`, assigned, and 0 in rows
+/// of ignored labels and in padded columns.
 pub enum Logits<'a, E = f32> {
     /// There is no gradient.
     Kept {

@@ -265,8 +265,8 @@ impl Head<'_> {
         context.submit(op)
     }
 
-    /// Maxima and sums of rows, of which each rank has some columns. A rank that has all of them needs neither: the loss
-    /// is one operation, which reads a row once.
+    /// Maxima and sums of rows, of which each rank has some columns. A rank that has all of them needs neither: the
+    /// loss is one operation, which reads a row once.
     fn statistics(&self, logits: Tensor, valid_columns: usize, labels: Tensor) -> Result<RowStatistics, DeviceError> {
         let (context, first_row) = (self.context, self.context.tp.position() * logits.cols);
         let (max, sums) = (context.scratch.floats(1, logits.rows), context.scratch.floats(logits.rows, 2));

@@ -105,7 +105,7 @@ fn check_plans(library: &cudnn::Library) {
         let gpu = library.described_gpu(&json).unwrap_or_else(|error| panic!("{error}"));
         let plan = |attention: &CausalAttention| gpu.plan(attention).unwrap_or_else(|error| panic!("{error}"));
         for element in [MatrixElement::Bf16, MatrixElement::F16] {
-            // GPT-2, four heads of a group of Llama 3, and lengths and widths that are no multiples of tiles.
+            // GPT-2, four heads of a group of Llama 3, and lengths and widths that are not multiples of tiles.
             for sizes in [[16, 1024, 12, 12, 64], [1, 8192, 4, 1, 128], [4, 2048, 16, 16, 128], [2, 1000, 6, 2, 80]] {
                 let forward = plan(&attention(element, sizes, false)).expect("a plan of the forward pass");
                 let backward = plan(&attention(element, sizes, true)).expect("a plan of the backward pass");

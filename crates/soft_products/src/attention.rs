@@ -17,7 +17,7 @@ const CALL: &str = "attend";
 /// Heads are at most this wide, as those of NVIDIA's library.
 const MAX_HEAD_DIM: u64 = 128;
 
-/// Attention is computed on the host: longer sequences are none of a test.
+/// Attention is computed on the host, so tests have short sequences.
 const MAX_LENGTH: u64 = 1 << 12;
 
 /// Attention for one GPU in software. A query adds its keys from the last one on and a key its queries from the last

@@ -5,6 +5,7 @@
 
 mod blanks;
 mod files;
+mod gpus;
 mod model;
 mod oracle;
 mod recipes;
