@@ -13,13 +13,18 @@ pub enum Access {
 }
 
 /// Calls `touch` for each value that `instr` touches on the rank at `view`, once for each way in which it does.
+pub fn accesses(instr: Instr, view: &RankView, touch: impl FnMut(Value, Access)) {
+    accesses_of(&instr.effects(view), view, touch);
+}
+
+/// The same of an instruction with these `effects`.
 ///
 /// A value that the instruction frees counts as written: a reduction leaves partial sums in what it frees. So do the
 /// gradients that the norm reads, for it rounds exact sums in place.
-pub fn accesses(instr: Instr, view: &RankView, mut touch: impl FnMut(Value, Access)) {
-    let Effects { partner: _, reads, reads_gradients, assigns, accumulates, frees, lends } = instr.effects(view);
+pub(crate) fn accesses_of(effects: &Effects, view: &RankView, mut touch: impl FnMut(Value, Access)) {
+    let Effects { partner: _, reads, reads_gradients, assigns, accumulates, frees, lends } = effects;
     reads.iter().for_each(|value| touch(value, Access::Read));
-    lends.into_iter().for_each(|value| touch(value, Access::Read));
+    lends.iter().for_each(|value| touch(*value, Access::Read));
     match reads_gradients {
         Gradients::Unread => {}
         Gradients::All => {

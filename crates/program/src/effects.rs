@@ -235,14 +235,12 @@ fn copied_activations(view: &RankView, unit: Unit, microbatch: Microbatch) -> [V
 
 /// Values of `unit` that are stored.
 fn optimizer_state(view: &RankView, unit: Unit) -> Values {
-    view.optimizer_parts(unit).map(|part| part.of(unit)).fold(Values::of([Value::Params(unit)]), Values::with)
+    Values::of([Value::Params(unit)]).with_each(view.optimizer_parts(unit).map(|part| part.of(unit)))
 }
 
 /// The same where an update of `unit` changes them.
 fn updated_state(view: &RankView, unit: Unit) -> Values {
-    view.optimizer_parts(unit)
-        .map(|part| view.updated(unit, part))
-        .fold(Values::of([Value::Params(unit)]), Values::with)
+    Values::of([Value::Params(unit)]).with_each(view.optimizer_parts(unit).map(|part| view.updated(unit, part)))
 }
 
 fn send(value: Value, partner: Partner) -> Effects {
@@ -352,7 +350,7 @@ impl At<'_> {
 
     /// `start` and the parameters that this unit reads.
     fn with_params(&self, start: Values) -> Values {
-        self.parameter_units().map(|unit| self.view.parameters(unit)).fold(start, Values::with)
+        start.with_each(self.parameter_units().map(|unit| self.view.parameters(unit)))
     }
 
     /// The parameters of this unit's adapters, of which the gradient of each is a function of the other.

@@ -1,7 +1,7 @@
 //! When values live: births, last uses and deaths along one rank's program. The rules `values` and `parameters` are
 //! their being in order.
 
-use crate::accesses::accesses;
+use crate::accesses::accesses_of;
 use crate::effects::Gradients;
 use crate::quick_hash::{ValueMap, ValueSet};
 use crate::{Effects, Program, Purpose, Reached, Rule, State, Value, Violation};
@@ -104,7 +104,7 @@ impl Walk<'_> {
         for value in effects.assigns.iter().filter(|value| !effects.reads.as_slice().contains(value)) {
             self.assign(index, value);
         }
-        self.touch(index);
+        self.touch(index, effects);
         for value in effects.frees.iter() {
             self.end(value, End::After(index));
         }
@@ -114,11 +114,11 @@ impl Walk<'_> {
     }
 
     /// Notes which of the values that are alive the instruction touches.
-    fn touch(&mut self, index: usize) {
-        let instr = self.program.instrs[index];
-        accesses(instr, &self.program.view, |value, _| {
+    fn touch(&mut self, index: usize, effects: &Effects) {
+        let stream = self.program.instrs[index].stream();
+        accesses_of(effects, &self.program.view, |value, _| {
             if let Some(alive) = self.alive.get_mut(&value) {
-                alive.used.add(instr.stream(), index);
+                alive.used.add(stream, index);
             }
         });
     }

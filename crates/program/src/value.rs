@@ -266,8 +266,9 @@ impl Values {
         self
     }
 
-    /// In place, since a step has hundreds of thousands of instructions.
-    fn with_each(mut self, values: impl IntoIterator<Item = Value>) -> Values {
+    /// These values and others. In place: a fold over [`Values::with`] copies all values for each, and a step has
+    /// hundreds of thousands of instructions.
+    pub(crate) fn with_each(mut self, values: impl IntoIterator<Item = Value>) -> Values {
         values.into_iter().for_each(|value| self.push(value));
         self
     }
