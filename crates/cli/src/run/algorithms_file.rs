@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(refused("\"bf16\"", "\"int8\""), "\"int8\" is not one of fp32, bf16, fp16");
         assert_eq!(refused("ffffffffffffffff", "word"), "\"word\" is not a word in base 16");
         assert!(refused("\"sizes\"", "\"shapes\"").starts_with("unknown field `shapes`"));
-        assert!(refused("0000000000000005", "0000000000000005\", \"6").contains("array"), "nine words");
+        assert!(refused("0000000000000005", "0000000000000005\", \"6").contains("trailing"), "nine words");
         assert!(read(&text[1..]).is_err() && read("").is_err() && read(&"[".repeat(1 << 20)).is_err());
         add(&mut kept, platform("A100"), algorithms(MOST_PRODUCTS as u64 + 1));
         assert_eq!(read(&text_of(&kept)), Err("it has 4097 products; at most 4096".into()));
