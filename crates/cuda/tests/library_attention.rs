@@ -1,5 +1,7 @@
 //! Attention of a device by a library, which is in software here: each number against its exact value.
 
+mod numbers;
+
 use std::sync::Arc;
 
 use config::Products;
@@ -8,6 +10,7 @@ use device::{
     AttentionGradients, AttentionOperands, AttentionShape, Bf16, Device, Dtype, Element as _, F16, Op, Stream, Tensor,
 };
 use gpu::{Driver, Gpu};
+use numbers::{number, widened};
 use soft_products::{SoftAttention, SoftProducts};
 use softgpu::{Settings, SoftDriver};
 
@@ -41,22 +44,6 @@ impl Numbers {
     /// The channels of a head.
     fn head(&self, row: usize, head: usize, head_dim: usize) -> Vec<f64> {
         (0..head_dim).map(|channel| self.at(row, head * head_dim + channel)).collect()
-    }
-}
-
-/// A number from -2 to 2.
-fn number(seed: usize, index: usize) -> f32 {
-    let mixed = ((seed * 7919 + index) as u32).wrapping_mul(0x9e37_79b1);
-    ((mixed ^ mixed >> 13).wrapping_mul(0x85eb_ca6b) >> 8) as f32 / (1 << 22) as f32 - 2.0
-}
-
-fn widened(dtype: Dtype, bytes: &[u8]) -> Vec<f64> {
-    let words = || bytes.as_chunks::<2>().0.iter().map(|bytes| u16::from_le_bytes(*bytes));
-    match dtype {
-        Dtype::F32 => bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes).into()).collect(),
-        Dtype::Bf16 => words().map(|word| Bf16(word).widen().into()).collect(),
-        Dtype::F16 => words().map(|word| F16(word).widen().into()).collect(),
-        Dtype::I32 | Dtype::I64 => panic!("real numbers"),
     }
 }
 

@@ -1,11 +1,14 @@
 //! Products of a device by a library, which is in software here: each against its exact value.
 
+mod numbers;
+
 use std::sync::Arc;
 
 use config::Products;
 use cuda::CudaDevice;
 use device::{Bf16, Device, DeviceError, Dtype, Element as _, F16, Op, Orientation, Stream, Tensor, Write};
 use gpu::{Driver, Gpu};
+use numbers::{number, widened};
 use soft_products::SoftProducts;
 use softgpu::{Settings, SoftDriver};
 
@@ -24,27 +27,11 @@ fn device() -> CudaDevice {
     device.with_library(Box::new(library), Arc::default()).expect("a workspace")
 }
 
-/// A number from -2 to 2.
-fn number(seed: usize, index: usize) -> f32 {
-    let mixed = ((seed * 7919 + index) as u32).wrapping_mul(0x9e37_79b1);
-    ((mixed ^ mixed >> 13).wrapping_mul(0x85eb_ca6b) >> 8) as f32 / (1 << 22) as f32 - 2.0
-}
-
 fn rounded(dtype: Dtype, numbers: &[f32]) -> Vec<u8> {
     match dtype {
         Dtype::F32 => numbers.iter().flat_map(|number| number.to_le_bytes()).collect(),
         Dtype::Bf16 => numbers.iter().flat_map(|number| Bf16::narrow(*number).0.to_le_bytes()).collect(),
         Dtype::F16 => numbers.iter().flat_map(|number| F16::narrow(*number).0.to_le_bytes()).collect(),
-        Dtype::I32 | Dtype::I64 => panic!("real numbers"),
-    }
-}
-
-fn widened(dtype: Dtype, bytes: &[u8]) -> Vec<f64> {
-    let words = || bytes.as_chunks::<2>().0.iter().map(|bytes| u16::from_le_bytes(*bytes));
-    match dtype {
-        Dtype::F32 => bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes).into()).collect(),
-        Dtype::Bf16 => words().map(|word| Bf16(word).widen().into()).collect(),
-        Dtype::F16 => words().map(|word| F16(word).widen().into()).collect(),
         Dtype::I32 | Dtype::I64 => panic!("real numbers"),
     }
 }

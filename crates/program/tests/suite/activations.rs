@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use config::{Microbatch, Offload, Overlap, Recompute, ScheduleKind, TiedSum, Unit, ZeroStage};
-use device::Stream;
 use program::{
     ActivationPart, Category, ContributionOrder, Demands, Durations, Instr, PlannedLife, Program, Queue, Queues,
-    RankView, StepTimes, UpdatedGathers, Updates, Value, Verified, Waits, link, verify,
+    RankView, StepTimes, UpdatedGathers, Updates, Value, Verified, link, verify,
 };
 
 use crate::setup::{KINDS, RECOMPUTES, Setup, small_sizes, zero_forms};
+use crate::waits::copies_without_a_wait;
 
 fn offloaded() -> Setup {
     Setup { offload: Offload::Activations, ..Setup::default() }
@@ -168,18 +168,7 @@ fn every_wait_of_a_copy_is_needed() {
         let tied_sum = TiedSum::EachMicrobatch;
         let setup = Setup { zero, recompute, tied_sum, num_layers: 8, offload: Offload::All, ..Setup::default() };
         let verified = verified(setup.programs(), &setup, Overlap::On).expect("verified");
-        for (rank, waits) in verified.waits().iter().enumerate() {
-            let program = &verified.programs()[rank];
-            let is_copy = |index: &usize| matches!(program.instrs[*index].stream(), Stream::Fetch | Stream::Offload);
-            for wait in waits.iter().filter(|(waiting, awaited)| is_copy(waiting) || is_copy(awaited)) {
-                let mut others: Vec<Waits> = verified.waits().to_vec();
-                others[rank] = waits.without(wait);
-                let named = format!("instruction {}, ", wait.0);
-                let found = verified.conflicts(&others);
-                assert!(found.iter().any(|violation| violation.message.contains(&named)), "{setup:?}: {wait:?}");
-                removed += 1;
-            }
-        }
+        removed += copies_without_a_wait(&verified);
     }
     assert!(removed > 100, "{removed} waits");
 }

@@ -1,13 +1,13 @@
 //! Optimizer state in memory of the host: instructions, memory, and faults that the verifier finds.
 
 use config::{Offload, Overlap, Unit, ZeroStage};
-use device::Stream;
 use program::{
     ContributionOrder, Demands, Durations, Instr, Program, Queue, Queues, RankView, StepTimes, UpdatedGathers, Updates,
-    Value, Verified, Waits, link, plan_memory, verify,
+    Value, Verified, link, plan_memory, verify,
 };
 
 use crate::setup::{Setup, ZERO_3, zero_forms};
+use crate::waits::copies_without_a_wait;
 
 fn offloaded(zero: ZeroStage) -> Setup {
     Setup { zero, offload: Offload::Optimizer, ..Setup::default() }
@@ -111,18 +111,7 @@ fn every_wait_of_a_copy_is_needed() {
     for zero in zero_forms() {
         let setup = offloaded(zero);
         let verified = verified(setup.programs(), &setup).expect("verified");
-        for (rank, waits) in verified.waits().iter().enumerate() {
-            let program = &verified.programs()[rank];
-            let is_copy = |index: &usize| matches!(program.instrs[*index].stream(), Stream::Fetch | Stream::Offload);
-            for wait in waits.iter().filter(|(waiting, awaited)| is_copy(waiting) || is_copy(awaited)) {
-                let mut others: Vec<Waits> = verified.waits().to_vec();
-                others[rank] = waits.without(wait);
-                let named = format!("instruction {}, ", wait.0);
-                let found = verified.conflicts(&others);
-                assert!(found.iter().any(|violation| violation.message.contains(&named)), "{zero:?}: {wait:?}");
-                removed += 1;
-            }
-        }
+        removed += copies_without_a_wait(&verified);
     }
     assert!(removed > 100, "{removed} waits");
 }

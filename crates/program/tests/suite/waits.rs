@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use config::{Overlap, Recompute, ScheduleKind, TiedSum, Unit, ZeroStage};
+use device::Stream;
 use program::{Access, accesses};
 use program::{
     ContributionOrder, Demands, PlannedLife, Program, Purpose, RankPlan, Value, Verified, Waits, plan_memory, verify,
@@ -193,4 +194,23 @@ fn one_queue_waits_for_nothing() {
     let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending, overlap: Overlap::Off };
     let verified = verify(setup.graph(), &small_sizes(&setup), demands).unwrap();
     assert!(verified.waits().iter().all(|waits| waits.iter().next().is_none()));
+}
+
+/// Leaves out each wait of and for a copy between memory of the host and the arena, one at a time, and expects the
+/// verifier to name the instruction. Returns the number of waits.
+pub fn copies_without_a_wait(verified: &Verified) -> usize {
+    let mut removed = 0;
+    for (rank, waits) in verified.waits().iter().enumerate() {
+        let program = &verified.programs()[rank];
+        let is_copy = |index: &usize| matches!(program.instrs[*index].stream(), Stream::Fetch | Stream::Offload);
+        for wait in waits.iter().filter(|(waiting, awaited)| is_copy(waiting) || is_copy(awaited)) {
+            let mut others: Vec<Waits> = verified.waits().to_vec();
+            others[rank] = waits.without(wait);
+            let named = format!("instruction {}, ", wait.0);
+            let found = verified.conflicts(&others);
+            assert!(found.iter().any(|violation| violation.message.contains(&named)), "rank {rank}: {wait:?}");
+            removed += 1;
+        }
+    }
+    removed
 }
