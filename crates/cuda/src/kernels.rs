@@ -74,6 +74,10 @@ pub const SOURCES: &[Source] = &[
         "mat_mul_wgmma_tn_256", "mat_mul_wgmma_tn_192", "mat_mul_wgmma_tn_160", "mat_mul_wgmma_tn_128",
         "mat_mul_wgmma_tn_64"
     ),
+    source!(
+        of_90 "mat_mul_wgmma_turns":
+        "mat_mul_wgmma_turns_nt_128", "mat_mul_wgmma_turns_nn_128", "mat_mul_wgmma_turns_tn_128"
+    ),
     source!("column_sum": each "column_sum"),
     source!(
         "norm": each "norm_layer", each "norm_rms", each "norm_rms_plus_one", each "norm_backward_input_layer",
@@ -155,6 +159,8 @@ const HEADERS: &[(&str, &str)] = &[
     header!("bulk_copies.cuh"),
     header!("warpgroup.cuh"),
     header!("warpgroup_output.cuh"),
+    header!("warpgroup_ring.cuh"),
+    header!("warpgroup_turns.cuh"),
     header!("vectors.cuh"),
     header!("math.cuh"),
     header!("philox.cuh"),

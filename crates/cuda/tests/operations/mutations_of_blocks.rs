@@ -3,7 +3,7 @@
 
 use crate::bench::{Cases, Order};
 use crate::mutations::{Implied, assert_found_by, assert_found_in};
-use crate::{attention_blocks, mat_mul_wgmma};
+use crate::{attention_blocks, mat_mul_turns, mat_mul_wgmma};
 
 /// At the end of a kernel.
 const NO_COPIES: &str =
@@ -42,7 +42,7 @@ const PRODUCTS: &[Implied] = &[
         "the other bound is not larger",
     ),
     (
-        "warpgroup_output.cuh: constexpr u32 AHEAD = COLS > 192 || PARTS < 4 ? 2 : 4;: <= for < at column 41",
+        "warpgroup_output.cuh: constexpr u32 AHEAD = HELD > SUMS ? 1 : COLS > 192 || PARTS < 4 ? 2 : 4;: <= for < at column 59",
         "fewer parts are read ahead",
     ),
     (
@@ -53,9 +53,9 @@ const PRODUCTS: &[Implied] = &[
         "warpgroup_output.cuh: __syncwarp();: left out, place 7 of 9",
         "the products of the next tile wait for all lanes of the warp",
     ),
-    ("mat_mul_wgmma.cu: u64 filled[STAGES];: [STAGES] + 1 at column 10", NOT_READ),
+    ("warpgroup_ring.cuh: u64 filled[STAGES];: [STAGES] + 1 at column 10", NOT_READ),
     (
-        "mat_mul_wgmma.cu: return tensor_core::shared_address(&memory->emptied[stage]);: [stage] + 1 at column 51",
+        "warpgroup_ring.cuh: return tensor_core::shared_address(&barriers->emptied[stage]);: [stage] + 1 at column 53",
         "all who initialize it, arrive and wait take the same other barrier, in memory that nothing else has",
     ),
     (
@@ -63,6 +63,7 @@ const PRODUCTS: &[Implied] = &[
         "the compiler takes 0 for the number that is not set, and no sum of blocks is -0",
     ),
 ];
+const TURNS: &[Implied] = &[];
 const FORWARD: &[Implied] = &[
     ("attention_blocks_warpgroups.cuh: tensor_core::wait_for_copies<0>();: left out", NO_COPIES),
     ("attention_blocks_warpgroups.cuh: tensor_core::wait_for_copies<0>();: one more open", NO_COPIES),
@@ -116,6 +117,17 @@ fn faults_in_products_by_warpgroups_are_found() {
     let mut cases: Vec<(Order, Cases)> = of_few.map(|cases| (Order::BLOCKS16_OF_90, cases)).into();
     cases.push((Order::BLOCKS16_OF_ONE_90, mat_mul_wgmma::single_sums));
     assert_found_by("mat_mul_wgmma", &["mat_mul_blocks"], &cases, PRODUCTS);
+}
+
+#[test]
+fn faults_in_products_in_turns_are_found() {
+    let cases: [(Order, Cases); 4] = [
+        (Order::IN_TURNS_OF_ONE, mat_mul_turns::tiles),
+        (Order::IN_TURNS_OF_ONE, mat_mul_turns::pieces),
+        (Order::IN_TURNS, mat_mul_wgmma::edges),
+        (Order::IN_TURNS_OF_ONE, mat_mul_wgmma::single_sums),
+    ];
+    assert_found_by("mat_mul_wgmma_turns", &["mat_mul_wgmma", "mat_mul_blocks"], &cases, TURNS);
 }
 
 #[test]
