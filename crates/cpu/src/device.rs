@@ -122,8 +122,11 @@ impl Device for CpuDevice {
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
         let queued = *op;
         self.queued(stream, move |worker| worker.execute(&queued)).unwrap_or_else(|| match &self.pool {
-            Some(pool) if parts::pays(op) => pool.execute(&self.own, op),
-            Some(_) | None => self.own.execute(op),
+            Some(pool) => op.unfused().try_for_each(|op| match parts::pays(&op) {
+                true => pool.execute(&self.own, &op),
+                false => self.own.execute(&op),
+            }),
+            None => self.own.execute(op),
         })
     }
 

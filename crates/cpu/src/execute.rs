@@ -162,6 +162,9 @@ impl Worker {
                 let (x, dy) = (self.matrix::<E>(x)?, self.matrix(dy)?);
                 self.run(ActivationBackward { activation, x, dy, dx: self.matrix_mut(dx)?, y: self.matrix_mut(y)? });
             }),
+            Op::MatMulActivation { .. } | Op::MatMulActivationBackward { .. } => {
+                op.unfused().try_for_each(|op| self.execute(&op))?;
+            }
             Op::DropoutAdd { x, bias, residual, residual_scale, dropout, out } => stored!(E of out => {
                 let (x, bias) = (self.source::<E>(x, out)?, self.optional_reals(bias)?);
                 let residual = residual.map(|tensor| self.source(tensor, out)).transpose()?;

@@ -68,6 +68,8 @@ pub(crate) fn number(op: &Op, threads: usize) -> usize {
         // Columns are read in strips: the wider, the better.
         Op::ColumnSum { .. } | Op::NormBackwardWeight { .. } | Op::EmbeddingBackward { .. } => threads,
         Op::RoundedToSingle { .. } | Op::LossSum { .. } | Op::ClipCoefficient { .. } | Op::RotaryTable { .. } => 1,
+        // The operations that it stands for are cut, each by itself.
+        Op::MatMulActivation { .. } | Op::MatMulActivationBackward { .. } => 1,
         Op::Norm { .. }
         | Op::NormBackwardInput { .. }
         | Op::Rotary { .. }
@@ -236,6 +238,7 @@ pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
         Op::RoundedToSingle { .. } | Op::LossSum { .. } | Op::ClipCoefficient { .. } | Op::RotaryTable { .. } => {
             return share.whole(op);
         }
+        Op::MatMulActivation { .. } | Op::MatMulActivationBackward { .. } => return share.whole(op),
     })
 }
 

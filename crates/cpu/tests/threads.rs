@@ -109,6 +109,30 @@ fn products(on: &Operands) {
     on.submit(Op::ColumnSum { x, out });
 }
 
+/// A product and an activation, fused and one after the other.
+fn fused(on: &Operands) {
+    for activation in [Activation::GeluTanh, Activation::SwiGlu] {
+        let width = HIDDEN * activation.inputs_per_output();
+        let (a, up, bias) = (on.stored(TOKENS, WIDTH), on.stored(width, WIDTH), Some(on.stored(1, width)));
+        let forward = [(), ()].map(|()| [on.stored(TOKENS, width), on.stored(TOKENS, HIDDEN)]);
+        let [[x, y], [out, again]] = forward;
+        on.submit(Op::MatMulActivation { a, b: up, bias, activation, x, y });
+        on.submit(Op::MatMul { orientation: Orientation::Nt, a, b: up, bias, out, write: Write::Assign });
+        on.submit(Op::Activation { activation, x: out, y: again });
+        let (b, gradient) = (on.stored(WIDTH, HIDDEN), on.stored(TOKENS, HIDDEN));
+        let backward = [(), ()].map(|()| [on.stored(TOKENS, width), on.stored(TOKENS, HIDDEN)]);
+        let [[dx, y], [dx_again, y_again]] = backward;
+        on.submit(Op::MatMulActivationBackward { a, b, activation, dy: gradient, x, dx, y });
+        let (orientation, out, write) = (Orientation::Nn, gradient, Write::Assign);
+        on.submit(Op::MatMul { orientation, a, b, bias: None, out, write });
+        on.submit(Op::ActivationBackward { activation, x, dy: gradient, dx: dx_again, y: y_again });
+        let bytes = on.bytes();
+        for [one, two] in [forward, backward].into_iter().flat_map(|[one, two]| [[one[0], two[0]], [one[1], two[1]]]) {
+            assert!(bytes[one.bytes()] == bytes[two.bytes()], "{activation:?}: {one:?}");
+        }
+    }
+}
+
 fn norms(on: &Operands) {
     let [x, y, dy, dx] = [(); 4].map(|()| on.stored(TOKENS, WIDTH));
     // Rows as they are, and rows of several heads.
@@ -276,6 +300,7 @@ fn any_number_of_threads_gives_the_same_bits() {
     for stored in [Dtype::F32, Dtype::Bf16] {
         for (name, run) in [
             ("products", products as fn(&Operands)),
+            ("fused", fused),
             ("norms", norms),
             ("attention", attention),
             ("elementwise", elementwise),
@@ -308,6 +333,7 @@ fn products_but_those_of_fp16_are_in_the_order_that_the_device_was_given() {
     for (name, run, stored) in [
         ("products", products as fn(&Operands), Dtype::F32),
         ("products", products, Dtype::Bf16),
+        ("fused", fused, Dtype::Bf16),
         ("attention", attention, Dtype::Bf16),
     ] {
         let in_pairs = left_by(run, 1, stored, Products::Pairs);

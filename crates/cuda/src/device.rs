@@ -274,22 +274,9 @@ impl CudaDevice {
         attender.attend(self.memory.stream(stream), &whole).map_err(failed)?;
         Ok(Submitted::Yes)
     }
-}
 
-impl Prepared {
-    /// The map of these tiles.
-    fn map(&mut self, gpu: &dyn Gpu, tiles: &TensorTiles) -> Result<TensorMap, DriverError> {
-        if let Some(map) = self.maps.get(tiles) {
-            return Ok(*map);
-        }
-        let map = gpu.tensor_map(tiles)?;
-        self.maps.insert(tiles.clone(), map);
-        Ok(map)
-    }
-}
-
-impl Device for CudaDevice {
-    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
+    /// Submits an operation that libraries have as it is, or do not have.
+    fn submit_one(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
         if let Some(work) = self.memory.host.work(op)? {
             op.operands()
                 .reads()
@@ -311,6 +298,28 @@ impl Device for CudaDevice {
         let launches = launches(op, &site)?.into_iter();
         let kernels = launches.map(|launch| self.kernel(op, launch)).collect::<Result<Vec<Kernel>, _>>()?;
         self.submitter.submit(stream, op, kernels)
+    }
+}
+
+impl Prepared {
+    /// The map of these tiles.
+    fn map(&mut self, gpu: &dyn Gpu, tiles: &TensorTiles) -> Result<TensorMap, DriverError> {
+        if let Some(map) = self.maps.get(tiles) {
+            return Ok(*map);
+        }
+        let map = gpu.tensor_map(tiles)?;
+        self.maps.insert(tiles.clone(), map);
+        Ok(map)
+    }
+}
+
+impl Device for CudaDevice {
+    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
+        match self.products {
+            // A library has products alone.
+            Products::Device => op.unfused().try_for_each(|op| self.submit_one(stream, &op)),
+            Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => self.submit_one(stream, op),
+        }
     }
 
     fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {

@@ -25,7 +25,7 @@ impl Operands {
         self.reads.iter().flatten().copied()
     }
 
-    /// Tensors that the operation writes.
+    /// Tensors that the operation writes, or may use as it likes.
     pub fn writes(&self) -> impl Iterator<Item = Tensor> + '_ {
         self.writes.iter().flatten().copied()
     }
@@ -57,6 +57,9 @@ impl Op {
             }
             Op::Attention { operands } => 2 * operands.causal_multiply_adds(),
             Op::AttentionBackward { operands, .. } => 5 * operands.causal_multiply_adds(),
+            Op::MatMulActivation { .. } | Op::MatMulActivationBackward { .. } => {
+                self.unfused().map(|op| op.multiply_adds()).sum()
+            }
             Op::ColumnSum { .. }
             | Op::Norm { .. }
             | Op::NormBackwardInput { .. }
@@ -123,6 +126,12 @@ impl Op {
             }
             Op::Activation { x, y, .. } => Operands::new([Some(x)], [Some(y)]),
             Op::ActivationBackward { x, dy, dx, y, .. } => Operands::new([Some(x), Some(dy)], [Some(dx), Some(y)]),
+            Op::MatMulActivation { a, b, bias, x, y, .. } => {
+                Operands::new([Some(a), Some(b), bias], [Some(x), Some(y)])
+            }
+            Op::MatMulActivationBackward { a, b, dy, x, dx, y, .. } => {
+                Operands::new([a, b, x].map(Some), [dy, dx, y].map(Some))
+            }
             Op::DropoutAdd { x, bias, residual, out, .. } => Operands::new([Some(x), bias, residual], [Some(out)]),
             Op::DropoutBackward { dy, dx, .. } => Operands::new([Some(dy)], [Some(dx)]),
             Op::EmbeddingLookup { tokens, out, write, .. } => {

@@ -11,6 +11,7 @@ mod cost;
 mod element;
 mod error;
 mod frame;
+mod fused;
 mod mapping;
 mod meta;
 mod numerics;

@@ -13,7 +13,8 @@ use crate::{Cost, Device, DeviceError, MemoryReader, Op, Stream, StreamEvent, St
 pub struct Record {
     /// Calls and summed costs by operation name.
     pub operations: BTreeMap<&'static str, (u64, Cost)>,
-    /// The operations themselves, in order: their shapes decide what they take on another device.
+    /// The operations themselves, in order: their shapes decide what they take on another device. Of a fused one those
+    /// that it stands for.
     pub submitted: Vec<Op>,
     /// First byte after all tensors of all operations and copies: the arena that they need.
     pub peak_bytes: usize,
@@ -45,6 +46,18 @@ impl MetaDevice {
         std::mem::take(&mut *self.recorded())
     }
 
+    fn note(&self, op: Op) {
+        let cost = op.cost();
+        let mut record = self.recorded();
+        let (calls, sum) = record.operations.entry(op.name()).or_default();
+        *calls += 1;
+        sum.multiply_adds += cost.multiply_adds;
+        sum.moved_bytes += cost.moved_bytes;
+        record.submitted.push(op);
+        let operands = op.operands();
+        operands.reads().chain(operands.writes()).for_each(|tensor| record.touch(tensor));
+    }
+
     /// A panic elsewhere leaves a record that is whole.
     fn recorded(&self) -> MutexGuard<'_, Record> {
         lock(&self.record)
@@ -53,15 +66,7 @@ impl MetaDevice {
 
 impl Device for MetaDevice {
     fn submit(&self, _stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        let cost = op.cost();
-        let mut record = self.recorded();
-        let (calls, sum) = record.operations.entry(op.name()).or_default();
-        *calls += 1;
-        sum.multiply_adds += cost.multiply_adds;
-        sum.moved_bytes += cost.moved_bytes;
-        record.submitted.push(*op);
-        let operands = op.operands();
-        operands.reads().chain(operands.writes()).for_each(|tensor| record.touch(tensor));
+        op.unfused().for_each(|op| self.note(op));
         Ok(())
     }
 

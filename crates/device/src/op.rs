@@ -126,6 +126,21 @@ pub enum Op {
     Activation { activation: Activation, x: Tensor, y: Tensor },
     /// `dx` (shape of `x`) from `dy[T,F]`; also writes `y[T,F]` again, so that it need not be kept. Stored: all.
     ActivationBackward { activation: Activation, x: Tensor, dy: Tensor, dx: Tensor, y: Tensor },
+    /// `x = a . b^T (+ bias)`, then `y = activation(x)`: the bits of [`Op::MatMul`] with [`Orientation::Nt`] and
+    /// [`Op::Activation`]. Stored: `a`; `b`; `x` and `y` with `bias`.
+    MatMulActivation { a: Tensor, b: Tensor, bias: Option<Tensor>, activation: Activation, x: Tensor, y: Tensor },
+    /// `dy = a . b`, then `dx` and `y` from `x` and `dy`: the bits of [`Op::MatMul`] with [`Orientation::Nn`] and
+    /// [`Op::ActivationBackward`]. `dy[T,F]` is memory that the operation may use: its contents afterwards are not
+    /// defined. Stored: `a`; `b`; the others.
+    MatMulActivationBackward {
+        a: Tensor,
+        b: Tensor,
+        activation: Activation,
+        dy: Tensor,
+        x: Tensor,
+        dx: Tensor,
+        y: Tensor,
+    },
     /// `out[T,D] = residual_scale * residual[T,D] + dropout(x[T,D] + bias[D])`; `out` may be `x` or `residual`. Stored:
     /// all tensors.
     DropoutAdd {
@@ -293,6 +308,8 @@ impl Op {
             Op::JoinAttention { .. } => "join_attention",
             Op::Activation { .. } => "activation",
             Op::ActivationBackward { .. } => "activation_backward",
+            Op::MatMulActivation { .. } => "mat_mul_activation",
+            Op::MatMulActivationBackward { .. } => "mat_mul_activation_backward",
             Op::DropoutAdd { .. } => "dropout_add",
             Op::DropoutBackward { .. } => "dropout_backward",
             Op::EmbeddingLookup { .. } => "embedding_lookup",

@@ -70,31 +70,47 @@ pub(crate) struct FeedForward<'a> {
 }
 
 impl FeedForward<'_> {
-    /// Computes everything that the backward passes read from the normed residual.
+    /// Computes everything that the backward passes read from the normed residual. The activation's output is written
+    /// to `activated[T, F]` at once where it has a place.
     pub(crate) fn fill(
         &self,
         params: &FeedForwardParams,
         normed: Residual,
         saved: &FeedForwardSaved,
+        activated: Option<Tensor>,
     ) -> Result<(), DeviceError> {
         let context = self.context;
-        context.scratch.scoped(|| params.up.forward(context, enter(context, normed)?, saved.hidden).map(|_| ()))
+        context.scratch.scoped(|| {
+            let normed = enter(context, normed)?;
+            let filled = match activated {
+                None => params.up.forward(context, normed, saved.hidden),
+                Some(activated) => params.up.forward_activated(context, normed, saved.hidden, activated),
+            };
+            filled.map(|_| ())
+        })
     }
 
-    /// Activation and down projection without bias, assigned or added to `sum[T, D]+tp`.
+    /// The place of the activation's output `[T, F]`, or of its gradient, in scratch.
+    pub(crate) fn lay_out_activated(&self, params: &FeedForwardParams) -> Tensor {
+        self.context.activation(self.context.scratch, self.context.shape.tokens(), activated_width(params))
+    }
+
+    /// The activation's output `[T, F]`, in scratch, from its input.
+    pub(crate) fn activate(&self, params: &FeedForwardParams, saved: &FeedForwardSaved) -> Result<Tensor, DeviceError> {
+        let (activation, y) = (self.context.model.activation, self.lay_out_activated(params));
+        self.context.submit(Op::Activation { activation, x: saved.hidden, y })?;
+        Ok(y)
+    }
+
+    /// Down projection of the activation's output without bias, assigned or added to `sum[T, D]+tp`.
     pub(crate) fn project(
         &self,
         params: &FeedForwardParams,
-        saved: &FeedForwardSaved,
+        activated: Tensor,
         sum: Tensor,
         write: Write,
     ) -> Result<Partial, DeviceError> {
-        let context = self.context;
-        context.scratch.scoped(|| {
-            let activated = context.activation(context.scratch, context.shape.tokens(), activated_width(params));
-            context.submit(Op::Activation { activation: context.model.activation, x: saved.hidden, y: activated })?;
-            params.down.forward(context, Sharded::new(activated), sum, write)
-        })
+        params.down.forward(self.context, Sharded::new(activated), sum, write)
     }
 
     /// Gradient of the normed residual, in `pending`, from that of the block's output.
@@ -107,16 +123,9 @@ impl FeedForward<'_> {
     ) -> Result<Residual, DeviceError> {
         let context = self.context;
         context.scratch.scoped(|| {
-            let gradient = context.activation(context.scratch, context.shape.tokens(), activated_width(params));
-            let gradient =
-                context.scratch.scoped(|| params.down.backward_input(context, enter(context, dy)?, gradient))?;
-            context.submit(Op::ActivationBackward {
-                activation: context.model.activation,
-                x: saved.hidden,
-                dy: gradient.tensor(),
-                dx: pending.hidden,
-                y: pending.activated,
-            })
+            let gradient = self.lay_out_activated(params);
+            let written = (pending.hidden, pending.activated);
+            params.down.backward_activated(context, enter(context, dy)?, saved.hidden, written, gradient)
         })?;
         context.scratch.scoped(|| {
             let sum = Partial::target(context, pending.input);

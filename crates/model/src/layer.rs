@@ -122,22 +122,35 @@ impl Layer<'_> {
         self.fill_attention(params, input, saved, cache)?;
         let (context, scratch) = (self.context, self.context.scratch);
         scratch.scoped(|| {
+            let Some(middle) = saved.middle else { return self.forward_parallel(params, input, saved, output) };
             let normed = match context.model.blocks {
                 Blocks::Sequential | Blocks::Parallel | Blocks::PostNorm | Blocks::Sandwich => None,
                 Blocks::DeepNorm { alpha } => Some(Beside { residual: context.residual(scratch), scale: alpha }),
             };
-            self.fill_feed_forward(params, input, saved, normed.map(|normed| normed.residual))?;
-            let middle = match (saved.middle, self.attention_dropout()) {
-                (Some(middle), _) => Residual::new(middle),
-                (None, None) => return self.add_both(params, input, saved, output),
-                // Each block has a mask of its own, of its sum.
-                (None, Some(_)) => {
-                    self.add_attention(params, Beside::unscaled(input), saved, context.residual(scratch))?
-                }
-            };
-            let block = self.feed_forward_sum(params, saved, output.tensor())?;
-            self.add(normed.unwrap_or(Beside::unscaled(middle)), block, output)
+            let place = normed.map(|normed| normed.residual);
+            let block = self.feed_forward_block(params, input, saved, place, output.tensor())?;
+            self.add(normed.unwrap_or(Beside::unscaled(Residual::new(middle))), block, output)
         })
+    }
+
+    /// The feed-forward block of parallel ones, and the sum of both.
+    fn forward_parallel(
+        &self,
+        params: &LayerParams,
+        input: Residual,
+        saved: &LayerSaved,
+        output: Residual,
+    ) -> Result<(), DeviceError> {
+        self.fill_feed_forward(params, input, saved, None, None)?;
+        if self.attention_dropout().is_none() {
+            return self.add_both(params, input, saved, output);
+        }
+        // Each block has a mask of its own, of its sum.
+        let to = self.context.residual(self.context.scratch);
+        let middle = self.add_attention(params, Beside::unscaled(input), saved, to)?;
+        let activated = self.feed_forward().activate(&params.feed_forward, &saved.feed_forward)?;
+        let block = self.feed_forward_sum(params, saved, activated, output.tensor())?;
+        self.add(Beside::unscaled(middle), block, output)
     }
 
     /// `output[R, D]` assigned: the stream and both parallel blocks, without dropout.
@@ -151,7 +164,8 @@ impl Layer<'_> {
         let (context, out) = (self.context, output.tensor());
         let sum = Partial::target(context, out);
         self.attention().project(&params.attention, &saved.attention, sum)?;
-        let sum = self.feed_forward().project(&params.feed_forward, &saved.feed_forward, sum, Write::Accumulate)?;
+        let activated = self.feed_forward().activate(&params.feed_forward, &saved.feed_forward)?;
+        let sum = self.feed_forward().project(&params.feed_forward, activated, sum, Write::Accumulate)?;
         let block = Block { sum: leave(context, sum)?, bias: params.attention.output.bias, dropout: None };
         self.add(Beside::unscaled(input), block, output)?;
         let Some(bias) = params.feed_forward.down.bias else { return Ok(()) };
@@ -165,12 +179,11 @@ impl Layer<'_> {
     pub fn recompute(&self, params: &LayerParams, input: Residual, frames: SavedFrames) -> Result<(), DeviceError> {
         let (context, saved) = (self.context, LayerSaved::lay_out(frames, self.context, params));
         self.fill_attention(params, input, &saved, None)?;
-        self.fill_feed_forward(params, input, &saved, None)?;
         if saved.feed_forward_sum.is_none() {
-            return Ok(());
+            return self.fill_feed_forward(params, input, &saved, None, None);
         }
         let scratch = context.scratch;
-        scratch.scoped(|| self.feed_forward_sum(params, &saved, context.residual(scratch)).map(|_| ()))
+        scratch.scoped(|| self.feed_forward_block(params, input, &saved, None, context.residual(scratch)).map(|_| ()))
     }
 
     /// Fills what the attention core leaves again, in frames with sections of their own for it, from what was kept: the
@@ -380,14 +393,38 @@ impl Layer<'_> {
         })
     }
 
-    /// The input of the feed-forward block's activation; the normed residual is left at `normed[R, D]` for who reads it
-    /// once more.
+    /// The feed-forward block, whose sum is formed for `to[R, D]`. Until then `to` holds the normed residual, which is left
+    /// at `normed[R, D]` instead for who reads it once more.
+    fn feed_forward_block(
+        &self,
+        params: &LayerParams,
+        input: Residual,
+        saved: &LayerSaved,
+        normed: Option<Tensor>,
+        to: Tensor,
+    ) -> Result<Block, DeviceError> {
+        let (feed_forward, normed) = (self.feed_forward(), Some(normed.unwrap_or(to)));
+        // Adapters add to the activation's input, and their scratch would be next to its output.
+        let activated = if params.feed_forward.up.has_adapters() {
+            self.fill_feed_forward(params, input, saved, normed, None)?;
+            feed_forward.activate(&params.feed_forward, &saved.feed_forward)?
+        } else {
+            let activated = feed_forward.lay_out_activated(&params.feed_forward);
+            self.fill_feed_forward(params, input, saved, normed, Some(activated))?;
+            activated
+        };
+        self.feed_forward_sum(params, saved, activated, to)
+    }
+
+    /// The input of the feed-forward block's activation, and its output where that has a place; the normed residual at
+    /// `normed[R, D]`, or in scratch.
     fn fill_feed_forward(
         &self,
         params: &LayerParams,
         input: Residual,
         saved: &LayerSaved,
         normed: Option<Tensor>,
+        activated: Option<Tensor>,
     ) -> Result<(), DeviceError> {
         let context = self.context;
         context.scratch.scoped(|| {
@@ -395,7 +432,7 @@ impl Layer<'_> {
                 entry(&params.feed_forward_norms, saved.second_input(input), saved.feed_forward_stats);
             let place = || normed.unwrap_or_else(|| context.residual(context.scratch));
             let normed = norm.map_or(Ok(x), |(norm, stats)| norm.forward(context, x, place(), stats))?;
-            self.feed_forward().fill(&params.feed_forward, normed, &saved.feed_forward)
+            self.feed_forward().fill(&params.feed_forward, normed, &saved.feed_forward, activated)
         })
     }
 
@@ -419,12 +456,18 @@ impl Layer<'_> {
         })
     }
 
-    /// The sum of the feed-forward block, formed for `to[R, D]`.
-    fn feed_forward_sum(&self, params: &LayerParams, saved: &LayerSaved, to: Tensor) -> Result<Block, DeviceError> {
+    /// The sum of the feed-forward block from its activation's output, formed for `to[R, D]`.
+    fn feed_forward_sum(
+        &self,
+        params: &LayerParams,
+        saved: &LayerSaved,
+        activated: Tensor,
+        to: Tensor,
+    ) -> Result<Block, DeviceError> {
         let norm = params.feed_forward_norms.after.as_ref().zip(saved.feed_forward_sum);
         let branch = Branch { bias: params.feed_forward.down.bias, norm, dropout: self.feed_forward_dropout() };
         let sum = Partial::target(self.context, branch.place(to));
-        let sum = self.feed_forward().project(&params.feed_forward, &saved.feed_forward, sum, Write::Assign)?;
+        let sum = self.feed_forward().project(&params.feed_forward, activated, sum, Write::Assign)?;
         self.leave_block(sum, branch, to)
     }
 

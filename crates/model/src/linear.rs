@@ -47,6 +47,23 @@ impl ColumnParallel {
         Ok(Sharded::new(out))
     }
 
+    /// `out[T, O/tp] = x W^T + b` and `activated = activation(out)`, without adapters, whose outputs come between.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn forward_activated(
+        &self,
+        context: &Context,
+        x: Whole,
+        out: Tensor,
+        activated: Tensor,
+    ) -> Result<Sharded, DeviceError> {
+        debug_assert!(!self.has_adapters(), "adapters add to the activation's input");
+        let (a, b, bias, activation) = (x.tensor(), self.weight, self.bias, context.model.activation);
+        context.submit(Op::MatMulActivation { a, b, bias, activation, x: out, y: activated })?;
+        Ok(Sharded::new(activated))
+    }
+
     /// `out[T, I]+tp = dy W`: the share of this rank's outputs.
     ///
     /// # Errors
@@ -70,9 +87,13 @@ impl ColumnParallel {
         each(&self.adapters, |adapter| adapter.backward_weight(context, x, dy, write))
     }
 
+    pub(crate) fn has_adapters(&self) -> bool {
+        has_any(&self.adapters)
+    }
+
     /// Whether it makes any gradient.
     pub(crate) fn is_trained(&self, context: &Context) -> bool {
-        context.trains_all() || self.adapters.iter().any(Option::is_some)
+        context.trains_all() || self.has_adapters()
     }
 }
 
@@ -104,6 +125,29 @@ impl RowParallel {
         Ok(Sharded::new(out))
     }
 
+    /// From the gradient `dy` of the output, where the input is `activated[T, I/tp]`, an activation's output: assigns the
+    /// gradient `hidden_gradient` of the activation's input `hidden`, and `activated` once more. `scratch[T, I/tp]` holds
+    /// what is between.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn backward_activated(
+        &self,
+        context: &Context,
+        dy: Whole,
+        hidden: Tensor,
+        (hidden_gradient, activated): (Tensor, Tensor),
+        scratch: Tensor,
+    ) -> Result<(), DeviceError> {
+        let (activation, x, dx, y) = (context.model.activation, hidden, hidden_gradient, activated);
+        if has_any(&self.adapters) {
+            let dy = self.backward_input(context, dy, scratch)?.tensor();
+            return context.submit(Op::ActivationBackward { activation, x, dy, dx, y });
+        }
+        let (a, b) = (dy.tensor(), self.weight);
+        context.submit(Op::MatMulActivationBackward { a, b, activation, dy: scratch, x, dx, y })
+    }
+
     /// With `self` as accumulators: `weight` = or += `dy^T x`.
     ///
     /// # Errors
@@ -117,7 +161,7 @@ impl RowParallel {
 
     /// Whether it makes any gradient of a matrix.
     pub(crate) fn is_trained(&self, context: &Context) -> bool {
-        context.trains_all() || self.adapters.iter().any(Option::is_some)
+        context.trains_all() || has_any(&self.adapters)
     }
 
     /// With `self` as accumulators: `bias` = or += the column sums of `dy` over the rows of this rank: the same bits on
@@ -136,6 +180,10 @@ impl RowParallel {
 /// Does `work` with each adapter that there is.
 fn each(adapters: &Adapters, work: impl Fn(&Adapter) -> Result<(), DeviceError>) -> Result<(), DeviceError> {
     adapters.iter().flatten().try_for_each(work)
+}
+
+fn has_any(adapters: &Adapters) -> bool {
+    adapters.iter().any(Option::is_some)
 }
 
 fn gradient_of_input(context: &Context, weight: Tensor, dy: Tensor, out: Tensor) -> Result<(), DeviceError> {

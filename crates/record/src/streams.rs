@@ -58,8 +58,10 @@ pub(crate) struct OrderedDevice {
 
 impl Device for OrderedDevice {
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        self.log.push(Enqueued::Operation(stream));
-        self.inner.submit(stream, op)
+        op.unfused().try_for_each(|op| {
+            self.log.push(Enqueued::Operation(stream));
+            self.inner.submit(stream, &op)
+        })
     }
 
     fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {

@@ -181,6 +181,9 @@ fn new_bytes(op: &Op, software: &Software) -> usize {
         Op::AttentionBackward { operands, .. } => {
             operands.q.size_bytes() + operands.k.size_bytes() + operands.v.size_bytes()
         }
+        Op::MatMulActivation { .. } | Op::MatMulActivationBackward { .. } => {
+            op.unfused().map(|op| new_bytes(&op, software)).sum()
+        }
         Op::MatMul { .. }
         | Op::EmbeddingBackward { .. }
         | Op::EmbeddingLookup { .. }
@@ -258,6 +261,9 @@ fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
         Op::Activation { y, .. } => vec![several(op, y, software.map(|software| software.activation_bytes_forward))],
         Op::ActivationBackward { dy, .. } => {
             vec![several(op, dy, software.map(|software| software.activation_bytes_backward))]
+        }
+        Op::MatMulActivation { .. } | Op::MatMulActivationBackward { .. } => {
+            op.unfused().flat_map(|op| of_op(&op, software)).collect()
         }
         Op::ColumnSum { .. }
         | Op::NormBackwardWeight { .. }

@@ -29,7 +29,7 @@ struct Noting {
 
 impl Device for Noting {
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        lock(&self.products).extend(StreamProduct::of(op, stream));
+        lock(&self.products).extend(op.unfused().filter_map(|op| StreamProduct::of(&op, stream)));
         self.inner.submit(stream, op)
     }
 

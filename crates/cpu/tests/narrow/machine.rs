@@ -68,9 +68,24 @@ impl Machine {
         tensor
     }
 
+    /// The bits of a tensor's numbers.
+    pub fn bits(&self, tensor: Tensor) -> Vec<u32> {
+        let row = |row| device::read_floats(&self.device, tensor.rows_of(row..row + 1)).expect("in the arena");
+        (0..tensor.rows).flat_map(row).map(f32::to_bits).collect()
+    }
+
     /// Runs one operation.
     pub fn submit(&self, op: Op) {
         self.device.submit(Stream::Compute, &op).unwrap_or_else(|error| panic!("{op:?}: {error}"));
+    }
+}
+
+/// Calls `check` with a machine of each instruction set and each stored type.
+pub fn on_each(check: impl Fn(&mut Machine)) {
+    for stored in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+        for set in InstructionSet::available() {
+            check(&mut Machine::new(set, stored, stored));
+        }
     }
 }
 

@@ -4,5 +4,6 @@
 mod attention;
 mod conversions;
 mod elementwise;
+mod fused;
 mod machine;
 mod products;

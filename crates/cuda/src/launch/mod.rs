@@ -11,6 +11,7 @@ mod dropout;
 mod element_wise;
 mod embedding;
 mod fixed_point;
+mod fused;
 mod initialize;
 mod join_attention;
 mod mat_mul;
@@ -91,6 +92,7 @@ pub(crate) fn launches(op: &Op, site: &Site) -> Result<Vec<Launch>, DeviceError>
         }
         Op::Activation { activation, x, y } => activation::forward(site, activation, x, y),
         Op::ActivationBackward { activation, x, dy, dx, y } => activation::backward(site, activation, x, dy, (dx, y)),
+        Op::MatMulActivation { .. } | Op::MatMulActivationBackward { .. } => fused::launches_of_fused(site, op),
         Op::DropoutAdd { x, bias, residual, residual_scale, dropout, out } => {
             dropout::add(site, (x, bias), (residual, residual_scale), dropout, out)
         }

@@ -4,7 +4,7 @@ use device::Op;
 use crate::bench::{Bench, assert_same};
 use crate::case::{Case, STORED, Values};
 
-const ALL: [Activation; 7] = [
+pub const ALL: [Activation; 7] = [
     Activation::GeluTanh,
     Activation::GeluErf,
     Activation::GeluSigmoid,

@@ -1,10 +1,11 @@
 //! Operations over shapes, strides, types and values that are drawn: all but products, attention and losses, which have
 //! such tests next to their others.
 
-use config::{Activation, Norm, NormKind, Pairing, RotaryScaling};
+use config::{Norm, NormKind, Pairing, RotaryScaling};
 use device::{AdamWUpdate, Direction, DropoutKey, Dtype, NormBackward, Op, Rounding, SUM_WORDS, Tensor, Write};
 use proptest::prelude::*;
 
+use crate::activation::ALL as ACTIVATIONS;
 use crate::bench::Bench;
 use crate::case::{Case, STORED, Values};
 
@@ -135,16 +136,6 @@ fn rotary(drawn: Drawn, case: &mut Case) -> Op {
     let direction = drawn.of(1, &[Direction::Forward, Direction::Backward]);
     Op::Rotary { x, head_dim, positions, cos, sin, pairing, direction }
 }
-
-const ACTIVATIONS: [Activation; 7] = [
-    Activation::GeluTanh,
-    Activation::GeluErf,
-    Activation::GeluSigmoid,
-    Activation::Relu,
-    Activation::SwiGlu,
-    Activation::GeGlu,
-    Activation::GeGluTanh,
-];
 
 fn activation(drawn: Drawn, case: &mut Case) -> Op {
     let activation = drawn.of(0, &ACTIVATIONS);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use device::{Op, Tensor};
+use device::{Op, Operands, Tensor};
 use gpu::{Arguments, DevicePointer, DriverError, FunctionHandle, Gpu, LaunchShape, StreamHandle};
 use softgpu::{AccessRanges, Settings, SoftGpu};
 
@@ -19,13 +19,14 @@ impl Declared {
 
     /// From here on, launches use the tensors of `op` in the arena at `arena`.
     pub fn expect(&self, op: &Op, arena: DevicePointer) {
-        let operands = op.operands();
         let place = |tensor: Tensor| (arena.offset(tensor.offset_bytes), tensor.span_bytes());
         // `Op::operands` counts for costs, where a lookup reads as many rows as it writes; its table is added
         // here and nowhere else.
         let table = if let Op::EmbeddingLookup { table, .. } = op { Some(*table) } else { None };
-        let reads: Vec<_> = operands.reads().chain(table).map(place).collect();
-        let writes: Vec<_> = operands.writes().map(place).collect();
+        // The second of two reads what the first has written.
+        let operands: Vec<Operands> = op.unfused().map(|op| op.operands()).collect();
+        let reads: Vec<_> = operands.iter().flat_map(Operands::reads).chain(table).map(place).collect();
+        let writes: Vec<_> = operands.iter().flat_map(Operands::writes).map(place).collect();
         *self.ranges.lock().expect("no panic") = AccessRanges::new(&reads, &writes);
     }
 }

@@ -14,6 +14,7 @@ mod element_wise;
 mod embedding;
 mod every_number;
 mod fixed_point;
+mod fused;
 mod join_attention;
 mod kept_ends;
 mod mat_mul;

@@ -137,7 +137,7 @@ fn gradients_are_derivatives_of_the_loss() {
 fn wrong_backward_passes_are_found() {
     let another_activation = |_, rank: RankEngine| {
         alter_ops(rank, |op| {
-            if let Op::ActivationBackward { activation, .. } = op {
+            if let Op::ActivationBackward { activation, .. } | Op::MatMulActivationBackward { activation, .. } = op {
                 *activation = Activation::Relu;
             }
         })

@@ -75,6 +75,9 @@ fn defined(op: &Op) -> Vec<Tensor> {
     if let Op::AttentionBackward { gradients, .. } = op {
         return vec![gradients.dq, gradients.dk, gradients.dv];
     }
+    if let Op::MatMulActivationBackward { dx, y, .. } = *op {
+        return vec![dx, y];
+    }
     op.operands().writes().collect()
 }
 

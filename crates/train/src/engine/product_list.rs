@@ -86,7 +86,7 @@ struct NotingDevice {
 impl Device for NotingDevice {
     /// Nothing is kept of other operations.
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        lock(&self.noted).extend(StreamProduct::of(op, stream));
+        lock(&self.noted).extend(op.unfused().filter_map(|op| StreamProduct::of(&op, stream)));
         Ok(())
     }
 

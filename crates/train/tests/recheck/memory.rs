@@ -41,6 +41,8 @@ impl Class {
             | Op::JoinAttention { .. }
             | Op::Activation { .. }
             | Op::ActivationBackward { .. }
+            | Op::MatMulActivation { .. }
+            | Op::MatMulActivationBackward { .. }
             | Op::DropoutAdd { .. }
             | Op::DropoutBackward { .. }
             | Op::EmbeddingLookup { .. }

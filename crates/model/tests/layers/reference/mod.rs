@@ -3,7 +3,7 @@
 //! Each four bytes of the arena are one `f64`, so that central differences are exact to about ten digits; an I64 is the
 //! first of its two cells. Memory starts as NaN: what is read before it is written shows.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "`submit` matches all operations and sends each module its own")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "`compute` matches all operations and sends each module its own")]
 
 mod activation;
 mod attention;
@@ -91,10 +91,8 @@ impl ReferenceDevice {
     pub fn poison(&self, bytes: std::ops::Range<usize>) {
         self.memory.borrow_mut().cells[bytes.start / 4..bytes.end / 4].fill(f64::NAN);
     }
-}
 
-impl Device for ReferenceDevice {
-    fn submit(&self, _stream: Stream, op: &Op) -> Result<(), DeviceError> {
+    fn compute(&self, op: &Op) -> Result<(), DeviceError> {
         let memory = &mut *self.memory.borrow_mut();
         match *op {
             Op::MatMul { .. }
@@ -110,6 +108,9 @@ impl Device for ReferenceDevice {
                 attention::run(memory, op);
             }
             Op::Activation { .. } | Op::ActivationBackward { .. } => activation::run(memory, op),
+            Op::MatMulActivation { .. } | Op::MatMulActivationBackward { .. } => {
+                return Err(DeviceError::Shape { op: op.name(), what: "is computed as two others".into() });
+            }
             Op::DropoutAdd { .. } | Op::DropoutBackward { .. } | Op::InitializeNormal { .. } => {
                 random::run(memory, op);
             }
@@ -130,6 +131,12 @@ impl Device for ReferenceDevice {
             }
         }
         Ok(())
+    }
+}
+
+impl Device for ReferenceDevice {
+    fn submit(&self, _stream: Stream, op: &Op) -> Result<(), DeviceError> {
+        op.unfused().try_for_each(|op| self.compute(&op))
     }
 
     fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
