@@ -184,7 +184,7 @@ __device__ inline void multiply(const TensorMap &a, const TensorMap &b, AnyMatri
     using Stages = Ring<A, B, COLS>;
     u32 start;
     auto *memory = memory_after<Stages, Memory<Stages>>(dynamic_memory, start);
-    const Stages ring = {a, b, steps, start, &memory->barriers};
+    const Stages ring = {a, b, steps, start, &memory->barriers, 0};
     const warpgroup::Output<COLS> output = {bias, out, type, is_accumulated != 0};
     Kernel<A, B, COLS>{ring, output, factor_type, memory}.run();
 }

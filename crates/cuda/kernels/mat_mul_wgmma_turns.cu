@@ -11,7 +11,8 @@
     extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                           \
         NAME(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, AnyMatrix bias, AnyMatrix out,  \
              u32 steps, FactorType factor_type, OutputType type, u32 is_accumulated) {                                 \
-        multiply_in_turns<Major::A, Major::B, COLS>(a, b, bias, out, steps, factor_type, type, is_accumulated);        \
+        const PlainOutput<COLS> output = {{bias, out, type, is_accumulated != 0}};                                     \
+        multiply_in_turns<Ring<Major::A, Major::B, COLS>>(a, b, steps, 0, factor_type, output);                        \
     }
 
 // `out[M,N] = a[M,K] b[N,K]^T`

@@ -104,9 +104,15 @@ __device__ inline void copy_factor(u32 to, const TensorMap &map, u32 lane, u32 s
     }
 }
 
+// The lanes of the right factor that a tile has: those that are next to each other, or two halves at a distance.
+enum class Lanes { TOGETHER, IN_HALVES };
+
 // The stages of a block: of the left factor 128 lanes, and of the right one `COLS`.
-template <Major A, Major B, u32 COLS>
+template <Major LEFT, Major RIGHT, u32 LANES, Lanes WHERE = Lanes::TOGETHER>
 struct Ring {
+    static constexpr Major A = LEFT;
+    static constexpr Major B = RIGHT;
+    static constexpr u32 COLS = LANES;
     static constexpr u32 A_BYTES = ROWS * STEPS * 2;
     // In whole boxes.
     static constexpr u32 B_BYTES = boxes(COLS) * BOX_BYTES;
@@ -132,6 +138,8 @@ struct Ring {
     // Where the stages are.
     u32 start;
     Barriers *barriers;
+    // Lanes of the right factor from a half to the other one.
+    u32 distance;
 
     __device__ u32 filled(u32 stage) const {
         return tensor_core::shared_address(&barriers->filled[stage]);
@@ -169,7 +177,12 @@ struct Ring {
             const u32 to = start + turn.stage * STAGE_BYTES;
             const u32 step = (first + stage) * STEPS;
             copy_factor<A, ROWS>(to, a, row, step, barrier);
-            copy_factor<B, COLS>(to + A_BYTES, b, col, step, barrier);
+            if constexpr (WHERE == Lanes::TOGETHER) {
+                copy_factor<B, COLS>(to + A_BYTES, b, col, step, barrier);
+            } else {
+                copy_factor<B, COLS / 2>(to + A_BYTES, b, col, step, barrier);
+                copy_factor<B, COLS / 2>(to + A_BYTES + B_BYTES / 2, b, col + distance, step, barrier);
+            }
             turn.next();
         }
     }

@@ -18,14 +18,57 @@ struct MemoryOfTurns {
     u64 turns[CONSUMERS];
 };
 
-template <Major A, Major B, u32 COLS>
+// Halves of a tile's rows.
+constexpr u32 HALVES = ROWS / ROWS_OF_WARPGROUP;
+
+// A piece of a tile's sums.
+struct Piece {
+    u32 first;
+    u32 count;
+    u32 stages;
+
+    __device__ bool is_first() const {
+        return first == 0;
+    }
+
+    __device__ bool is_last() const {
+        return first + count == stages;
+    }
+};
+
+// Stores tiles as they are.
+template <u32 OF_TILE>
+struct PlainOutput {
+    static constexpr u32 COLS = OF_TILE;
+    using Output = warpgroup::Output<COLS, HALVES * COLS / 2>;
+
+    Output output;
+
+    // Its columns are those of the tiles.
+    __device__ AnyMatrix tiled() const {
+        return output.out;
+    }
+
+    // Stores a warp's sums of a piece. The last one adds the bias; those after the first one are added to what is there.
+    __device__ void store(const f32 (&sums)[COLS / 2], u32 row, u32 col, const Piece &piece, Buffers &buffers) const {
+        Output of_piece = output;
+        of_piece.is_accumulated = output.is_accumulated || !piece.is_first();
+        of_piece.bias.start = piece.is_last() ? output.bias.start : nullptr;
+        // For each half of a tile: a thread has no registers to keep them.
+        u32 of_bias[Output::PAIRS];
+        of_piece.load_bias(of_bias, row, col);
+        of_piece.store(sums, row, col, buffers, of_bias);
+    }
+};
+
+template <typename Stages, typename Output>
 struct KernelOfTurns {
-    using Stages = Ring<A, B, COLS>;
     using Place = typename Stages::Place;
-    static constexpr u32 HALVES = ROWS / ROWS_OF_WARPGROUP;
-    static constexpr u32 SUMS = COLS / 2;
-    using Output = warpgroup::Output<COLS, HALVES * SUMS>;
-    using Sums = f32[HALVES][SUMS];
+    using TilesOf = Tiles<Output::COLS>;
+    static constexpr Major A = Stages::A;
+    static constexpr Major B = Stages::B;
+    static constexpr u32 COLS = Stages::COLS;
+    using Sums = f32[HALVES][COLS / 2];
 
     Stages ring;
     Output output;
@@ -39,10 +82,10 @@ struct KernelOfTurns {
     // Copies all stages of all pairs, each piece of the first tile before that of the second one: one thread.
     __device__ void produce() const {
         Place turn = {0, 1};
-        for (Tiles<COLS> pair(output.out); pair.has_one(); pair.next(), pair.next()) {
+        for (TilesOf pair(output.tiled()); pair.has_one(); pair.next(), pair.next()) {
             for (u32 first = 0; first < ring.stages();) {
                 const u32 count = ring.stages_of_piece(first);
-                Tiles<COLS> tile = pair;
+                TilesOf tile = pair;
 #pragma unroll 1
                 for (u32 consumer = 0; consumer < CONSUMERS && tile.has_one(); consumer++) {
                     u32 row;
@@ -120,33 +163,18 @@ struct KernelOfTurns {
         }
     }
 
-    // Stores the sums of a piece. The last one adds the bias; those after the first one are added to what is there.
-    __device__ void store(const Sums &sums, u32 row, u32 col, u32 first, u32 count, Buffers &buffers) const {
-        Output of_piece = output;
-        of_piece.is_accumulated = output.is_accumulated || first > 0;
-        of_piece.bias.start = first + count < ring.stages() ? nullptr : output.bias.start;
-#pragma unroll
-        for (u32 half = 0; half < HALVES; half++) {
-            const u32 row_of_half = row + half * ROWS_OF_WARPGROUP;
-            // Once for each half: a thread has no registers to keep them.
-            u32 of_bias[Output::PAIRS];
-            of_piece.load_bias(of_bias, row_of_half, col);
-            of_piece.store(sums[half], row_of_half, col, buffers, of_bias);
-        }
-    }
-
     // Multiplies and stores one tile of each pair: a warpgroup. One without a tile ends its turns all the same.
     __device__ void consume(u32 consumer) const {
         const u32 warp = threadIdx.x % WARPGROUP / 32;
         Buffers &buffers = memory->output[consumer * WARPS_OF_WARPGROUP + warp];
         Place turn = {0, 0};
         u32 parity = consumer ^ 1;
-        for (Tiles<COLS> pair(output.out); pair.has_one(); pair.next(), pair.next()) {
-            Tiles<COLS> own = pair;
+        for (TilesOf pair(output.tiled()); pair.has_one(); pair.next(), pair.next()) {
+            TilesOf own = pair;
             if (consumer == 1) {
                 own.next();
             }
-            Tiles<COLS> second = pair;
+            TilesOf second = pair;
             second.next();
             u32 row;
             u32 col;
@@ -162,7 +190,11 @@ struct KernelOfTurns {
                 if (own.has_one()) {
                     Sums sums;
                     sum(sums, turn, count, consumer);
-                    store(sums, row, col, first, count, buffers);
+                    const Piece piece = {first, count, ring.stages()};
+#pragma unroll
+                    for (u32 half = 0; half < HALVES; half++) {
+                        output.store(sums[half], row + half * ROWS_OF_WARPGROUP, col, piece, buffers);
+                    }
                 } else {
                     end_turn(consumer);
                 }
@@ -200,15 +232,13 @@ struct KernelOfTurns {
     }
 };
 
-template <Major A, Major B, u32 COLS>
-__device__ inline void multiply_in_turns(const TensorMap &a, const TensorMap &b, AnyMatrix bias, AnyMatrix out,
-                                         u32 steps, FactorType factor_type, OutputType type, u32 is_accumulated) {
+// Multiplies all tiles of a block. The lanes of the right factor in a tile are together, or at this distance in halves.
+template <typename Stages, typename Output>
+__device__ inline void multiply_in_turns(const TensorMap &a, const TensorMap &b, u32 steps, u32 distance,
+                                         FactorType factor_type, const Output &output) {
     extern __shared__ __align__(16) u8 dynamic_memory[];
-    using Stages = Ring<A, B, COLS>;
     u32 start;
     auto *memory = memory_after<Stages, MemoryOfTurns<Stages>>(dynamic_memory, start);
-    const Stages ring = {a, b, steps, start, &memory->barriers};
-    using Kernel = KernelOfTurns<A, B, COLS>;
-    const typename Kernel::Output output = {bias, out, type, is_accumulated != 0};
-    Kernel{ring, output, factor_type, memory}.run();
+    const Stages ring = {a, b, steps, start, &memory->barriers, distance};
+    KernelOfTurns<Stages, Output>{ring, output, factor_type, memory}.run();
 }

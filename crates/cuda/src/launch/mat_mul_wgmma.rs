@@ -7,10 +7,11 @@ use gpu::{DevicePointer, LaunchShape, TensorElement, TensorPromotion, TensorSwiz
 
 use super::mat_mul::Product;
 use super::mat_mul_blocks::Narrow;
+use super::mat_mul_wgmma_activation::has_kernel;
 use super::{Launch, Parameters, Place, Site};
 
 /// Rows of a tile.
-const ROWS: usize = 128;
+pub(super) const ROWS: usize = 128;
 /// Steps of a stage, which are lanes of a box in rows of lanes, too: 128 bytes.
 const STEPS: usize = 64;
 /// Threads of a block.
@@ -18,7 +19,7 @@ const THREADS: u32 = 384;
 /// Stages, memory through which outputs pass, barriers, and room to begin at a multiple of 1024.
 const SHARED_BYTES: u32 = (192 + 32 + 1 + 1) << 10;
 /// Boxes and rows of boxes begin at multiples of these.
-const ALIGNMENT: usize = 16;
+pub(super) const ALIGNMENT: usize = 16;
 
 /// The columns of a tile of 128 rows, and who multiplies it: both warpgroups together, or one while the other one
 /// stores its own.
@@ -30,6 +31,9 @@ pub enum Tile {
     Of128,
     Of64,
     InTurnsOf128,
+    /// In turns, with the activation that follows, or its gradient, before a tile is stored. Products alone have no such
+    /// kernel.
+    FusedOf128,
 }
 
 /// Nanoseconds on an H200, of what `cargo bench -p cuda --bench products` measured: they decide which tile is the
@@ -53,7 +57,8 @@ enum Pieces {
 
 impl Tile {
     /// In the order in which equals are taken.
-    pub const ALL: [Tile; 6] = [Tile::Of256, Tile::Of192, Tile::Of160, Tile::Of128, Tile::Of64, Tile::InTurnsOf128];
+    pub const ALL: [Tile; 7] =
+        [Tile::Of256, Tile::Of192, Tile::Of160, Tile::Of128, Tile::Of64, Tile::InTurnsOf128, Tile::FusedOf128];
 
     /// The tiles that have a kernel for products of this orientation, with K steps and this type of the output.
     pub fn candidates(orientation: Orientation, k: usize, out: Dtype) -> impl Iterator<Item = Tile> {
@@ -67,14 +72,14 @@ impl Tile {
             Tile::Of256 => 256,
             Tile::Of192 => 192,
             Tile::Of160 => 160,
-            Tile::Of128 | Tile::InTurnsOf128 => 128,
+            Tile::Of128 | Tile::InTurnsOf128 | Tile::FusedOf128 => 128,
             Tile::Of64 => 64,
         }
     }
 
     fn pieces(self) -> Pieces {
         match self {
-            Tile::Of256 | Tile::Of192 | Tile::InTurnsOf128 => Pieces::ThroughOutput,
+            Tile::Of256 | Tile::Of192 | Tile::InTurnsOf128 | Tile::FusedOf128 => Pieces::ThroughOutput,
             Tile::Of160 | Tile::Of128 | Tile::Of64 => Pieces::InRegisters,
         }
     }
@@ -87,7 +92,7 @@ impl Tile {
             Tile::Of160 => Some(Cost { alone: 370, together: 500, end: 2600 }),
             Tile::Of128 => Some(Cost { alone: 290, together: 400, end: 2000 }),
             Tile::Of64 => Some(Cost { alone: 200, together: 330, end: 1200 }),
-            Tile::InTurnsOf128 => None,
+            Tile::InTurnsOf128 | Tile::FusedOf128 => None,
         }
     }
 
@@ -129,17 +134,19 @@ impl Tile {
             (Orientation::Nn, Tile::InTurnsOf128) => Some("mat_mul_wgmma_turns_nn_128"),
             (Orientation::Tn, Tile::InTurnsOf128) => Some("mat_mul_wgmma_turns_tn_128"),
             (Orientation::Nt | Orientation::Nn, Tile::Of160) => None,
+            (Orientation::Nt | Orientation::Nn | Orientation::Tn, Tile::FusedOf128) => None,
         }
     }
 }
 
-/// The tiles of the kernels by warpgroups that compute a product, which differ in time alone; none for other
-/// operations. Factors that are not at multiples of 16 bytes take other kernels, whatever the tile.
+/// The tiles of the kernels by warpgroups that compute a product, with or without what follows it, which differ in time
+/// alone; none for other operations. Factors that are not at multiples of 16 bytes take other kernels, whatever the tile.
 pub fn product_tiles(op: &Op) -> Vec<Tile> {
-    let Op::MatMul { orientation, a, b, bias, out, write } = *op else { return vec![] };
+    let fused = has_kernel(op).then_some(Tile::FusedOf128);
+    let Some(Op::MatMul { orientation, a, b, bias, out, write }) = op.unfused().next() else { return vec![] };
     let product = Product { orientation, a, b, bias, out, write };
     let Ok([_, _, k]) = product.sizes() else { return vec![] };
-    Tile::candidates(orientation, k, out.dtype).collect()
+    Tile::candidates(orientation, k, out.dtype).chain(fused).collect()
 }
 
 /// Whether sums are cut into pieces.
@@ -159,14 +166,14 @@ pub(super) struct Factor {
 
 impl Factor {
     /// Whether boxes of it can be copied.
-    fn has_boxes(&self) -> bool {
+    pub fn has_boxes(&self) -> bool {
         let size = self.tensor.dtype.size_bytes();
         self.tensor.dtype != Dtype::F32 && !self.tensor.is_empty() && self.place.has_rows_at_multiples(ALIGNMENT, size)
     }
 
     /// Boxes of `lanes` lanes and the steps of a stage where steps are along rows, or else of 64 lanes and as many
     /// steps.
-    fn boxes(&self, site: &Site, narrow: Narrow, lanes: usize, along: Along) -> TensorTiles {
+    pub fn boxes(&self, site: &Site, narrow: Narrow, lanes: usize, along: Along) -> TensorTiles {
         let Tensor { offset_bytes, rows, cols, row_stride, dtype } = self.tensor;
         let rows_of_box = match along {
             Along::Steps => lanes,
@@ -191,18 +198,25 @@ impl Factor {
 
 /// The elements that are next to each other in a factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Along {
+pub(super) enum Along {
     Steps,
     Lanes,
 }
 
 /// Of both factors.
-fn along(orientation: Orientation) -> [Along; 2] {
+pub(super) fn along(orientation: Orientation) -> [Along; 2] {
     match orientation {
         Orientation::Nt => [Along::Steps, Along::Steps],
         Orientation::Nn => [Along::Steps, Along::Lanes],
         Orientation::Tn => [Along::Lanes, Along::Lanes],
     }
+}
+
+/// A block for each multiprocessor, as far as there are tiles of this many columns.
+pub(super) fn in_tiles(site: &Site, [rows, cols]: [usize; 2], cols_of_tile: usize) -> LaunchShape {
+    let tiles = rows.div_ceil(ROWS) * cols.div_ceil(cols_of_tile);
+    let blocks = tiles.min(site.multiprocessors as usize);
+    LaunchShape { grid: [blocks as u32, 1, 1], block: [THREADS, 1, 1], shared_bytes: SHARED_BYTES }
 }
 
 /// The product by warpgroups; `None` where its factors cannot be copied in boxes. `finish` appends the parameters of
@@ -224,9 +238,7 @@ pub(super) fn by_warpgroups(
     let kernel = tile.kernel(product.orientation)?;
     let [of_a, of_b] = along(product.orientation);
     let maps = [factors[0].boxes(site, narrow, ROWS, of_a), factors[1].boxes(site, narrow, tile.cols(), of_b)];
-    let tiles = m.div_ceil(ROWS) * n.div_ceil(tile.cols());
-    let blocks = tiles.min(multiprocessors);
-    let shape = LaunchShape { grid: [blocks as u32, 1, 1], block: [THREADS, 1, 1], shared_bytes: SHARED_BYTES };
+    let shape = in_tiles(site, [m, n], tile.cols());
     Some(Launch::new(kernel, shape, finish(Parameters::new())).with_maps(maps.to_vec()))
 }
 
@@ -279,7 +291,7 @@ mod tests {
         let asked = [Tile::InTurnsOf128, Tile::Of64, Tile::Of160];
         assert_eq!(asked.map(|tile| of(Some(tile))), [Tile::InTurnsOf128, Tile::Of64, Tile::Of256]);
         let of_pieces = |out| Tile::candidates(Orientation::Tn, 16_384, out).collect::<Vec<_>>();
-        assert_eq!(of_pieces(Dtype::F32), Tile::ALL);
+        assert_eq!(of_pieces(Dtype::F32), Tile::ALL[..6]);
         assert_eq!(of_pieces(Dtype::Bf16), [Tile::Of160, Tile::Of128, Tile::Of64]);
     }
 

@@ -18,6 +18,7 @@ mod mat_mul;
 mod mat_mul_blocks;
 mod mat_mul_library;
 mod mat_mul_wgmma;
+mod mat_mul_wgmma_activation;
 mod norm;
 mod parameters;
 mod rotary;

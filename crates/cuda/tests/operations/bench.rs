@@ -89,6 +89,9 @@ impl Order {
 
     /// With warpgroups that multiply in turns, of a GPU on which blocks have one or two tiles each.
     pub const IN_TURNS: Order = Order { tile: Some(ProductTile::InTurnsOf128), ..Order::BLOCKS16_OF_90 };
+    /// With activations in the kernels of products.
+    pub const FUSED: Order = Order { tile: Some(ProductTile::FusedOf128), ..Order::BLOCKS16_OF_90 };
+    pub const FUSED_OF_ONE: Order = Order { multiprocessors: 1, ..Order::FUSED };
     /// On a GPU whose block has all tiles.
     pub const IN_TURNS_OF_ONE: Order = Order { multiprocessors: 1, ..Order::IN_TURNS };
 

@@ -3,7 +3,7 @@
 
 use crate::bench::{Cases, Order};
 use crate::mutations::{Implied, assert_found_by, assert_found_in};
-use crate::{attention_blocks, mat_mul_turns, mat_mul_wgmma};
+use crate::{attention_blocks, fused, mat_mul_turns, mat_mul_wgmma};
 
 /// At the end of a kernel.
 const NO_COPIES: &str =
@@ -63,7 +63,21 @@ const PRODUCTS: &[Implied] = &[
         "the compiler takes 0 for the number that is not set, and no sum of blocks is -0",
     ),
 ];
-const TURNS: &[Implied] = &[];
+const TURNS: &[Implied] = &[
+    (
+        "fence.mbarrier_init.release.cluster;\" ::: \"memory\");: left out",
+        "the fence of proxies after it shows the barriers to copies of the same block, too",
+    ),
+    (
+        "bulk_copies.cuh: asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");: left out",
+        "the fence of barriers before it shows them to copies, too",
+    ),
+    (
+        "warpgroup_output.cuh: __syncwarp();: left out, place 7 of 9",
+        "the products of the next tile wait for all lanes of the warp",
+    ),
+];
+const FUSED: &[Implied] = &[];
 const FORWARD: &[Implied] = &[
     ("attention_blocks_warpgroups.cuh: tensor_core::wait_for_copies<0>();: left out", NO_COPIES),
     ("attention_blocks_warpgroups.cuh: tensor_core::wait_for_copies<0>();: one more open", NO_COPIES),
@@ -128,6 +142,12 @@ fn faults_in_products_in_turns_are_found() {
         (Order::IN_TURNS_OF_ONE, mat_mul_wgmma::single_sums),
     ];
     assert_found_by("mat_mul_wgmma_turns", &["mat_mul_wgmma", "mat_mul_blocks"], &cases, TURNS);
+}
+
+#[test]
+fn faults_in_products_with_activations_are_found() {
+    let cases: [(Order, Cases); 2] = [(Order::FUSED, fused::one_kernel), (Order::FUSED_OF_ONE, fused::one_kernel)];
+    assert_found_by("mat_mul_wgmma_activation", &[], &cases, FUSED);
 }
 
 #[test]
