@@ -1,6 +1,7 @@
 // Outputs of products that an activation, or its gradient, follows: what a warp has of a tile is rounded as the product
 // stores it, and passes through shared memory; from there a lane takes eight neighbours of a row at a time, loads what
-// belongs to them, and stores all results. The bits are those of the product and of `activation.cu`, one after the other.
+// belongs to them, and stores all results. The bits are those of the product and of `activation.cu`, one after the
+// other.
 #pragma once
 
 #include "activation.cuh"

@@ -49,7 +49,8 @@ struct PlainOutput {
         return output.out;
     }
 
-    // Stores a warp's sums of a piece. The last one adds the bias; those after the first one are added to what is there.
+    // Stores a warp's sums of a piece. The last one adds the bias; those after the first one are added to what is
+    // there.
     __device__ void store(const f32 (&sums)[COLS / 2], u32 row, u32 col, const Piece &piece, Buffers &buffers) const {
         Output of_piece = output;
         of_piece.is_accumulated = output.is_accumulated || !piece.is_first();

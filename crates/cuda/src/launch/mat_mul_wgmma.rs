@@ -31,8 +31,8 @@ pub enum Tile {
     Of128,
     Of64,
     InTurnsOf128,
-    /// In turns, with the activation that follows, or its gradient, before a tile is stored. Products alone have no such
-    /// kernel.
+    /// In turns, with the activation that follows, or its gradient, before a tile is stored. Products alone have no
+    /// such kernel.
     FusedOf128,
 }
 
@@ -139,8 +139,9 @@ impl Tile {
     }
 }
 
-/// The tiles of the kernels by warpgroups that compute a product, with or without what follows it, which differ in time
-/// alone; none for other operations. Factors that are not at multiples of 16 bytes take other kernels, whatever the tile.
+/// The tiles of the kernels by warpgroups that compute a product, with or without what follows it, which differ in
+/// time alone; none for other operations. Factors that are not at multiples of 16 bytes take other kernels, whatever
+/// the tile.
 pub fn product_tiles(op: &Op) -> Vec<Tile> {
     let fused = has_kernel(op).then_some(Tile::FusedOf128);
     let Some(Op::MatMul { orientation, a, b, bias, out, write }) = op.unfused().next() else { return vec![] };
