@@ -19,15 +19,25 @@ const NO_CHANNELS: &str = "a range without channels adds 0 to sums that are neve
 /// Of code for heads of one channel.
 const MORE_CHANNELS: &str = "wide heads have more channels";
 
+/// One of two fences that show barriers to copies of the same block.
+const CLUSTER_FENCE: Implied = (
+    "fence.mbarrier_init.release.cluster;\" ::: \"memory\");: left out",
+    "the fence of proxies after it shows the barriers to copies of the same block, too",
+);
+/// The other one.
+const PROXY_FENCE: Implied = (
+    "bulk_copies.cuh: asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");: left out",
+    "the fence of barriers before it shows them to copies, too",
+);
+/// At the end of a store.
+const NEXT_PRODUCTS: Implied = (
+    "warpgroup_output.cuh: __syncwarp();: left out, place 7 of 9",
+    "the products of the next tile wait for all lanes of the warp",
+);
+
 const PRODUCTS: &[Implied] = &[
-    (
-        "fence.mbarrier_init.release.cluster;\" ::: \"memory\");: left out",
-        "the fence of proxies after it shows the barriers to copies of the same block, too",
-    ),
-    (
-        "bulk_copies.cuh: asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");: left out",
-        "the fence of barriers before it shows them to copies, too",
-    ),
+    CLUSTER_FENCE,
+    PROXY_FENCE,
     (
         "warpgroup.cuh: asm volatile(\"\" : \"+f\"(sums[index])::\"memory\");: [index] + 1 at column 27",
         "it has no instruction, and pins another sum",
@@ -49,10 +59,7 @@ const PRODUCTS: &[Implied] = &[
         "warpgroup_output.cuh: if (part + 1 < PARTS) {: <= for < at column 12",
         "the part after the last one is not stored",
     ),
-    (
-        "warpgroup_output.cuh: __syncwarp();: left out, place 7 of 9",
-        "the products of the next tile wait for all lanes of the warp",
-    ),
+    NEXT_PRODUCTS,
     ("warpgroup_ring.cuh: u64 filled[STAGES];: [STAGES] + 1 at column 10", NOT_READ),
     (
         "warpgroup_ring.cuh: return tensor_core::shared_address(&barriers->emptied[stage]);: [stage] + 1 at column 53",
@@ -63,21 +70,15 @@ const PRODUCTS: &[Implied] = &[
         "the compiler takes 0 for the number that is not set, and no sum of blocks is -0",
     ),
 ];
-const TURNS: &[Implied] = &[
+const TURNS: &[Implied] = &[CLUSTER_FENCE, PROXY_FENCE, NEXT_PRODUCTS];
+const FUSED: &[Implied] = &[
+    CLUSTER_FENCE,
+    PROXY_FENCE,
     (
-        "fence.mbarrier_init.release.cluster;\" ::: \"memory\");: left out",
-        "the fence of proxies after it shows the barriers to copies of the same block, too",
-    ),
-    (
-        "bulk_copies.cuh: asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");: left out",
-        "the fence of barriers before it shows them to copies, too",
-    ),
-    (
-        "warpgroup_output.cuh: __syncwarp();: left out, place 7 of 9",
-        "the products of the next tile wait for all lanes of the warp",
+        "warpgroup_turns.cuh: end_turn(consumer);: left out, place 2 of 2",
+        "without pieces no turn comes after that of a tile that is not there",
     ),
 ];
-const FUSED: &[Implied] = &[];
 const FORWARD: &[Implied] = &[
     ("attention_blocks_warpgroups.cuh: tensor_core::wait_for_copies<0>();: left out", NO_COPIES),
     ("attention_blocks_warpgroups.cuh: tensor_core::wait_for_copies<0>();: one more open", NO_COPIES),
