@@ -115,7 +115,7 @@ struct Chunk {
         return row < matrix.rows && col < matrix.cols;
     }
 
-    // What a part of the rounded sums has in its place.
+    // The chunk of a part of the rounded sums in its place.
     template <typename E>
     __device__ uint4 of_part(const Buffers &buffers, u32 of) const {
         return *(const uint4 *)(buffers.bytes[of] + warpgroup::place_of<E>(own_row, number));

@@ -4,7 +4,7 @@
 
 #include "warpgroup_activation.cuh"
 
-// What a lane needs of a matrix beside the sums, loaded two rounds before it is used.
+// Chunks of a matrix that a lane needs in addition to the sums, loaded two rounds before they are used.
 struct LoadedAhead {
     static constexpr u32 ROUNDS = 2 * Chunk::ROUNDS_OF_PART;
 

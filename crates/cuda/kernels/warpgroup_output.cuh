@@ -47,8 +47,8 @@ __device__ inline void add_pair(f32 (&pair)[2], u32 narrow) {
     pair[1] = widen(Narrow{(u16)(narrow >> 16)}) + pair[1];
 }
 
-// The output of tiles of `COLS` columns. A thread has `COLS` / 2 sums of them, as `Product` places them, and holds `HELD`
-// sums in all.
+// The output of tiles of `COLS` columns. A thread has `COLS` / 2 sums of them, as `Product` places them, and holds
+// `HELD` sums in all.
 template <u32 COLS, u32 HELD = COLS / 2>
 struct Output {
     static constexpr u32 SUMS = COLS / 2;

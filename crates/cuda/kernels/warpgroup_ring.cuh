@@ -1,5 +1,5 @@
-// What kernels of products by warpgroups share: tiles of 128 rows, and the ring of stages in shared memory to which one
-// thread copies both factors.
+// The common parts of kernels of products by warpgroups: tiles of 128 rows, and the ring of stages in shared memory to
+// which one thread copies both factors.
 #pragma once
 
 #include "bulk_copies.cuh"

@@ -2,8 +2,8 @@
 //
 // A warpgroup has a whole tile of 128 rows: two instructions for each 16 steps, with two sets of sums. It begins with
 // the stages of its tile when the other one has asked for the last of its products, so the tensor cores always have
-// work, and the stages of the ring are awaited in their order: without that, a barrier of a stage could be a whole ring
-// behind, where its parity is the same.
+// work, and the stages of the ring are awaited in their order: without that, a barrier of a stage could be in its turn
+// before the last one, whose parity is the same.
 #pragma once
 
 #include "warpgroup_registers.cuh"

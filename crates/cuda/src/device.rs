@@ -119,7 +119,8 @@ impl CudaDevice {
         self
     }
 
-    /// The same device, whose products by warpgroups take this tile where it has a kernel for them. Tiles change no bit.
+    /// The same device, whose products by warpgroups take this tile where it has a kernel for them. Tiles change no
+    /// bit.
     pub fn with_tile(mut self, tile: ProductTile) -> CudaDevice {
         self.tile = Some(tile);
         self

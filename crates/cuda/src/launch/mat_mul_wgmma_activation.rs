@@ -24,11 +24,11 @@ enum Curve {
     Silu,
 }
 
-/// What a function is applied to.
+/// The columns to which a function is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Plain,
-    /// The first half of the columns, and the second half is what it lets through.
+    /// The first half, which lets the second half through.
     Gated,
 }
 
