@@ -1,53 +1,6 @@
 // The function between the two linear layers of the feed-forward block, and its gradient: `cpu::activation`.
+#include "activation.cuh"
 #include "vectors.cuh"
-#include "math.cuh"
-
-struct ValueAndSlope {
-    f32 value;
-    f32 slope;
-};
-
-struct GeluTanh {
-    __device__ static ValueAndSlope at(f32 x) {
-        constexpr f32 LINEAR = 1.595769f;
-        constexpr f32 CUBIC = 0.071354814f;
-        const f32 square = x * x;
-        const f32 twice_u = x * fmaf(square, CUBIC, LINEAR);
-        const f32 slope_of_twice_u = fmaf(square, 3.0f * CUBIC, LINEAR);
-        const math::SigmoidAndComplement s = math::sigmoid_and_complement(twice_u);
-        const f32 value = x * s.sigmoid;
-        return {value, fmaf(value * s.complement, slope_of_twice_u, s.sigmoid)};
-    }
-};
-
-struct GeluErf {
-    __device__ static ValueAndSlope at(f32 x) {
-        const math::Normal normal = math::normal(x);
-        return {x * normal.cumulative, fmaf(x, normal.density, normal.cumulative)};
-    }
-};
-
-struct GeluSigmoid {
-    __device__ static ValueAndSlope at(f32 x) {
-        const f32 scaled = x * 1.702f;
-        const math::SigmoidAndComplement s = math::sigmoid_and_complement(scaled);
-        return {x * s.sigmoid, fmaf(scaled * s.sigmoid, s.complement, s.sigmoid)};
-    }
-};
-
-struct Silu {
-    __device__ static ValueAndSlope at(f32 x) {
-        const math::SigmoidAndComplement s = math::sigmoid_and_complement(x);
-        const f32 value = x * s.sigmoid;
-        return {value, fmaf(value, s.complement, s.sigmoid)};
-    }
-};
-
-struct Relu {
-    __device__ static ValueAndSlope at(f32 x) {
-        return {math::larger(0.0f, x), 0.0f < x ? 1.0f : 0.0f};
-    }
-};
 
 // `y[T,F] = f(x[T,F])`
 template <typename Curve, typename E>
@@ -59,10 +12,7 @@ struct Plain {
     __device__ void at(u64 row, u64 col) const {
         f32 values[COUNT];
         load(values, x.row(row) + col);
-#pragma unroll
-        for (u32 i = 0; i < COUNT; i++) {
-            values[i] = Curve::at(values[i]).value;
-        }
+        activation::apply<Curve>(values);
         store(y.row(row) + col, values);
     }
 
@@ -84,10 +34,7 @@ struct Gated {
         f32 ups[COUNT];
         load(gates, x.row(row) + col);
         load(ups, x.row(row) + y.cols + col);
-#pragma unroll
-        for (u32 i = 0; i < COUNT; i++) {
-            gates[i] = Curve::at(gates[i]).value * ups[i];
-        }
+        activation::apply_gated<Curve>(gates, ups);
         store(y.row(row) + col, gates);
     }
 
@@ -110,12 +57,7 @@ struct PlainBackward {
         f32 gradients[COUNT];
         load(values, x.row(row) + col);
         load(gradients, dy.row(row) + col);
-#pragma unroll
-        for (u32 i = 0; i < COUNT; i++) {
-            const ValueAndSlope f = Curve::at(values[i]);
-            values[i] = f.value;
-            gradients[i] = f.slope * gradients[i];
-        }
+        activation::differentiate<Curve>(values, gradients);
         store(y.row(row) + col, values);
         store(dx.row(row) + col, gradients);
     }
@@ -142,13 +84,7 @@ struct GatedBackward {
         load(gates, x.row(row) + col);
         load(ups, x.row(row) + y.cols + col);
         load(gradients, dy.row(row) + col);
-#pragma unroll
-        for (u32 i = 0; i < COUNT; i++) {
-            const ValueAndSlope f = Curve::at(gates[i]);
-            gates[i] = gradients[i] * ups[i] * f.slope;
-            gradients[i] = gradients[i] * f.value;
-            ups[i] = f.value * ups[i];
-        }
+        activation::differentiate_gated<Curve>(gates, ups, gradients);
         store(y.row(row) + col, ups);
         store(dx.row(row) + col, gates);
         store(dx.row(row) + y.cols + col, gradients);
@@ -172,46 +108,46 @@ struct GatedBackward {
         FORM<CURVE, E>{x, dy, dx, y}.run();                                                                            \
     }
 
-ACTIVATION(gelu_tanh_f32, f32, Plain, GeluTanh)
-ACTIVATION(gelu_tanh_bf16, Bf16, Plain, GeluTanh)
-ACTIVATION(gelu_tanh_f16, F16, Plain, GeluTanh)
-ACTIVATION(gelu_erf_f32, f32, Plain, GeluErf)
-ACTIVATION(gelu_erf_bf16, Bf16, Plain, GeluErf)
-ACTIVATION(gelu_erf_f16, F16, Plain, GeluErf)
-ACTIVATION(gelu_sigmoid_f32, f32, Plain, GeluSigmoid)
-ACTIVATION(gelu_sigmoid_bf16, Bf16, Plain, GeluSigmoid)
-ACTIVATION(gelu_sigmoid_f16, F16, Plain, GeluSigmoid)
-ACTIVATION(relu_f32, f32, Plain, Relu)
-ACTIVATION(relu_bf16, Bf16, Plain, Relu)
-ACTIVATION(relu_f16, F16, Plain, Relu)
-ACTIVATION(swiglu_f32, f32, Gated, Silu)
-ACTIVATION(swiglu_bf16, Bf16, Gated, Silu)
-ACTIVATION(swiglu_f16, F16, Gated, Silu)
-ACTIVATION(geglu_f32, f32, Gated, GeluErf)
-ACTIVATION(geglu_bf16, Bf16, Gated, GeluErf)
-ACTIVATION(geglu_f16, F16, Gated, GeluErf)
-ACTIVATION(geglu_tanh_f32, f32, Gated, GeluTanh)
-ACTIVATION(geglu_tanh_bf16, Bf16, Gated, GeluTanh)
-ACTIVATION(geglu_tanh_f16, F16, Gated, GeluTanh)
+ACTIVATION(gelu_tanh_f32, f32, Plain, activation::GeluTanh)
+ACTIVATION(gelu_tanh_bf16, Bf16, Plain, activation::GeluTanh)
+ACTIVATION(gelu_tanh_f16, F16, Plain, activation::GeluTanh)
+ACTIVATION(gelu_erf_f32, f32, Plain, activation::GeluErf)
+ACTIVATION(gelu_erf_bf16, Bf16, Plain, activation::GeluErf)
+ACTIVATION(gelu_erf_f16, F16, Plain, activation::GeluErf)
+ACTIVATION(gelu_sigmoid_f32, f32, Plain, activation::GeluSigmoid)
+ACTIVATION(gelu_sigmoid_bf16, Bf16, Plain, activation::GeluSigmoid)
+ACTIVATION(gelu_sigmoid_f16, F16, Plain, activation::GeluSigmoid)
+ACTIVATION(relu_f32, f32, Plain, activation::Relu)
+ACTIVATION(relu_bf16, Bf16, Plain, activation::Relu)
+ACTIVATION(relu_f16, F16, Plain, activation::Relu)
+ACTIVATION(swiglu_f32, f32, Gated, activation::Silu)
+ACTIVATION(swiglu_bf16, Bf16, Gated, activation::Silu)
+ACTIVATION(swiglu_f16, F16, Gated, activation::Silu)
+ACTIVATION(geglu_f32, f32, Gated, activation::GeluErf)
+ACTIVATION(geglu_bf16, Bf16, Gated, activation::GeluErf)
+ACTIVATION(geglu_f16, F16, Gated, activation::GeluErf)
+ACTIVATION(geglu_tanh_f32, f32, Gated, activation::GeluTanh)
+ACTIVATION(geglu_tanh_bf16, Bf16, Gated, activation::GeluTanh)
+ACTIVATION(geglu_tanh_f16, F16, Gated, activation::GeluTanh)
 
-GRADIENT(gelu_tanh_backward_f32, f32, PlainBackward, GeluTanh)
-GRADIENT(gelu_tanh_backward_bf16, Bf16, PlainBackward, GeluTanh)
-GRADIENT(gelu_tanh_backward_f16, F16, PlainBackward, GeluTanh)
-GRADIENT(gelu_erf_backward_f32, f32, PlainBackward, GeluErf)
-GRADIENT(gelu_erf_backward_bf16, Bf16, PlainBackward, GeluErf)
-GRADIENT(gelu_erf_backward_f16, F16, PlainBackward, GeluErf)
-GRADIENT(gelu_sigmoid_backward_f32, f32, PlainBackward, GeluSigmoid)
-GRADIENT(gelu_sigmoid_backward_bf16, Bf16, PlainBackward, GeluSigmoid)
-GRADIENT(gelu_sigmoid_backward_f16, F16, PlainBackward, GeluSigmoid)
-GRADIENT(relu_backward_f32, f32, PlainBackward, Relu)
-GRADIENT(relu_backward_bf16, Bf16, PlainBackward, Relu)
-GRADIENT(relu_backward_f16, F16, PlainBackward, Relu)
-GRADIENT(swiglu_backward_f32, f32, GatedBackward, Silu)
-GRADIENT(swiglu_backward_bf16, Bf16, GatedBackward, Silu)
-GRADIENT(swiglu_backward_f16, F16, GatedBackward, Silu)
-GRADIENT(geglu_backward_f32, f32, GatedBackward, GeluErf)
-GRADIENT(geglu_backward_bf16, Bf16, GatedBackward, GeluErf)
-GRADIENT(geglu_backward_f16, F16, GatedBackward, GeluErf)
-GRADIENT(geglu_tanh_backward_f32, f32, GatedBackward, GeluTanh)
-GRADIENT(geglu_tanh_backward_bf16, Bf16, GatedBackward, GeluTanh)
-GRADIENT(geglu_tanh_backward_f16, F16, GatedBackward, GeluTanh)
+GRADIENT(gelu_tanh_backward_f32, f32, PlainBackward, activation::GeluTanh)
+GRADIENT(gelu_tanh_backward_bf16, Bf16, PlainBackward, activation::GeluTanh)
+GRADIENT(gelu_tanh_backward_f16, F16, PlainBackward, activation::GeluTanh)
+GRADIENT(gelu_erf_backward_f32, f32, PlainBackward, activation::GeluErf)
+GRADIENT(gelu_erf_backward_bf16, Bf16, PlainBackward, activation::GeluErf)
+GRADIENT(gelu_erf_backward_f16, F16, PlainBackward, activation::GeluErf)
+GRADIENT(gelu_sigmoid_backward_f32, f32, PlainBackward, activation::GeluSigmoid)
+GRADIENT(gelu_sigmoid_backward_bf16, Bf16, PlainBackward, activation::GeluSigmoid)
+GRADIENT(gelu_sigmoid_backward_f16, F16, PlainBackward, activation::GeluSigmoid)
+GRADIENT(relu_backward_f32, f32, PlainBackward, activation::Relu)
+GRADIENT(relu_backward_bf16, Bf16, PlainBackward, activation::Relu)
+GRADIENT(relu_backward_f16, F16, PlainBackward, activation::Relu)
+GRADIENT(swiglu_backward_f32, f32, GatedBackward, activation::Silu)
+GRADIENT(swiglu_backward_bf16, Bf16, GatedBackward, activation::Silu)
+GRADIENT(swiglu_backward_f16, F16, GatedBackward, activation::Silu)
+GRADIENT(geglu_backward_f32, f32, GatedBackward, activation::GeluErf)
+GRADIENT(geglu_backward_bf16, Bf16, GatedBackward, activation::GeluErf)
+GRADIENT(geglu_backward_f16, F16, GatedBackward, activation::GeluErf)
+GRADIENT(geglu_tanh_backward_f32, f32, GatedBackward, activation::GeluTanh)
+GRADIENT(geglu_tanh_backward_bf16, Bf16, GatedBackward, activation::GeluTanh)
+GRADIENT(geglu_tanh_backward_f16, F16, GatedBackward, activation::GeluTanh)

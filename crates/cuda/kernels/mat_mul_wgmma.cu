@@ -4,180 +4,48 @@
 // A block of threads has three warpgroups. Of the first one a thread copies stages of 64 steps to a ring in shared
 // memory. Each of the other two multiplies 64 of the 128 rows of a tile. Blocks stay on their multiprocessors and take
 // tile after tile.
-#include "bulk_copies.cuh"
-#include "tensor_core.cuh"
-#include "warpgroup.cuh"
-#include "warpgroup_output.cuh"
 #include "warpgroup_registers.cuh"
+#include "warpgroup_ring.cuh"
 
-using bulk::TensorMap;
-using warpgroup::Major;
-using warpgroup::WARP_ROWS;
-using Buffers = warpgroup::PartBuffers;
-
-constexpr u32 ROWS = 128;
-constexpr u32 ROWS_OF_WARPGROUP = 64;
-constexpr u32 WARPGROUP = 128;
-constexpr u32 CONSUMERS = 2;
-constexpr u32 THREADS = WARPGROUP * (CONSUMERS + 1);
-// Steps of a stage, which are 128 bytes, and of a piece: `Products::PIECE`.
-constexpr u32 STEPS = 64;
-constexpr u32 STAGES_OF_PIECE = 8192 / STEPS;
-// Lanes of a box whose rows have lanes.
-constexpr u32 BOX_LANES = 64;
-constexpr u32 BOX_BYTES = BOX_LANES * STEPS * 2;
-// Boxes of this many lanes.
-__device__ constexpr u32 boxes(u32 lanes) {
-    return (lanes + BOX_LANES - 1) / BOX_LANES;
-}
-// Rows of tiles, which are taken one column after the other, so that blocks share what they read.
-constexpr u32 ROWS_TOGETHER = 8;
-
-// A stage of a sum.
-enum class Stage { FIRST, NEXT };
-
-// The type of both factors.
-enum class FactorType : u32 { BF16, F16 };
-
-// The memory of a block.
-template <u32 COLS>
+// The memory of a block after the stages.
+template <typename Stages>
 struct Memory {
-    static constexpr u32 A_BYTES = ROWS * STEPS * 2;
-    // In whole boxes.
-    static constexpr u32 B_BYTES = boxes(COLS) * BOX_BYTES;
-    static constexpr u32 STAGE_BYTES = A_BYTES + B_BYTES;
-    static constexpr u32 STAGES = 192 * 1024 / STAGE_BYTES;
-
-    Buffers output[CONSUMERS * 4];
-    u64 filled[STAGES];
-    u64 emptied[STAGES];
+    Buffers output[CONSUMERS * WARPS_OF_WARPGROUP];
+    typename Stages::Barriers barriers;
 };
-
-// The place of a stage in the ring, and the parity of its turn.
-template <u32 STAGES>
-struct Turn {
-    u32 stage;
-    u32 parity;
-
-    __device__ void next() {
-        stage++;
-        if (stage == STAGES) {
-            stage = 0;
-            parity ^= 1;
-        }
-    }
-};
-
-// The tiles that a block computes.
-template <u32 COLS>
-struct Tiles {
-    u32 rows;
-    u32 cols;
-    u32 index;
-
-    __device__ Tiles(AnyMatrix out) {
-        rows = (u32)((out.rows + ROWS - 1) / ROWS);
-        cols = (u32)((out.cols + COLS - 1) / COLS);
-        index = blockIdx.x;
-    }
-
-    __device__ bool has_one() const {
-        return index < rows * cols;
-    }
-
-    __device__ void next() {
-        index += gridDim.x;
-    }
-
-    // The first row and column of the tile.
-    __device__ void place(u32 &row, u32 &col) const {
-        const u32 first = index / (ROWS_TOGETHER * cols) * ROWS_TOGETHER;
-        const u32 together = rows - first < ROWS_TOGETHER ? rows - first : ROWS_TOGETHER;
-        const u32 within = index % (ROWS_TOGETHER * cols);
-        row = (first + within % together) * ROWS;
-        col = within / together * COLS;
-    }
-};
-
-// Starts the copies of a factor's lanes of one stage.
-template <Major MAJOR, u32 LANES>
-__device__ inline void copy_factor(u32 to, const TensorMap &map, u32 lane, u32 step, u32 barrier) {
-    if constexpr (MAJOR == Major::STEPS) {
-        bulk::start_copy(to, map, step, lane, barrier);
-    } else {
-#pragma unroll
-        for (u32 box = 0; box < boxes(LANES); box++) {
-            bulk::start_copy(to + box * BOX_BYTES, map, lane + box * BOX_LANES, step, barrier);
-        }
-    }
-}
 
 template <Major A, Major B, u32 COLS>
 struct Kernel {
-    using M = Memory<COLS>;
-    // Sums over tokens have pieces. Where a thread has registers for two sums, pieces are added there, or else through
-    // the output, which holds sums as they are.
-    static constexpr bool HAS_PIECES = A == Major::LANES;
+    using Stages = Ring<A, B, COLS>;
+    using Place = typename Stages::Place;
+    static constexpr bool HAS_PIECES = Stages::HAS_PIECES;
+    // Where a thread has registers for two sums, pieces are added there, or else through the output, which holds sums
+    // as they are.
     static constexpr bool HAS_TWO_SUMS = COLS <= 160;
     static constexpr u32 SUMS = COLS / 2;
 
-    const TensorMap &a;
-    const TensorMap &b;
+    Stages ring;
     warpgroup::Output<COLS> output;
-    u32 steps;
     FactorType factor_type;
-    u32 ring;
-    M *memory;
-
-    __device__ u32 filled(u32 stage) const {
-        return tensor_core::shared_address(&memory->filled[stage]);
-    }
-
-    __device__ u32 emptied(u32 stage) const {
-        return tensor_core::shared_address(&memory->emptied[stage]);
-    }
-
-    __device__ u32 stages() const {
-        return (steps + STEPS - 1) / STEPS;
-    }
+    Memory<Stages> *memory;
 
     // Copies all stages of all tiles: one thread.
     __device__ void produce() const {
-        const u32 count = stages();
-        Turn<M::STAGES> turn = {0, 1};
+        Place turn = {0, 1};
         for (Tiles<COLS> tiles(output.out); tiles.has_one(); tiles.next()) {
             u32 row;
             u32 col;
             tiles.place(row, col);
-            for (u32 stage = 0; stage < count; stage++) {
-                bulk::wait(emptied(turn.stage), turn.parity);
-                const u32 barrier = filled(turn.stage);
-                bulk::expect_bytes(barrier, M::STAGE_BYTES);
-                const u32 to = ring + turn.stage * M::STAGE_BYTES;
-                const u32 step = stage * STEPS;
-                copy_factor<A, ROWS>(to, a, row, step, barrier);
-                copy_factor<B, COLS>(to + M::A_BYTES, b, col, step, barrier);
-                turn.next();
-            }
-        }
-    }
-
-    // A stage is read by this warp.
-    __device__ void release(u32 stage) const {
-        if (threadIdx.x % 32 == 0) {
-            bulk::arrive(emptied(stage));
+            ring.copy_stages(turn, row, col, 0, ring.stages());
         }
     }
 
     // Starts the products of a stage. Those of the first one begin the sums.
     template <typename E, Stage STAGE>
-    __device__ void multiply(f32 (&sums)[SUMS], const Turn<M::STAGES> &turn, u32 consumer) const {
-        constexpr u32 A_BLOCK = A == Major::STEPS ? 16 : BOX_BYTES;
-        constexpr u32 B_BLOCK = B == Major::STEPS ? 16 : BOX_BYTES;
-        const u64 place = turn.stage * (M::STAGE_BYTES >> 4);
-        const u64 a = warpgroup::descriptor(ring + consumer * (M::A_BYTES / CONSUMERS), A_BLOCK) + place;
-        const u64 b = warpgroup::descriptor(ring + M::A_BYTES, B_BLOCK) + place;
-        bulk::wait(filled(turn.stage), turn.parity);
+    __device__ void multiply(f32 (&sums)[SUMS], const Place &turn, u32 consumer) const {
+        const u64 a = ring.left(turn, consumer);
+        const u64 b = ring.right(turn);
+        ring.await(turn);
         warpgroup::begin();
 #pragma unroll
         for (u32 block = 0; block < STEPS / 16; block++) {
@@ -194,23 +62,23 @@ struct Kernel {
 
     // Sums the next `count` stages, of which there is one at least.
     template <typename E>
-    __device__ void sum_of(f32 (&sums)[SUMS], Turn<M::STAGES> &turn, u32 count, u32 consumer) const {
+    __device__ void sum_of(f32 (&sums)[SUMS], Place &turn, u32 count, u32 consumer) const {
         multiply<E, Stage::FIRST>(sums, turn, consumer);
         u32 last = turn.stage;
         turn.next();
         for (u32 stage = 1; stage < count; stage++) {
             multiply<E, Stage::NEXT>(sums, turn, consumer);
             warpgroup::wait<1>();
-            release(last);
+            ring.release(last);
             last = turn.stage;
             turn.next();
         }
         warpgroup::wait<0>();
         warpgroup::pin(sums);
-        release(last);
+        ring.release(last);
     }
 
-    __device__ void sum(f32 (&sums)[SUMS], Turn<M::STAGES> &turn, u32 count, u32 consumer) const {
+    __device__ void sum(f32 (&sums)[SUMS], Place &turn, u32 count, u32 consumer) const {
         switch (factor_type) {
         case FactorType::BF16:
             return sum_of<Bf16>(sums, turn, count, consumer);
@@ -219,26 +87,20 @@ struct Kernel {
         }
     }
 
-    // The stages of the piece that begins with stage `first`.
-    __device__ u32 stages_of_piece(u32 first) const {
-        const u32 left = stages() - first;
-        return HAS_PIECES && left > STAGES_OF_PIECE ? STAGES_OF_PIECE : left;
-    }
-
     // Multiplies a tile and stores it, each piece after the other.
-    __device__ void store_pieces(Turn<M::STAGES> &turn, u32 row, u32 col, u32 consumer, Buffers &buffers) const {
+    __device__ void store_pieces(Place &turn, u32 row, u32 col, u32 consumer, Buffers &buffers) const {
         warpgroup::Output<COLS> of_piece = output;
         u32 of_bias[warpgroup::Output<COLS>::PAIRS];
         if constexpr (!HAS_PIECES) {
             output.load_bias(of_bias, row, col);
         }
-        for (u32 first = 0; first < stages();) {
-            const u32 count = stages_of_piece(first);
+        for (u32 first = 0; first < ring.stages();) {
+            const u32 count = ring.stages_of_piece(first);
             f32 sums[SUMS];
             sum(sums, turn, count, consumer);
             first += count;
             if constexpr (HAS_PIECES) {
-                of_piece.bias.start = first < stages() ? nullptr : output.bias.start;
+                of_piece.bias.start = first < ring.stages() ? nullptr : output.bias.start;
                 of_piece.load_bias(of_bias, row, col);
             }
             of_piece.store(sums, row, col, buffers, of_bias);
@@ -247,7 +109,7 @@ struct Kernel {
     }
 
     // Multiplies a tile, adds its pieces in registers, and stores it.
-    __device__ void store_total(Turn<M::STAGES> &turn, u32 row, u32 col, u32 consumer, Buffers &buffers) const {
+    __device__ void store_total(Place &turn, u32 row, u32 col, u32 consumer, Buffers &buffers) const {
         // -0 changes no sum.
         f32 total[SUMS];
 #pragma unroll
@@ -257,8 +119,8 @@ struct Kernel {
         if (output.is_accumulated) {
             output.load(total, row, col, buffers);
         }
-        for (u32 first = 0; first < stages();) {
-            const u32 count = stages_of_piece(first);
+        for (u32 first = 0; first < ring.stages();) {
+            const u32 count = ring.stages_of_piece(first);
             f32 sums[SUMS];
             sum(sums, turn, count, consumer);
             first += count;
@@ -277,8 +139,8 @@ struct Kernel {
     // Multiplies and stores one half of all tiles: a warpgroup.
     __device__ void consume(u32 consumer) const {
         const u32 warp = threadIdx.x % WARPGROUP / 32;
-        Buffers &buffers = memory->output[consumer * 4 + warp];
-        Turn<M::STAGES> turn = {0, 0};
+        Buffers &buffers = memory->output[consumer * WARPS_OF_WARPGROUP + warp];
+        Place turn = {0, 0};
         for (Tiles<COLS> tiles(output.out); tiles.has_one(); tiles.next()) {
             u32 row;
             u32 col;
@@ -294,10 +156,7 @@ struct Kernel {
 
     __device__ void initialize() const {
         if (threadIdx.x == 0) {
-            for (u32 stage = 0; stage < M::STAGES; stage++) {
-                bulk::initialize_barrier(filled(stage), 1);
-                bulk::initialize_barrier(emptied(stage), CONSUMERS * 4);
-            }
+            ring.initialize(CONSUMERS * WARPS_OF_WARPGROUP);
             bulk::publish_barriers();
         }
         __syncthreads();
@@ -305,8 +164,7 @@ struct Kernel {
 
     __device__ void run() const {
         initialize();
-        // The same in all lanes, as the compiler sees then.
-        const u32 warpgroup = __shfl_sync(0xffffffff, threadIdx.x / WARPGROUP, 0);
+        const u32 warpgroup = number_of_warpgroup();
         if (warpgroup == 0) {
             bulk::give_registers<40>();
             if (threadIdx.x == 0) {
@@ -323,13 +181,12 @@ template <Major A, Major B, u32 COLS>
 __device__ inline void multiply(const TensorMap &a, const TensorMap &b, AnyMatrix bias, AnyMatrix out, u32 steps,
                                 FactorType factor_type, OutputType type, u32 is_accumulated) {
     extern __shared__ __align__(16) u8 dynamic_memory[];
-    // Boxes of 128 bytes begin at multiples of 1024.
-    const u32 address = tensor_core::shared_address(dynamic_memory);
-    const u32 ring = (address + 1023) / 1024 * 1024;
-    using M = Memory<COLS>;
-    M *memory = (M *)(dynamic_memory + (ring - address) + M::STAGES * M::STAGE_BYTES);
+    using Stages = Ring<A, B, COLS>;
+    u32 start;
+    auto *memory = memory_after<Stages, Memory<Stages>>(dynamic_memory, start);
+    const Stages ring = {a, b, steps, start, &memory->barriers, 0};
     const warpgroup::Output<COLS> output = {bias, out, type, is_accumulated != 0};
-    Kernel<A, B, COLS>{a, b, output, steps, factor_type, ring, memory}.run();
+    Kernel<A, B, COLS>{ring, output, factor_type, memory}.run();
 }
 
 // A kernel for factors of this layout, with tiles of `COLS` columns.

@@ -47,8 +47,9 @@ __device__ inline void add_pair(f32 (&pair)[2], u32 narrow) {
     pair[1] = widen(Narrow{(u16)(narrow >> 16)}) + pair[1];
 }
 
-// The output of tiles of `COLS` columns. A thread has `COLS` / 2 sums of them, as `Product` places them.
-template <u32 COLS>
+// The output of tiles of `COLS` columns. A thread has `COLS` / 2 sums of them, as `Product` places them, and holds
+// `HELD` sums in all.
+template <u32 COLS, u32 HELD = COLS / 2>
 struct Output {
     static constexpr u32 SUMS = COLS / 2;
     // Pairs of bf16 or fp16 values of a row that a thread has.
@@ -178,12 +179,13 @@ struct Output {
         }
     }
 
-    // Stores numbers of single precision. Those of the output are loaded `AHEAD` parts before they are added.
+    // Stores numbers of single precision. Those of the output are loaded `AHEAD` parts before they are added, as far as
+    // registers last.
     template <Added ADDED>
     __device__ void store_single(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, PartBuffers &buffers) const {
         constexpr u32 PART = PART_BYTES / sizeof(f32);
         constexpr u32 PARTS = COLS / PART;
-        constexpr u32 AHEAD = COLS > 192 || PARTS < 4 ? 2 : 4;
+        constexpr u32 AHEAD = HELD > SUMS ? 1 : COLS > 192 || PARTS < 4 ? 2 : 4;
         const u32 lane = number_of_lane();
         const u32 parts = out.cols - first_col < COLS ? (u32)(out.cols - first_col) / PART : PARTS;
         const u32 own_col = first_col + lane % CHUNKS * 4;

@@ -32,6 +32,7 @@ impl StreamProduct {
             capability: Capability { major: 9, minor: 0 },
             products: Products::Device,
             code: Code::Common,
+            tile: None,
         };
         let (product, _) = library_product(op, &site).ok().flatten()?;
         Some(StreamProduct { product, workspace_bytes: workspace_bytes(stream) })

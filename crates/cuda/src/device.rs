@@ -16,7 +16,7 @@ use crate::chosen_algorithms::ChosenAlgorithms;
 use crate::code::CompiledSource;
 use crate::graphs::{GraphUse, Kernel};
 use crate::kernels::Instructions;
-use crate::launch::{Code as LoadedCode, Launch, Site, launches, library_attention, library_product};
+use crate::launch::{Code as LoadedCode, Launch, ProductTile, Site, launches, library_attention, library_product};
 use crate::library_attention::Attender;
 use crate::library_products::LibraryProducts;
 use crate::owned::{Owned, allocate_pinned, load};
@@ -57,6 +57,8 @@ pub struct CudaDevice {
     /// Memory for reads.
     pinned: Owned<PinnedHandle>,
     products: Products,
+    /// Of products by warpgroups, where it was asked for.
+    tile: Option<ProductTile>,
     /// Computes `Products::Device`.
     library: Option<LibraryProducts>,
     /// Computes causal attention in such a run.
@@ -102,6 +104,7 @@ impl CudaDevice {
             prepared: Mutex::default(),
             pinned,
             products: Products::Chained,
+            tile: None,
             library: None,
             attender: None,
         };
@@ -113,6 +116,13 @@ impl CudaDevice {
     /// [`CudaDevice::with_library`] instead.
     pub fn with_products(mut self, products: Products) -> CudaDevice {
         self.products = products;
+        self
+    }
+
+    /// The same device, whose products by warpgroups take this tile where it has a kernel for them. Tiles change no
+    /// bit.
+    pub fn with_tile(mut self, tile: ProductTile) -> CudaDevice {
+        self.tile = Some(tile);
         self
     }
 
@@ -279,7 +289,7 @@ impl CudaDevice {
             let submitted = host.submit(&**gpu, self.memory.stream(stream), self.memory.base(), work);
             return submitted.map_err(|cause| accelerator_error(described(op), cause));
         }
-        let site = self.memory.site(self.products, self.code);
+        let site = Site { tile: self.tile, ..self.memory.site(self.products, self.code) };
         if self.products == Products::Device
             && (self.submit_to_library(stream, op, &site)? == Submitted::Yes
                 || self.submit_attention(stream, op, &site)? == Submitted::Yes)

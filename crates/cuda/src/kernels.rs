@@ -74,6 +74,15 @@ pub const SOURCES: &[Source] = &[
         "mat_mul_wgmma_tn_256", "mat_mul_wgmma_tn_192", "mat_mul_wgmma_tn_160", "mat_mul_wgmma_tn_128",
         "mat_mul_wgmma_tn_64"
     ),
+    source!(
+        of_90 "mat_mul_wgmma_turns":
+        "mat_mul_wgmma_turns_nt_128", "mat_mul_wgmma_turns_nn_128", "mat_mul_wgmma_turns_tn_128"
+    ),
+    source!(
+        of_90 "mat_mul_wgmma_activation":
+        "mat_mul_wgmma_activation", "mat_mul_wgmma_gated", "mat_mul_wgmma_activation_backward",
+        "mat_mul_wgmma_gated_backward"
+    ),
     source!("column_sum": each "column_sum"),
     source!(
         "norm": each "norm_layer", each "norm_rms", each "norm_rms_plus_one", each "norm_backward_input_layer",
@@ -156,6 +165,11 @@ const HEADERS: &[(&str, &str)] = &[
     header!("bulk_copies.cuh"),
     header!("warpgroup.cuh"),
     header!("warpgroup_output.cuh"),
+    header!("warpgroup_ring.cuh"),
+    header!("warpgroup_turns.cuh"),
+    header!("warpgroup_activation.cuh"),
+    header!("warpgroup_activation_gradient.cuh"),
+    header!("activation.cuh"),
     header!("vectors.cuh"),
     header!("math.cuh"),
     header!("soft_cap.cuh"),

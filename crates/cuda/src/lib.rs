@@ -26,6 +26,7 @@ pub use chosen_algorithms::{ChosenAlgorithms, StreamProduct};
 pub use code::CompiledSource;
 pub use device::{CudaDevice, accepts, check_products};
 pub use graphs::{GraphNotice, GraphUse};
+pub use launch::{ProductTile, product_tiles};
 pub use library_products::LIBRARY_RANK_BYTES;
 pub use product_timing::{Choice, choose_algorithms};
 pub use reader::CudaReader;

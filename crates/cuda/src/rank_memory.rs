@@ -91,6 +91,7 @@ impl RankMemory {
             capability: self.gpu.facts().capability,
             products,
             code,
+            tile: None,
         }
     }
 

@@ -18,7 +18,10 @@ use crate::shapes::{Bias, Output, Shape};
 
 const COMPARE: &str = include_str!("compare.cu");
 const TARGET: &str = "90a";
-const NAMES: [&str; 2] = ["mat_mul_blocks", "mat_mul_wgmma"];
+const NAMES: [&str; 3] = ["mat_mul_blocks", TOGETHER, IN_TURNS];
+/// Sources of kernels whose warpgroups share each tile, and take tiles in turns.
+const TOGETHER: &str = "mat_mul_wgmma";
+const IN_TURNS: &str = "mat_mul_wgmma_turns";
 
 /// Compiles the kernels into a folder.
 pub fn pack(folder: &Path) -> Result<(), Failed> {
@@ -55,6 +58,8 @@ pub fn portable(name: &str) -> Result<Code, Failed> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tile {
     pub name: &'static str,
+    /// Of its kernels.
+    source: &'static str,
     cols: usize,
 }
 
@@ -63,15 +68,16 @@ const SHARED_BYTES: u32 = (192 + 32 + 1 + 1) << 10;
 
 impl Tile {
     const fn new(name: &'static str, cols: usize) -> Tile {
-        Tile { name, cols }
+        Tile { name, source: TOGETHER, cols }
     }
 
-    pub const ALL: [Tile; 5] = [
+    pub const ALL: [Tile; 6] = [
         Tile::new("256", 256),
         Tile::new("192", 192),
         Tile::new("160", 160),
         Tile::new("128", 128),
         Tile::new("64", 64),
+        Tile { source: IN_TURNS, ..Tile::new("128 in turns", 128) },
     ];
 
     /// Whether it has a kernel.
@@ -81,7 +87,7 @@ impl Tile {
 
     /// Whether it adds pieces through the output.
     pub fn has_stored_pieces(&self) -> bool {
-        self.cols > 160
+        self.cols > 160 || self.source == IN_TURNS
     }
 }
 
@@ -151,13 +157,13 @@ fn with_output(arguments: Arguments, shape: &Shape, places: &Places, kind: Kind)
 impl Kernels {
     pub fn load(gpu: &Arc<dyn Gpu>, code: impl Fn(&str) -> Result<Code, Failed>) -> Result<Kernels, Failed> {
         let module = |name: &str| -> Result<ModuleHandle, Failed> { Ok(gpu.load(code(name)?.image())?) };
-        let (wgmma, blocks) = (module("mat_mul_wgmma")?, module("mat_mul_blocks")?);
+        let (together, in_turns, blocks) = (module(TOGETHER)?, module(IN_TURNS)?, module("mat_mul_blocks")?);
         let tile = |orientation, tile: &Tile| -> Result<Option<FunctionHandle>, Failed> {
             if !tile.is_for(orientation) {
                 return Ok(None);
             }
-            let name = format!("mat_mul_wgmma_{}_{}", name(orientation), tile.name);
-            let function = gpu.function(wgmma, &name)?;
+            let name = format!("{}_{}_{}", tile.source, name(orientation), tile.cols);
+            let function = gpu.function(if tile.source == IN_TURNS { in_turns } else { together }, &name)?;
             gpu.allow_shared(function, SHARED_BYTES)?;
             let facts = gpu.function_facts(function)?;
             if facts.local_bytes > 0 {

@@ -1,6 +1,6 @@
 //! Speed of products in blocks on a GPU of compute capability 9.0, of every tile next to cuBLASLt in turns, after a
-//! comparison of bits: those of `mat_mul_blocks.cu` with the CPU's, and those of `mat_mul_wgmma.cu` with them. The code
-//! is made where NVRTC is, and measured where a GPU is:
+//! comparison of bits: those of `mat_mul_blocks.cu` with the CPU's, and those of `mat_mul_wgmma.cu` and
+//! `mat_mul_wgmma_turns.cu` with them. The code is made where NVRTC is, and measured where a GPU is:
 //!
 //! ```text
 //! PLEACH_CUDA=FOLDER cargo bench -p cuda --bench products -- pack CODE

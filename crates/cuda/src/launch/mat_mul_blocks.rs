@@ -17,7 +17,7 @@ pub(super) enum Narrow {
 
 impl Narrow {
     /// The one narrow type of two factors, to which the other one is rounded.
-    fn of(factors: [Tensor; 2]) -> Result<Narrow, DeviceError> {
+    pub fn of(factors: [Tensor; 2]) -> Result<Narrow, DeviceError> {
         match factors.map(|factor| factor.dtype) {
             [Dtype::Bf16, Dtype::Bf16 | Dtype::F32] | [Dtype::F32, Dtype::Bf16] => Ok(Narrow::Bf16),
             [Dtype::F16, Dtype::F16 | Dtype::F32] | [Dtype::F32, Dtype::F16] => Ok(Narrow::F16),

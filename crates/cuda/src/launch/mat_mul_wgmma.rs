@@ -1,15 +1,17 @@
-//! Products of matrices in blocks of 16 on compute capability 9.0: kernels/mat_mul_wgmma.cu.
+//! Products of matrices in blocks of 16 on compute capability 9.0: kernels/mat_mul_wgmma.cu, in which two warpgroups
+//! share each tile, and kernels/mat_mul_wgmma_turns.cu, in which they take tiles in turns. All have the same bits.
 
 use config::Products;
-use device::{Dtype, Orientation, Tensor};
+use device::{Dtype, Op, Orientation, Tensor};
 use gpu::{DevicePointer, LaunchShape, TensorElement, TensorPromotion, TensorSwizzle, TensorTiles};
 
 use super::mat_mul::Product;
 use super::mat_mul_blocks::Narrow;
+use super::mat_mul_wgmma_activation::has_kernel;
 use super::{Launch, Parameters, Place, Site};
 
 /// Rows of a tile.
-const ROWS: usize = 128;
+pub(super) const ROWS: usize = 128;
 /// Steps of a stage, which are lanes of a box in rows of lanes, too: 128 bytes.
 const STEPS: usize = 64;
 /// Threads of a block.
@@ -17,16 +19,21 @@ const THREADS: u32 = 384;
 /// Stages, memory through which outputs pass, barriers, and room to begin at a multiple of 1024.
 const SHARED_BYTES: u32 = (192 + 32 + 1 + 1) << 10;
 /// Boxes and rows of boxes begin at multiples of these.
-const ALIGNMENT: usize = 16;
+pub(super) const ALIGNMENT: usize = 16;
 
-/// The columns of a tile of 128 rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tile {
+/// The columns of a tile of 128 rows, and who multiplies it: both warpgroups together, or one while the other one
+/// stores its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tile {
     Of256,
     Of192,
     Of160,
     Of128,
     Of64,
+    InTurnsOf128,
+    /// In turns, with the activation that follows, or its gradient, before a tile is stored. Products alone have no
+    /// such kernel.
+    FusedOf128,
 }
 
 /// Nanoseconds on an H200, of what `cargo bench -p cuda --bench products` measured: they decide which tile is the
@@ -49,52 +56,62 @@ enum Pieces {
 }
 
 impl Tile {
-    const ALL: [Tile; 5] = [Tile::Of256, Tile::Of192, Tile::Of160, Tile::Of128, Tile::Of64];
+    /// In the order in which equals are taken.
+    pub const ALL: [Tile; 7] =
+        [Tile::Of256, Tile::Of192, Tile::Of160, Tile::Of128, Tile::Of64, Tile::InTurnsOf128, Tile::FusedOf128];
+
+    /// The tiles that have a kernel for products of this orientation, with K steps and this type of the output.
+    pub fn candidates(orientation: Orientation, k: usize, out: Dtype) -> impl Iterator<Item = Tile> {
+        let has_rounded_pieces = has_pieces(orientation, k) && out != Dtype::F32;
+        let fits = move |tile: &Tile| !has_rounded_pieces || tile.pieces() == Pieces::InRegisters;
+        Tile::ALL.into_iter().filter(fits).filter(move |tile| tile.kernel(orientation).is_some())
+    }
 
     fn cols(self) -> usize {
         match self {
             Tile::Of256 => 256,
             Tile::Of192 => 192,
             Tile::Of160 => 160,
-            Tile::Of128 => 128,
+            Tile::Of128 | Tile::InTurnsOf128 | Tile::FusedOf128 => 128,
             Tile::Of64 => 64,
         }
     }
 
     fn pieces(self) -> Pieces {
         match self {
-            Tile::Of256 | Tile::Of192 => Pieces::ThroughOutput,
+            Tile::Of256 | Tile::Of192 | Tile::InTurnsOf128 | Tile::FusedOf128 => Pieces::ThroughOutput,
             Tile::Of160 | Tile::Of128 | Tile::Of64 => Pieces::InRegisters,
         }
     }
 
-    fn cost(self) -> Cost {
+    /// None of a kernel that has not run on a GPU.
+    fn cost(self) -> Option<Cost> {
         match self {
-            Tile::Of256 => Cost { alone: 600, together: 780, end: 3000 },
-            Tile::Of192 => Cost { alone: 440, together: 600, end: 2600 },
-            Tile::Of160 => Cost { alone: 370, together: 500, end: 2600 },
-            Tile::Of128 => Cost { alone: 290, together: 400, end: 2000 },
-            Tile::Of64 => Cost { alone: 200, together: 330, end: 1200 },
+            Tile::Of256 => Some(Cost { alone: 600, together: 780, end: 3000 }),
+            Tile::Of192 => Some(Cost { alone: 440, together: 600, end: 2600 }),
+            Tile::Of160 => Some(Cost { alone: 370, together: 500, end: 2600 }),
+            Tile::Of128 => Some(Cost { alone: 290, together: 400, end: 2000 }),
+            Tile::Of64 => Some(Cost { alone: 200, together: 330, end: 1200 }),
+            Tile::InTurnsOf128 | Tile::FusedOf128 => None,
         }
     }
 
     /// Nanoseconds of a product, about.
-    fn time(self, [m, n, k]: [usize; 3], multiprocessors: usize) -> usize {
-        let Cost { alone, together, end } = self.cost();
+    fn time(self, [m, n, k]: [usize; 3], multiprocessors: usize) -> Option<usize> {
+        let Cost { alone, together, end } = self.cost()?;
         let tiles = m.div_ceil(ROWS) * n.div_ceil(self.cols());
         let stages = k.div_ceil(STEPS);
         let turn = |blocks: usize| stages * (alone + (together - alone) * blocks / multiprocessors) + end;
         let rest = tiles % multiprocessors;
-        tiles / multiprocessors * turn(multiprocessors) + if rest > 0 { turn(rest) } else { 0 }
+        Some(tiles / multiprocessors * turn(multiprocessors) + if rest > 0 { turn(rest) } else { 0 })
     }
 
-    /// The one with which a GPU is done first, and its kernel.
-    fn of(product: &Product, sizes: [usize; 3], multiprocessors: usize) -> Option<(Tile, &'static str)> {
-        let has_rounded_pieces = has_pieces(product.orientation, sizes[2]) && product.out.dtype != Dtype::F32;
-        let fits = |tile: &Tile| !has_rounded_pieces || tile.pieces() == Pieces::InRegisters;
-        let kernel = |tile: Tile| Some((tile, tile.kernel(product.orientation)?));
-        let tiles = Tile::ALL.into_iter().filter(fits).filter_map(kernel);
-        tiles.min_by_key(|(tile, _)| tile.time(sizes, multiprocessors))
+    /// The asked one where it has a kernel, or else the one with which a GPU is done first.
+    fn of(product: &Product, sizes: [usize; 3], multiprocessors: usize, asked: Option<Tile>) -> Option<Tile> {
+        let candidates = || Tile::candidates(product.orientation, sizes[2], product.out.dtype);
+        let timed = |tile: Tile| Some((tile, tile.time(sizes, multiprocessors)?));
+        let fastest = || Some(candidates().filter_map(timed).min_by_key(|(_, time)| *time)?.0);
+        asked.filter(|asked| candidates().any(|tile| tile == *asked)).or_else(fastest)
     }
 
     /// The kernel of this tile, where there is one.
@@ -113,9 +130,24 @@ impl Tile {
             (Orientation::Tn, Tile::Of160) => Some("mat_mul_wgmma_tn_160"),
             (Orientation::Tn, Tile::Of128) => Some("mat_mul_wgmma_tn_128"),
             (Orientation::Tn, Tile::Of64) => Some("mat_mul_wgmma_tn_64"),
+            (Orientation::Nt, Tile::InTurnsOf128) => Some("mat_mul_wgmma_turns_nt_128"),
+            (Orientation::Nn, Tile::InTurnsOf128) => Some("mat_mul_wgmma_turns_nn_128"),
+            (Orientation::Tn, Tile::InTurnsOf128) => Some("mat_mul_wgmma_turns_tn_128"),
             (Orientation::Nt | Orientation::Nn, Tile::Of160) => None,
+            (Orientation::Nt | Orientation::Nn | Orientation::Tn, Tile::FusedOf128) => None,
         }
     }
+}
+
+/// The tiles of the kernels by warpgroups that compute a product, with or without what follows it, which differ in
+/// time alone; none for other operations. Factors that are not at multiples of 16 bytes take other kernels, whatever
+/// the tile.
+pub fn product_tiles(op: &Op) -> Vec<Tile> {
+    let fused = has_kernel(op).then_some(Tile::FusedOf128);
+    let Some(Op::MatMul { orientation, a, b, bias, out, write }) = op.unfused().next() else { return vec![] };
+    let product = Product { orientation, a, b, bias, out, write };
+    let Ok([_, _, k]) = product.sizes() else { return vec![] };
+    Tile::candidates(orientation, k, out.dtype).chain(fused).collect()
 }
 
 /// Whether sums are cut into pieces.
@@ -135,14 +167,14 @@ pub(super) struct Factor {
 
 impl Factor {
     /// Whether boxes of it can be copied.
-    fn has_boxes(&self) -> bool {
+    pub fn has_boxes(&self) -> bool {
         let size = self.tensor.dtype.size_bytes();
         self.tensor.dtype != Dtype::F32 && !self.tensor.is_empty() && self.place.has_rows_at_multiples(ALIGNMENT, size)
     }
 
     /// Boxes of `lanes` lanes and the steps of a stage where steps are along rows, or else of 64 lanes and as many
     /// steps.
-    fn boxes(&self, site: &Site, narrow: Narrow, lanes: usize, along: Along) -> TensorTiles {
+    pub fn boxes(&self, site: &Site, narrow: Narrow, lanes: usize, along: Along) -> TensorTiles {
         let Tensor { offset_bytes, rows, cols, row_stride, dtype } = self.tensor;
         let rows_of_box = match along {
             Along::Steps => lanes,
@@ -167,18 +199,25 @@ impl Factor {
 
 /// The elements that are next to each other in a factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Along {
+pub(super) enum Along {
     Steps,
     Lanes,
 }
 
 /// Of both factors.
-fn along(orientation: Orientation) -> [Along; 2] {
+pub(super) fn along(orientation: Orientation) -> [Along; 2] {
     match orientation {
         Orientation::Nt => [Along::Steps, Along::Steps],
         Orientation::Nn => [Along::Steps, Along::Lanes],
         Orientation::Tn => [Along::Lanes, Along::Lanes],
     }
+}
+
+/// A block for each multiprocessor, as far as there are tiles of this many columns.
+pub(super) fn in_tiles(site: &Site, [rows, cols]: [usize; 2], cols_of_tile: usize) -> LaunchShape {
+    let tiles = rows.div_ceil(ROWS) * cols.div_ceil(cols_of_tile);
+    let blocks = tiles.min(site.multiprocessors as usize);
+    LaunchShape { grid: [blocks as u32, 1, 1], block: [THREADS, 1, 1], shared_bytes: SHARED_BYTES }
 }
 
 /// The product by warpgroups; `None` where its factors cannot be copied in boxes. `finish` appends the parameters of
@@ -196,12 +235,11 @@ pub(super) fn by_warpgroups(
         return None;
     }
     let multiprocessors = site.multiprocessors as usize;
-    let (tile, kernel) = Tile::of(product, sizes, multiprocessors)?;
+    let tile = Tile::of(product, sizes, multiprocessors, site.tile)?;
+    let kernel = tile.kernel(product.orientation)?;
     let [of_a, of_b] = along(product.orientation);
     let maps = [factors[0].boxes(site, narrow, ROWS, of_a), factors[1].boxes(site, narrow, tile.cols(), of_b)];
-    let tiles = m.div_ceil(ROWS) * n.div_ceil(tile.cols());
-    let blocks = tiles.min(multiprocessors);
-    let shape = LaunchShape { grid: [blocks as u32, 1, 1], block: [THREADS, 1, 1], shared_bytes: SHARED_BYTES };
+    let shape = in_tiles(site, [m, n], tile.cols());
     Some(Launch::new(kernel, shape, finish(Parameters::new())).with_maps(maps.to_vec()))
 }
 
@@ -222,7 +260,7 @@ mod tests {
         let factor = |[rows, cols]: [usize; 2]| Tensor::new(0, rows, cols, Dtype::Bf16);
         let (a, b, out) = (factor(a), factor(b), Tensor::new(0, m, n, Dtype::F32));
         let product = Product { orientation, a, b, bias: None, out, write: Write::Assign };
-        Tile::of(&product, sizes, multiprocessors).expect("a tile").0.cols()
+        Tile::of(&product, sizes, multiprocessors, None).expect("a tile").cols()
     }
 
     #[test]
@@ -241,6 +279,21 @@ mod tests {
         for (orientation, sizes, expected) in products {
             assert_eq!(cols(orientation, sizes, 132), expected, "{orientation:?} {sizes:?}");
         }
+    }
+
+    #[test]
+    fn tiles_in_turns_are_candidates_that_are_taken_where_they_are_asked_for() {
+        let factor = |rows| Tensor::new(0, rows, 768, Dtype::Bf16);
+        let (orientation, write) = (Orientation::Nt, Write::Assign);
+        let (a, b, out) = (factor(16_384), factor(2304), Tensor::new(0, 16_384, 2304, Dtype::Bf16));
+        let product = Product { orientation, a, b, bias: None, out, write };
+        let of = |asked| Tile::of(&product, [16_384, 2304, 768], 132, asked).expect("a tile");
+        // Tiles of 160 columns have no kernel of this orientation.
+        let asked = [Tile::InTurnsOf128, Tile::Of64, Tile::Of160];
+        assert_eq!(asked.map(|tile| of(Some(tile))), [Tile::InTurnsOf128, Tile::Of64, Tile::Of256]);
+        let of_pieces = |out| Tile::candidates(Orientation::Tn, 16_384, out).collect::<Vec<_>>();
+        assert_eq!(of_pieces(Dtype::F32), Tile::ALL[..6]);
+        assert_eq!(of_pieces(Dtype::Bf16), [Tile::Of160, Tile::Of128, Tile::Of64]);
     }
 
     /// The products that the tests of bits compute have all tiles.

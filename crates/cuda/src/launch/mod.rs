@@ -18,6 +18,7 @@ mod mat_mul;
 mod mat_mul_blocks;
 mod mat_mul_library;
 mod mat_mul_wgmma;
+mod mat_mul_wgmma_activation;
 mod norm;
 mod parameters;
 mod rotary;
@@ -32,6 +33,7 @@ use mat_mul::Product;
 
 pub(crate) use attention_library::{LibraryAttention, library_attention};
 pub(crate) use mat_mul_library::library_product;
+pub use mat_mul_wgmma::{Tile as ProductTile, product_tiles};
 pub(crate) use parameters::{Code, Parameters, Place, Site};
 pub(crate) use stored::{ByType, Stored, by_type};
 

@@ -5,6 +5,8 @@ use config::Products;
 use device::{DeviceError, DropoutKey, Dtype, Tensor};
 use gpu::{Arguments, Capability, DevicePointer};
 
+use super::ProductTile;
+
 /// A rank's memory on its GPU, and what launches choose their shapes by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Site {
@@ -20,6 +22,9 @@ pub(crate) struct Site {
     pub products: Products,
     /// The kernels that were loaded.
     pub code: Code,
+    /// The tile that products by warpgroups take where it has a kernel for them, in place of the one that is estimated
+    /// to be the fastest.
+    pub tile: Option<ProductTile>,
 }
 
 /// Which kernels were loaded.

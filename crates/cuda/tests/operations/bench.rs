@@ -8,9 +8,9 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use config::Products;
 use cpu::CpuDevice;
-use cuda::CudaDevice;
 use cuda::code::{CompiledSource, compile};
 use cuda::kernels::SOURCES;
+use cuda::{CudaDevice, ProductTile};
 use device::{Arena, Device, Dtype, Op, Stream, Tensor};
 use gpu::{Capability, Gpu};
 use nvidia::Search;
@@ -73,6 +73,8 @@ pub struct Order {
     pub target: &'static str,
     /// Of the GPU: kernels choose their tiles by them.
     pub multiprocessors: u32,
+    /// The tile that products by warpgroups take, where it is not the one of the kernels' own choice.
+    pub tile: Option<ProductTile>,
     /// Of warps, in a launch.
     pub max_instructions: u64,
 }
@@ -85,10 +87,18 @@ impl Order {
     pub const BLOCKS16_OF_90: Order = Order { target: TARGET, ..Order::BLOCKS16 };
     pub const BLOCKS16_OF_ONE_90: Order = Order { multiprocessors: 1, ..Order::BLOCKS16_OF_90 };
 
+    /// With warpgroups that multiply in turns, of a GPU on which blocks have one or two tiles each.
+    pub const IN_TURNS: Order = Order { tile: Some(ProductTile::InTurnsOf128), ..Order::BLOCKS16_OF_90 };
+    /// With activations in the kernels of products.
+    pub const FUSED: Order = Order { tile: Some(ProductTile::FusedOf128), ..Order::BLOCKS16_OF_90 };
+    pub const FUSED_OF_ONE: Order = Order { multiprocessors: 1, ..Order::FUSED };
+    /// On a GPU whose block has all tiles.
+    pub const IN_TURNS_OF_ONE: Order = Order { multiprocessors: 1, ..Order::IN_TURNS };
+
     const fn on(products: Products, major: u32) -> Order {
         let capability = Capability { major, minor: 0 };
         let (target, max_instructions) = (OLDEST_TARGET, MOST_INSTRUCTIONS);
-        Order { products, capability, target, multiprocessors: 4, max_instructions }
+        Order { products, capability, target, multiprocessors: 4, tile: None, max_instructions }
     }
 }
 
@@ -155,7 +165,7 @@ impl Bench {
 
     /// Devices with these kernels and products in this order, on a GPU with these checks.
     pub fn in_order(order: Order, code: &[CompiledSource], checks: Checks) -> Bench {
-        let Order { products, capability, target: _, multiprocessors, max_instructions } = order;
+        let Order { products, capability, target: _, multiprocessors, tile, max_instructions } = order;
         let gpu = Declared::new(Settings {
             checks,
             capability,
@@ -165,6 +175,10 @@ impl Bench {
         });
         let shared: Arc<dyn Gpu> = Arc::clone(&gpu) as _;
         let cuda = CudaDevice::open(shared, code, ARENA_BYTES).expect("a device").with_products(products);
+        let cuda = match tile {
+            Some(tile) => cuda.with_tile(tile),
+            None => cuda,
+        };
         let cpu =
             CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES).expect("memory"))).expect("memory").with_products(products);
         Bench { cpu, gpu, cuda, purpose: Purpose::Test, first: RefCell::new(None) }

@@ -83,6 +83,50 @@ fn products_in_blocks_with_an_activation_have_the_bits_of_the_cpu() {
     assert_same_in(Order::BLOCKS16, IN_BLOCKS, |bench| in_order(bench, narrow(), 1, 24));
 }
 
+/// The one kernel of both: no other is loaded.
+const IN_ONE: &[&str] = &["mat_mul_wgmma_activation"];
+
+#[test]
+fn products_in_one_kernel_with_an_activation_have_the_bits_of_the_cpu() {
+    assert_same_in(Order::FUSED, IN_ONE, one_kernel);
+    assert_same_in(Order::FUSED_OF_ONE, IN_ONE, one_kernel);
+}
+
+/// All activations and both directions: tiles and pairs of them that are whole or not, bias, gaps, wild values.
+pub fn one_kernel(bench: &Bench) {
+    let sizes = [[264, 136, 72], [24, 200, 64], [130, 64, 456], [1, 8, 8], [256, 256, 64]];
+    let all = [Orientation::Nt, Orientation::Nn].into_iter().flat_map(|o| ALL.map(|activation| (o, activation)));
+    for (index, (orientation, activation)) in all.enumerate() {
+        for (number, sizes) in sizes.into_iter().enumerate() {
+            // Every activation with two sizes, and each size with some of all.
+            if (index + number) % 5 > 1 {
+                continue;
+            }
+            let values = [Values::Plain, Values::Wild][(index + number) % 2];
+            let stored = [Dtype::Bf16, Dtype::F16][(index / 2 + number) % 2];
+            let gaps = [[0; 4], [8, 0, 16, 8]][(index + number) % 2];
+            let fused = Fused { orientation, activation, sizes, gaps, has_bias: number % 2 == 0, values, stored };
+            fused.compare(bench, index as u64);
+        }
+    }
+}
+
+/// Tensors that one kernel does not take: rows at other places, and outputs where factors are.
+#[test]
+fn products_that_no_kernel_takes_with_an_activation_have_the_bits_of_the_cpu() {
+    assert_same_in(Order::FUSED, &["mat_mul_wgmma", "mat_mul_blocks", "activation"], |bench| {
+        in_order(bench, narrow(), 1, 12);
+        for gated in [Activation::SwiGlu, Activation::GeluErf] {
+            let mut case = Case::new(3).storing(Dtype::Bf16);
+            let width = 64 * gated.inputs_per_output();
+            let (a, b) = (case.stored(136, 64, 0, Values::Plain), case.stored(64, 64, 0, Values::Plain));
+            let [x, dx] = [0; 2].map(|gap| case.stored(136, width, gap, Values::Plain));
+            let dy = case.stored(136, 64, 0, Values::Plain);
+            bench.compare(&case, &Op::MatMulActivationBackward { a, b, activation: gated, dy, x, dx, y: a });
+        }
+    });
+}
+
 /// Rows of 16 bytes are copied in boxes.
 #[test]
 fn products_by_warpgroups_with_an_activation_have_the_bits_of_the_cpu() {

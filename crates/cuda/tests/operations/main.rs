@@ -19,6 +19,7 @@ mod join_attention;
 mod kept_ends;
 mod mat_mul;
 mod mat_mul_blocks;
+mod mat_mul_turns;
 mod mat_mul_wgmma;
 mod mutants;
 mod mutations;

@@ -29,6 +29,8 @@ const LEFT_ALONE: &[&str] = &["math.cuh", "types.cuh", "philox.cuh", "element.cu
 const ORDERING: &[&str] = &[
     "__syncthreads();",
     "__syncwarp();",
+    "begin_turn(",
+    "end_turn(",
     "asm volatile(\"fence.",
     "bulk::arrive(",
     "bulk::expect_bytes(",
@@ -37,7 +39,7 @@ const ORDERING: &[&str] = &[
     "bulk::wait(",
     "finish_copies();",
     "publish_copies();",
-    "release(",
+    "ring.release(",
     "tensor_core::end_copies();",
     "tensor_core::wait_for_copies<",
     "warpgroup::begin();",

@@ -3,7 +3,7 @@
 
 use crate::bench::{Cases, Order};
 use crate::mutations::{Implied, assert_found_by, assert_found_in};
-use crate::{attention_blocks, mat_mul_wgmma};
+use crate::{attention_blocks, fused, mat_mul_turns, mat_mul_wgmma};
 
 /// At the end of a kernel.
 const NO_COPIES: &str =
@@ -19,15 +19,25 @@ const NO_CHANNELS: &str = "a range without channels adds 0 to sums that are neve
 /// Of code for heads of one channel.
 const MORE_CHANNELS: &str = "wide heads have more channels";
 
+/// One of two fences that show barriers to copies of the same block.
+const CLUSTER_FENCE: Implied = (
+    "fence.mbarrier_init.release.cluster;\" ::: \"memory\");: left out",
+    "the fence of proxies after it shows the barriers to copies of the same block, too",
+);
+/// The other one.
+const PROXY_FENCE: Implied = (
+    "bulk_copies.cuh: asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");: left out",
+    "the fence of barriers before it shows them to copies, too",
+);
+/// At the end of a store.
+const NEXT_PRODUCTS: Implied = (
+    "warpgroup_output.cuh: __syncwarp();: left out, place 7 of 9",
+    "the products of the next tile wait for all lanes of the warp",
+);
+
 const PRODUCTS: &[Implied] = &[
-    (
-        "fence.mbarrier_init.release.cluster;\" ::: \"memory\");: left out",
-        "the fence of proxies after it shows the barriers to copies of the same block, too",
-    ),
-    (
-        "bulk_copies.cuh: asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");: left out",
-        "the fence of barriers before it shows them to copies, too",
-    ),
+    CLUSTER_FENCE,
+    PROXY_FENCE,
     (
         "warpgroup.cuh: asm volatile(\"\" : \"+f\"(sums[index])::\"memory\");: [index] + 1 at column 27",
         "it has no instruction, and pins another sum",
@@ -42,25 +52,31 @@ const PRODUCTS: &[Implied] = &[
         "the other bound is not larger",
     ),
     (
-        "warpgroup_output.cuh: constexpr u32 AHEAD = COLS > 192 || PARTS < 4 ? 2 : 4;: <= for < at column 41",
+        "warpgroup_output.cuh: constexpr u32 AHEAD = HELD > SUMS ? 1 : COLS > 192 || PARTS < 4 ? 2 : 4;: <= for < at column 59",
         "fewer parts are read ahead",
     ),
     (
         "warpgroup_output.cuh: if (part + 1 < PARTS) {: <= for < at column 12",
         "the part after the last one is not stored",
     ),
+    NEXT_PRODUCTS,
+    ("warpgroup_ring.cuh: u64 filled[STAGES];: [STAGES] + 1 at column 10", NOT_READ),
     (
-        "warpgroup_output.cuh: __syncwarp();: left out, place 7 of 9",
-        "the products of the next tile wait for all lanes of the warp",
-    ),
-    ("mat_mul_wgmma.cu: u64 filled[STAGES];: [STAGES] + 1 at column 10", NOT_READ),
-    (
-        "mat_mul_wgmma.cu: return tensor_core::shared_address(&memory->emptied[stage]);: [stage] + 1 at column 51",
+        "warpgroup_ring.cuh: return tensor_core::shared_address(&barriers->emptied[stage]);: [stage] + 1 at column 53",
         "all who initialize it, arrive and wait take the same other barrier, in memory that nothing else has",
     ),
     (
         "mat_mul_wgmma.cu: total[index] = -0.0f;: [index] + 1 at column 5",
         "the compiler takes 0 for the number that is not set, and no sum of blocks is -0",
+    ),
+];
+const TURNS: &[Implied] = &[CLUSTER_FENCE, PROXY_FENCE, NEXT_PRODUCTS];
+const FUSED: &[Implied] = &[
+    CLUSTER_FENCE,
+    PROXY_FENCE,
+    (
+        "warpgroup_turns.cuh: end_turn(consumer);: left out, place 2 of 2",
+        "without pieces no turn comes after that of a tile that is not there",
     ),
 ];
 const FORWARD: &[Implied] = &[
@@ -116,6 +132,23 @@ fn faults_in_products_by_warpgroups_are_found() {
     let mut cases: Vec<(Order, Cases)> = of_few.map(|cases| (Order::BLOCKS16_OF_90, cases)).into();
     cases.push((Order::BLOCKS16_OF_ONE_90, mat_mul_wgmma::single_sums));
     assert_found_by("mat_mul_wgmma", &["mat_mul_blocks"], &cases, PRODUCTS);
+}
+
+#[test]
+fn faults_in_products_in_turns_are_found() {
+    let cases: [(Order, Cases); 4] = [
+        (Order::IN_TURNS_OF_ONE, mat_mul_turns::tiles),
+        (Order::IN_TURNS_OF_ONE, mat_mul_turns::pieces),
+        (Order::IN_TURNS, mat_mul_wgmma::edges),
+        (Order::IN_TURNS_OF_ONE, mat_mul_wgmma::single_sums),
+    ];
+    assert_found_by("mat_mul_wgmma_turns", &["mat_mul_wgmma", "mat_mul_blocks"], &cases, TURNS);
+}
+
+#[test]
+fn faults_in_products_with_activations_are_found() {
+    let cases: [(Order, Cases); 2] = [(Order::FUSED, fused::one_kernel), (Order::FUSED_OF_ONE, fused::one_kernel)];
+    assert_found_by("mat_mul_wgmma_activation", &[], &cases, FUSED);
 }
 
 #[test]

@@ -16,6 +16,8 @@ const DIALECT: &str = include_str!("dialect.h");
 const LEFT_OUT: &[(&str, &str)] = &[
     ("mat_mul_blocks", "instructions of tensor cores"),
     ("mat_mul_wgmma", "instructions of warpgroups"),
+    ("mat_mul_wgmma_turns", "instructions of warpgroups"),
+    ("mat_mul_wgmma_activation", "instructions of warpgroups"),
     ("attention_blocks", "instructions of tensor cores"),
     ("attention_blocks_queries", "instructions of tensor cores"),
     ("attention_blocks_keys", "instructions of tensor cores"),
