@@ -228,25 +228,25 @@ pub fn memory_lines(device: &RunDevice, setup: &Setup, host: &[Rank]) -> Result<
     Ok(lines_of(&memory))
 }
 
-fn lines_of(memory: &[GpuMemory]) -> String {
+/// A line for each GPU.
+pub fn lines_of(memory: &[GpuMemory]) -> String {
     memory.iter().map(|gpu| format!("device  {gpu}\n")).collect()
 }
 
-/// The lines of `pleach check`: the GPUs of this machine for a run whose ranks are all on it, once their memory
-/// suffices.
+/// The GPUs of this machine for a run whose ranks are all on it, once their memory suffices; none for other devices.
 ///
 /// # Errors
 /// A device that this machine does not have, or that is too small.
-pub fn checked_lines(config: &RunConfig, setup: &Setup) -> Result<String, Failure> {
+pub fn checked(config: &RunConfig, setup: &Setup) -> Result<Vec<GpuMemory>, Failure> {
     if !has_gpus(config) {
-        return Ok(String::new());
+        return Ok(vec![]);
     }
     let (device, host) = (run_device(config)?, setup.mesh.ranks().collect::<Vec<_>>());
-    let RunDevice::Gpus(gpus) = &device else { return Ok(String::new()) };
+    let RunDevice::Gpus(gpus) = &device else { return Ok(vec![]) };
     let memory = gpus.memory(&arena_bytes(setup, &host), 1, products_of(setup));
     let memory = memory.map_err(|error| Failure::Input(error.to_string()))?;
     match memory.iter().find(|gpu| gpu.needed_bytes() > gpu.free_bytes) {
-        None => Ok(lines_of(&memory)),
+        None => Ok(memory),
         Some(small) => {
             let layout = need::problem(config, setup, MemoryBudget::Together(shared_by_ranks(&memory)));
             let layout = layout.map_or(String::new(), |problem| format!("; with these, {}", problem.remedy));

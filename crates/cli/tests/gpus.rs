@@ -194,6 +194,13 @@ fn what_is_missing_is_named_with_its_remedy_before_work_starts() {
         assert!(said.starts_with("--device cuda has no driver: "), "{said}");
         assert!(said.ends_with("in a container, pass the GPU through to it, or use --device cpu\n"), "{said}");
     }
+    // `check` refuses the same device in both forms.
+    for file in [&soft, &cuda] {
+        let [text, json] = [vec!["check", file], vec!["check", file, "--json"]]
+            .map(|arguments| pleach_with_libraries(&folder.0, &arguments));
+        assert_eq!((text.status.code(), stderr(&text)), (json.status.code(), stderr(&json)));
+        assert_eq!(stdout(&text).is_empty(), stdout(&json).is_empty());
+    }
     let said = pleach_with_libraries(&folder.0, &["train", &soft]);
     if said.status.code() != Some(0) {
         assert_eq!(said.status.code(), Some(2));
@@ -222,7 +229,15 @@ fn a_gpu_that_is_too_small_is_named_with_the_ranks_that_share_it() {
         assert_eq!((output.status.code(), stdout(&output)), (Some(2), String::new()), "{said}");
         let remedy = ") does not fit; use more GPUs; with these, use parallelism.dp = 1 with run.ranks = 2 (needs ";
         assert!(said.contains(remedy) && !said.contains("pleach check"), "{said}");
+        let json = pleach(&[&["check", &soft, "--json"], large.as_flattened()].concat());
+        assert_eq!((json.status.code(), stdout(&json), stderr(&json)), (Some(2), String::new(), said));
     }
+    let checked: serde_json::Value = serde_json::from_str(&prints(&["check", &soft, "--json"])).expect("JSON");
+    let gpu = &checked["gpus"][0];
+    assert_eq!((&gpu["name"], &gpu["ranks"]), (&"GPU 0 (soft GPU (sm_90a))".into(), &4.into()), "{checked}");
+    let bytes = |key: &str| gpu[key].as_u64().expect("bytes");
+    assert_eq!(Some(bytes("arena_bytes")), checked["memory"]["together_bytes"].as_u64());
+    assert!(bytes("arena_bytes") + bytes("margin_bytes") <= bytes("free_bytes"), "{checked}");
 }
 
 /// The file of compiled code again, with other code: as crate `nvidia` keeps it.

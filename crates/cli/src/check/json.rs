@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use config::{Degrees, Problem, unique_parameters};
 use serde::Serialize;
+use train::GpuMemory;
 
 use crate::check::all_ranks::AllRanks;
 use crate::check::verdict::Verdict;
@@ -32,6 +33,9 @@ struct Run {
     all_ranks: Option<AllRanks>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hosts: Vec<HostOfRun>,
+    /// GPUs of this machine, where the run has any and all of its ranks are here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    gpus: Vec<GpuOfRun>,
 }
 
 #[derive(Serialize)]
@@ -45,6 +49,31 @@ struct HostOfRun {
     /// Bytes of checkpoints in the memory of the host, where there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     checkpoint_bytes: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct GpuOfRun {
+    name: String,
+    ranks: usize,
+    arena_bytes: u64,
+    /// Memory of processes and ranks in addition to arenas.
+    margin_bytes: u64,
+    free_bytes: u64,
+    total_bytes: u64,
+}
+
+impl From<&GpuMemory> for GpuOfRun {
+    fn from(gpu: &GpuMemory) -> GpuOfRun {
+        let GpuMemory { gpu: name, ranks, arena_bytes, margin_bytes, free_bytes, total_bytes } = gpu;
+        GpuOfRun {
+            name: name.clone(),
+            ranks: *ranks,
+            arena_bytes: *arena_bytes,
+            margin_bytes: *margin_bytes,
+            free_bytes: *free_bytes,
+            total_bytes: *total_bytes,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -66,7 +95,7 @@ struct StageOfRun {
     bytes: BTreeMap<String, usize>,
 }
 
-/// A legal run, and what all of its ranks come to, where that was asked for.
+/// A legal run with its GPUs on this machine, and what all of its ranks come to, where that was asked for.
 ///
 /// # Errors
 /// Numbers that JSON does not have.
@@ -74,6 +103,7 @@ pub fn of_verdict(
     verdict: &Verdict,
     all_ranks: Option<AllRanks>,
     hosts: Option<&RankHosts>,
+    gpus: &[GpuMemory],
 ) -> Result<String, Failure> {
     let Verdict { config, setup, budget } = verdict;
     let (parallelism, train) = (&config.parallelism, &config.train);
@@ -116,6 +146,7 @@ pub fn of_verdict(
         stages: stages.collect(),
         all_ranks,
         hosts: hosts.map_or(Ok(vec![]), |hosts| hosts_of(verdict, hosts))?,
+        gpus: gpus.iter().map(GpuOfRun::from).collect(),
     })
 }
 

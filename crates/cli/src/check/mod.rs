@@ -93,6 +93,11 @@ fn one(verdict: &Verdict, arguments: &CheckArguments) -> Result<String, Failure>
     };
     let setup = &verdict.setup;
     let all_ranks = arguments.all_ranks.then(|| AllRanks::verify(setup)).transpose()?;
+    let gpus = match (&arguments.cluster, &arguments.hosts) {
+        (None, None) => gpu::checked(&verdict.config, setup)?,
+        // GPUs of other machines are not asked for here.
+        (Some(_), _) | (None, Some(_)) => vec![],
+    };
     match arguments.format() {
         Format::Text => {
             let all_ranks = all_ranks.map_or(String::new(), |all| format!("\n{}", all.line(setup)));
@@ -103,18 +108,14 @@ fn one(verdict: &Verdict, arguments: &CheckArguments) -> Result<String, Failure>
                 hosts.as_ref().map_or(Ok(vec![]), |hosts| hosts.memory(setup, verdict.config.run.memory_every))?;
             let margin = arguments.cluster.as_ref().map_or(String::new(), |_| Margin::of(&verdict.config).line());
             let memory = memory_line(verdict) + &margin + &host::line(&of_hosts);
-            let device = match (&arguments.cluster, &arguments.hosts) {
-                (None, None) => gpu::checked_lines(&verdict.config, setup)?,
-                // GPUs of other machines are not asked for here.
-                (Some(_), _) | (None, Some(_)) => String::new(),
-            };
             let rate = format!("rate    {}\n", verdict.config.train.learning_rate_phases());
+            let device = gpu::lines_of(&gpus);
             let run = format!("{}{rate}{products}{memory}{device}", describe(&verdict.config));
             let hosts = hosts.map_or(String::new(), |hosts| format!("\n{}", hosts.drawn()));
             let columns = terminal::columns();
             Ok(wrapped(&format!("{run}\n{}{all_ranks}{hosts}", memory_table(setup, columns)), columns))
         }
-        Format::Json => json::of_verdict(verdict, all_ranks, hosts.as_ref()),
+        Format::Json => json::of_verdict(verdict, all_ranks, hosts.as_ref(), &gpus),
     }
 }
 
