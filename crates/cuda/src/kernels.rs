@@ -131,6 +131,7 @@ pub const SOURCES: &[Source] = &[
         "element_wise": "accumulate_f32", "accumulate_i64", "scaled_sum", each "fill", "fill_i64", each "copy_f32",
         each "copy_bf16", each "copy_f16", "copy_i64"
     ),
+    source!("soft_cap": "soft_cap", "soft_cap_backward"),
     source!("initialize": each "initialize_normal"),
     source!("fixed_point": "squared_sum", "loss_sum", "clip_coefficient"),
     source!("adamw": "adamw", each "adamw_copy"),
@@ -157,6 +158,7 @@ const HEADERS: &[(&str, &str)] = &[
     header!("warpgroup_output.cuh"),
     header!("vectors.cuh"),
     header!("math.cuh"),
+    header!("soft_cap.cuh"),
     header!("philox.cuh"),
     header!("dropout_mask.cuh"),
     header!("row_sum.cuh"),

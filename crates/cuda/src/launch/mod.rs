@@ -21,6 +21,7 @@ mod norm;
 mod parameters;
 mod rotary;
 mod rounded_sum;
+mod soft_cap;
 mod stored;
 
 use config::Products;
@@ -108,9 +109,8 @@ pub(crate) fn launches(op: &Op, site: &Site) -> Result<Vec<Launch>, DeviceError>
         }
         Op::RoundedToSingle { sums, unit } => rounded_sum::to_single(site, sums, unit),
         Op::Accumulate { x, into } => element_wise::accumulate(site, x, into),
-        Op::SoftCap { .. } | Op::SoftCapBackward { .. } => {
-            Err(DeviceError::Shape { op: op.name(), what: NO_SOFT_CAP.into() })
-        }
+        Op::SoftCap { x, cap } => soft_cap::forward(site, x, cap),
+        Op::SoftCapBackward { y, cap, gradient } => soft_cap::backward(site, y, cap, gradient),
         Op::ScaledSum { x, factor, into, keep } => element_wise::scaled_sum(site, (x, factor), (into, keep)),
         Op::Fill { out, value } => element_wise::fill(site, out, value),
         Op::Copy { from, to } => element_wise::copy(site, from, to),

@@ -28,4 +28,5 @@ mod optimizer;
 mod refusals;
 mod rotary;
 mod rounded_sum;
+mod soft_cap;
 mod sums;

@@ -10,7 +10,7 @@ use crate::bench::{Bench, Cases, Loaded, Order, code_for, compiler};
 use crate::case::Words;
 use crate::kept_ends::KeptEnds;
 use crate::mutants::{Fault, Mutant, mutants};
-use crate::{activation, dropout, element_wise, embedding, mat_mul, mat_mul_blocks, norm, rotary, sums};
+use crate::{activation, dropout, element_wise, embedding, mat_mul, mat_mul_blocks, norm, rotary, soft_cap, sums};
 
 /// The end of a mutant's name, of all places or of one, and why the mutant computes the same.
 pub type Implied = (&'static str, &'static str);
@@ -341,6 +341,11 @@ fn faults_in_dropout_are_found() {
 #[test]
 fn faults_in_embeddings_are_found() {
     assert_found("embedding", &[embedding::embeddings], EMBEDDING);
+}
+
+#[test]
+fn faults_in_soft_caps_are_found() {
+    assert_found("soft_cap", &[soft_cap::soft_caps], &[]);
 }
 
 #[test]
