@@ -42,7 +42,7 @@ struct Running {
     f32 sum;
 };
 
-// Biases and masks the thread's scores and leaves the largest of each query in `largest`.
+// Caps, biases and masks the thread's scores and leaves the largest of each query in `largest`.
 __device__ inline void mask_scores(f32 (&sums)[4][4], Shared& shared, const Problem& problem, const QueryBlock& block,
                                    const Tile& tile, f32 slope) {
     const u32 key = threadIdx.x % KEY_GROUPS * 4;
@@ -59,6 +59,7 @@ __device__ inline void mask_scores(f32 (&sums)[4][4], Shared& shared, const Prob
         for (u32 row = 0; row < 4; row++) {
             const u32 position = tile.first + key + row;
             f32 score = sums[row][column];
+            score = problem.soft_cap.is_some() ? problem.soft_cap.capped(score) : score;
             score = problem.alibi_heads == 0 ? score : biased(score, position, bias_end, slope);
             score = is_visible(position, first, min(last, end)) ? score : -math::infinity();
             sums[row][column] = score;

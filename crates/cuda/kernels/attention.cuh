@@ -10,6 +10,7 @@
 #include "dropout_mask.cuh"
 #include "element.cuh"
 #include "math.cuh"
+#include "soft_cap.cuh"
 #include "tensor.cuh"
 
 namespace attention {
@@ -42,6 +43,8 @@ struct Sizes {
     // Not zero where these are some keys of a sequence: biases then count from the ends of intervals, wherever the keys
     // end.
     u32 some_keys;
+    // Of scores, before their biases.
+    SoftCap soft_cap;
 
     // Query heads that share one key and value head.
     __device__ u32 group() const {

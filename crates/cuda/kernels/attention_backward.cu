@@ -56,12 +56,17 @@ __device__ void softmax_backward(f32 (&scores)[4][COLUMNS], f32 (&gradients)[4][
         for (u32 row = 0; row < 4; row++) {
             const u32 key = first_key + row;
             f32 score = scores[row][column];
+            f32 cap_slope = 1.0f;
+            if (problem.soft_cap.is_some()) {
+                score = problem.soft_cap.capped(score);
+                cap_slope = problem.soft_cap.slope(score);
+            }
             score = problem.alibi_heads == 0 ? score : biased(score, key, bias_end, slope);
             f32 probability = math::exp(score - of_query.log_sum_exp);
             probability = is_visible(key, first, last) ? probability : 0.0f;
             const f32 gradient = gradients[row][column] * factors[row];
             scores[row][column] = probability * factors[row];
-            gradients[row][column] = probability * (gradient - of_query.delta) * problem.scale;
+            gradients[row][column] = probability * (gradient - of_query.delta) * cap_slope * problem.scale;
         }
     }
 }

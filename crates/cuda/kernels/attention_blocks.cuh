@@ -30,7 +30,7 @@ constexpr u32 CHUNK = 128;
 template <u32 CHANNELS>
 constexpr u32 PITCH = CHANNELS + VECTOR;
 
-// A problem without biases of scores and without dropout, whose kernels are shorter.
+// A problem without soft caps and biases of scores and without dropout, whose kernels are shorter.
 struct PlainProblem : Problem {
     using Problem::Problem;
 };
@@ -48,6 +48,14 @@ __device__ inline bool has_bias(const Problem& problem) {
 }
 
 __device__ constexpr bool has_bias(const PlainProblem&) {
+    return false;
+}
+
+__device__ inline bool has_cap(const Problem& problem) {
+    return problem.soft_cap.is_some();
+}
+
+__device__ constexpr bool has_cap(const PlainProblem&) {
     return false;
 }
 

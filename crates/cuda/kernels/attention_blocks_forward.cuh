@@ -42,7 +42,7 @@ __device__ inline f32 shift_of(f32 max) {
     return max < -3.40282347e38f ? 0.0f : max;
 }
 
-// Turns products into scores: biases them, and hides those of keys that a query does not see.
+// Turns products into scores: caps and biases them, and hides those of keys that a query does not see.
 template <typename Asked>
 __device__ inline void finish_scores(f32 (&scores)[TILE][4], const Asked& problem, const Queries& queries, i32 first,
                                      bool sees_all) {
@@ -52,6 +52,15 @@ __device__ inline void finish_scores(f32 (&scores)[TILE][4], const Asked& proble
 #pragma unroll
         for (u32 index = 0; index < 4; index++) {
             scores[column][index] *= problem.scale;
+        }
+    }
+    if (has_cap(problem)) {
+#pragma unroll
+        for (u32 column = 0; column < TILE; column++) {
+#pragma unroll
+            for (u32 index = 0; index < 4; index++) {
+                scores[column][index] = problem.soft_cap.capped(scores[column][index]);
+            }
         }
     }
     if (has_bias(problem)) {

@@ -76,13 +76,24 @@ struct QueryGradient {
     f32 delta;
 };
 
-// Turns a product into a probability after dropout, and the gradient of that into `scale` times the gradient of the
+// Turns a product into its score below the soft cap, where there is one; the slope of the cap.
+template <typename Asked>
+__device__ inline f32 cap_score(f32& score, const Asked& problem) {
+    score *= problem.scale;
+    if (!has_cap(problem)) {
+        return 1.0f;
+    }
+    score = problem.soft_cap.capped(score);
+    return problem.soft_cap.slope(score);
+}
+
+// Turns a score into a probability after dropout, and the gradient of that into `scale` times the gradient of the
 // score. `factor` is that of dropout.
 __device__ inline void score_gradient(f32& score, f32& gradient, const Problem& problem, const QueryGradient& query,
-                                      f32 factor, bool visible) {
+                                      f32 factor, f32 cap_slope, bool visible) {
     f32 probability = exp_of_any(score - query.log_sum_exp);
     probability = visible ? probability : 0.0f;
-    gradient = probability * (gradient * factor - query.delta) * problem.scale;
+    gradient = probability * (gradient * factor - query.delta) * cap_slope * problem.scale;
     score = probability * factor;
 }
 

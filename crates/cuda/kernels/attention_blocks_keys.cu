@@ -108,7 +108,7 @@ __device__ void chosen(const Problem& problem, const Backward<Element>& tensors,
     backward<Element, CHANNELS>(problem, tensors, dk, dv);
 }
 
-// Without biases and dropout: by warpgroups where the GPU has their products.
+// Without caps, biases and dropout: by warpgroups where the GPU has their products.
 template <typename Element, u32 CHANNELS>
 __device__ void chosen(const PlainProblem& problem, const Backward<Element>& tensors, const Matrix<Element>& dk,
                        const Matrix<Element>& dv) {

@@ -145,12 +145,12 @@ __device__ inline void score_gradients(u32 (&probabilities)[4], u32 (&left)[4], 
             const u32 query = first_query + half * COLUMNS + threadIdx.x % 4 * 2 + index % 2;
             const u32 place = key + index / 2 * 8;
             f32& score = scores[half][index];
-            score *= problem.scale;
+            const f32 cap_slope = cap_score(score, problem);
             score = !has_bias(problem) ? score : attention::biased(score, place, rows.end[query], slope);
             const f32 factor = !has_dropout(problem) ? 1.0f : problem.dropout.factor(words[index]);
             const bool visible = sees_all || attention::is_visible(place, rows.first[query], rows.last[query]);
             score_gradient(score, gradients[half][index], problem, {rows.log_sum_exp[query], rows.delta[query]}, factor,
-                           visible);
+                           cap_slope, visible);
         }
         probabilities[2 * half] = tensor_core::packed<Element>(scores[half][0], scores[half][1]);
         probabilities[2 * half + 1] = tensor_core::packed<Element>(scores[half][2], scores[half][3]);

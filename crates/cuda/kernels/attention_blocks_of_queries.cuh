@@ -56,11 +56,12 @@ __device__ inline void score_gradients(u32 (&left)[4], f32 (&scores)[2][4], f32 
             const Interval& interval = queries.intervals[index / 2];
             const u32 place = first + threadIdx.x % 4 * 2 + index % 2;
             f32& score = scores[half][index];
-            score *= problem.scale;
+            const f32 cap_slope = cap_score(score, problem);
             score = !has_bias(problem) ? score : attention::biased(score, place, interval.end, queries.slope);
             const f32 factor = !has_dropout(problem) ? 1.0f : problem.dropout.factor(words[index]);
             const bool visible = sees_all || attention::is_visible(place, interval.first, interval.last);
-            score_gradient(score, gradients[half][index], problem, queries.gradients[index / 2], factor, visible);
+            score_gradient(score, gradients[half][index], problem, queries.gradients[index / 2], factor, cap_slope,
+                           visible);
         }
         left[2 * half] = tensor_core::packed<Element>(gradients[half][0], gradients[half][1]);
         left[2 * half + 1] = tensor_core::packed<Element>(gradients[half][2], gradients[half][3]);

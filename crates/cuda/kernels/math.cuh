@@ -140,8 +140,10 @@ __device__ inline f32 tanh(f32 x) {
     const f32 tail = polynomial(square, {-0.3333328f, 0.13331442f, -0.05373972f, 0.0206391f, -0.005704998f});
     const f32 small = fmaf(tail * square, x, x);
     const f32 magnitude = magnitude_of(x);
-    const f32 power = exp(magnitude + magnitude) + 1.0f;
-    const f32 large = with_sign_of(1.0f - 2.0f / power, x);
+    const f32 twice = magnitude + magnitude;
+    // NaN stays NaN. The result is 1 long before 80; twice a rounded reciprocal is the rounded quotient.
+    const f32 power = exp_up_to_80(80.0f < twice ? 80.0f : twice) + 1.0f;
+    const f32 large = with_sign_of(1.0f - 2.0f * reciprocal(power), x);
     return magnitude < 0.625f ? small : large;
 }
 

@@ -4,9 +4,7 @@ use config::{MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS, MAX_HEAD_DIM, Products};
 use device::{AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Dtype, Tensor};
 use gpu::LaunchShape;
 
-use super::{
-    ByType, Launch, NO_SOFT_CAP, Parameters, Site, Stored, attention_blocks, by_type, other_products, require,
-};
+use super::{ByType, Launch, Parameters, Site, Stored, attention_blocks, by_type, other_products, require, soft_cap};
 
 /// Queries of a block, as `kernels/attention.cuh` says.
 const QUERIES: usize = 32;
@@ -79,7 +77,6 @@ pub(super) struct Pass<'a> {
 impl<'a> Pass<'a> {
     /// Refuses sizes that contradict each other or exceed what the kernels can say.
     pub fn new(op: &'static str, site: &'a Site, o: &'a AttentionOperands) -> Result<Pass<'a>, DeviceError> {
-        require(o.soft_cap.is_none(), op, || NO_SOFT_CAP.into())?;
         let AttentionShape { sequences, sequence_length: length, heads, kv_heads, head_dim } = o.shape;
         let tokens = sequences * length;
         let keys = o.k.rows / sequences.max(1);
@@ -157,7 +154,7 @@ impl<'a> Pass<'a> {
         let sizes = [sequence_length, self.keys, heads, kv_heads, head_dim].map(|size| size as u32);
         let places = [o.places.map_or(0, |places| places.first_key) as u32, u32::from(o.places.is_some())];
         let scalars = [o.scale.to_bits(), first_head as u32, alibi_heads as u32];
-        let sizes = [&sizes[..], &scalars, &places].concat();
+        let sizes = [&sizes[..], &scalars, &places, &soft_cap::words(o.soft_cap)].concat();
         let parameters = Parameters::new().words(&sizes).place(site.dense(o.visible, Dtype::I32)?);
         let masked = match o.dropout {
             Some(key) => parameters.dropout(key),

@@ -51,7 +51,7 @@ impl Kernel {
 /// 128 of their channels.
 #[derive(Clone, Copy, Debug)]
 struct Kernels {
-    /// Of attention without biases and dropout.
+    /// Of attention without soft caps, biases and dropout.
     plain: [Kernel; 2],
     any: [Kernel; 2],
     wide: Kernel,
@@ -61,7 +61,8 @@ impl Kernels {
     /// The kernel, and the ranges of channels that a head has.
     fn of(self, o: &AttentionOperands) -> (Kernel, usize) {
         let head_dim = o.shape.head_dim;
-        let narrow = if o.alibi.is_none() && o.dropout.is_none() { self.plain } else { self.any };
+        let is_plain = o.soft_cap.is_none() && o.alibi.is_none() && o.dropout.is_none();
+        let narrow = if is_plain { self.plain } else { self.any };
         match head_dim {
             ..=64 => (narrow[0], 1),
             65..=128 => (narrow[1], 1),

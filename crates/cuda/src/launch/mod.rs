@@ -62,9 +62,6 @@ impl Launch {
     }
 }
 
-/// Why soft caps of scores and of logits are refused; runs with either are refused before they start.
-const NO_SOFT_CAP: &str = "GPUs have no kernel of soft caps; use run.device = \"cpu\"";
-
 /// The launches of an operation, in order; none where there is nothing to compute. Every tensor is checked first.
 ///
 /// # Errors

@@ -40,6 +40,7 @@ pub struct Attend {
     pub gaps: [usize; 3],
     /// In place of one with which scores are of size 1. Log-sum-exps then are from 8 to 40.
     pub scale: Option<f32>,
+    pub soft_cap: Option<f32>,
     /// Heads of the model after the operation's, where scores are biased.
     pub alibi: Option<usize>,
     pub dropout: Option<DropoutKey>,
@@ -49,7 +50,8 @@ pub struct Attend {
 
 impl Attend {
     pub const fn of(shape: AttentionShape, visible: Visible) -> Attend {
-        Attend { shape, earlier: 0, visible, gaps: [0, 0, 0], scale: None, alibi: None, dropout: None, first_key: None }
+        let (scale, soft_cap, alibi, dropout, first_key) = (None, None, None, None, None);
+        Attend { shape, earlier: 0, visible, gaps: [0, 0, 0], scale, soft_cap, alibi, dropout, first_key }
     }
 
     /// The interval of a query. Where keys are some of a sequence, it begins before them, in them or after them.
@@ -101,7 +103,7 @@ impl Attend {
             visible,
             window: None,
             scale: self.scale.unwrap_or(0.05 / (head_dim as f32).sqrt()),
-            soft_cap: None,
+            soft_cap: self.soft_cap,
             alibi: self.alibi.map(|others| Alibi { first_head: 3, num_heads: 3 + heads + others }),
             dropout: self.dropout,
             out,
@@ -167,6 +169,9 @@ pub const fn shape(sequences: usize, sequence_length: usize, heads: [usize; 2], 
     AttentionShape { sequences, sequence_length, heads: heads[0], kv_heads: heads[1], head_dim }
 }
 
+/// Most scores are below the last one, and some above all others.
+pub const CAPS: [f32; 3] = [0.03, 0.5, 50.0];
+
 const SOURCES: [&str; 3] = ["attention", "attention_backward", "element_wise"];
 
 #[test]
@@ -175,18 +180,19 @@ fn attention_of_any_shape_has_the_bits_of_the_cpu() {
     let sizes = (1usize..3, 1usize..140, 1usize..3, 1usize..3, prop_oneof![1usize..40, 60usize..70, 126usize..140]);
     let masks = (prop::sample::select(ALL_VISIBLE.to_vec()), prop_oneof![Just(0usize), 1usize..70]);
     let gaps = [0usize..4, 0..4, 0..4];
-    let scores = (prop::option::of(0usize..4), prop::option::of(prop::sample::select(vec![0.0f32, 0.1, 0.7])));
+    let caps = prop::option::of(prop::sample::select(CAPS.to_vec()));
+    let scores = (caps, prop::option::of(0usize..4), prop::option::of(prop::sample::select(vec![0.0f32, 0.1, 0.7])));
     let first_keys = prop::option::of((0usize..100).prop_map(|four| 4 * four));
     let config = ProptestConfig { max_shrink_iters: 20, ..ProptestConfig::with_cases(32) };
     proptest!(config, |(
         (sequences, length, kv_heads, group, head_dim) in sizes, (visible, earlier) in masks, gaps in gaps,
-        (alibi, probability) in scores, first_key in first_keys, stored in any_stored(), seed in any::<u64>(),
+        (soft_cap, alibi, probability) in scores, first_key in first_keys, stored in any_stored(), seed in any::<u64>(),
     )| {
         // Some keys are those of one sequence.
         let sequences = if first_key.is_some() { 1 } else { sequences };
         let shape = shape(sequences, length, [kv_heads * group, kv_heads], head_dim);
         let dropout = probability.map(dropout);
-        let attend = Attend { shape, earlier, visible, gaps, scale: None, alibi, dropout, first_key };
+        let attend = Attend { shape, earlier, visible, gaps, scale: None, soft_cap, alibi, dropout, first_key };
         let mut case = Case::new(seed).storing(stored);
         let ops = attend.passes(&mut case);
         prop_assert_eq!(bench.difference(&case, &ops), None);
@@ -203,6 +209,7 @@ fn edges() -> impl Iterator<Item = (u64, Attend)> {
             let visible = ALL_VISIBLE[(index + step) % ALL_VISIBLE.len()];
             let mut attend = Attend::of(shape(1 + step, length, [2 + 2 * step, 1 + step], head_dim), visible);
             attend.gaps = [index % 3, step, 1];
+            attend.soft_cap = (index % 4 == step + 1).then(|| CAPS[index % 3]);
             attend.alibi = (index % 2 == 0).then_some(index % 3);
             attend.dropout = (index % 3 == step).then(|| dropout(0.2));
             (index as u64, attend)

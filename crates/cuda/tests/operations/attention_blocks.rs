@@ -4,7 +4,7 @@ use device::{AttentionShape, Bf16, Dtype, Element, F16, Op, Tensor};
 use proptest::prelude::*;
 use softgpu::Checks;
 
-use crate::attention::{ALL_VISIBLE, Attend, Visible, dropout, shape};
+use crate::attention::{ALL_VISIBLE, Attend, CAPS, Visible, dropout, shape};
 use crate::bench::{Bench, Cases, Order, assert_same_in, code_for};
 use crate::case::{Case, Values};
 
@@ -36,19 +36,20 @@ fn attention_of_any_shape(order: Order) {
     let sizes = (1usize..3, lengths, 1usize..3, 1usize..3, head_dims());
     let masks = (prop::sample::select(ALL_VISIBLE.to_vec()), prop_oneof![Just(0usize), 1usize..150]);
     let gaps = prop_oneof![Just([0usize; 3]), Just([8, 16, 24]), [0usize..4, 0..4, 0..4]];
-    let scores = (prop::option::of(0usize..4), prop::option::of(prop::sample::select(vec![0.0f32, 0.1, 0.7])));
+    let caps = prop::option::of(prop::sample::select(CAPS.to_vec()));
+    let scores = (caps, prop::option::of(0usize..4), prop::option::of(prop::sample::select(vec![0.0f32, 0.1, 0.7])));
     let first_keys = prop::option::of((0usize..100).prop_map(|four| 4 * four));
     let config = ProptestConfig { max_shrink_iters: 20, ..ProptestConfig::with_cases(12) };
     proptest!(config, |(
         (sequences, length, kv_heads, group, head_dim) in sizes, (visible, earlier) in masks, gaps in gaps,
-        (alibi, probability) in scores, first_key in first_keys, narrow in prop::sample::select(NARROW.to_vec()),
+        (soft_cap, alibi, probability) in scores, first_key in first_keys, narrow in prop::sample::select(NARROW.to_vec()),
         scale in prop::option::of(prop::sample::select(SCALES.to_vec())), seed in any::<u64>(),
     )| {
         // Some keys are those of one sequence.
         let sequences = if first_key.is_some() { 1 } else { sequences };
         let shape = shape(sequences, length, [kv_heads * group, kv_heads], head_dim);
         let dropout = probability.map(dropout);
-        let attend = Attend { shape, earlier, visible, gaps, scale, alibi, dropout, first_key };
+        let attend = Attend { shape, earlier, visible, gaps, scale, soft_cap, alibi, dropout, first_key };
         let mut case = Case::new(seed).storing(narrow);
         let ops = attend.passes(&mut case);
         prop_assert_eq!(bench.difference(&case, &ops), None);
@@ -80,6 +81,7 @@ fn edges() -> impl Iterator<Item = (u64, Attend)> {
             let visible = ALL_VISIBLE[(index + step) % ALL_VISIBLE.len()];
             let mut attend = Attend::of(shape(1 + step, length, [2 + 2 * step, 1 + step], head_dim), visible);
             attend.gaps = if index % 2 == 0 { [8, 16, 8 * step] } else { [index % 3, step, 1] };
+            attend.soft_cap = (index % 4 == step + 1).then(|| CAPS[index % 3]);
             attend.alibi = (index % 2 == 0).then_some(index % 3);
             attend.dropout = (index % 3 == step).then(|| dropout(0.2));
             (index as u64, attend)
@@ -147,7 +149,7 @@ fn has_wide_heads(attend: &Attend) -> bool {
 
 /// The cases for which GPUs of 9.0 have code of their own.
 fn is_by_warpgroups(attend: &Attend) -> bool {
-    has_narrow_heads(attend) && attend.alibi.is_none() && attend.dropout.is_none()
+    has_narrow_heads(attend) && attend.soft_cap.is_none() && attend.alibi.is_none() && attend.dropout.is_none()
 }
 
 /// One key whose scores are so low that their exponentials are 0, and one such query, among usual ones.
