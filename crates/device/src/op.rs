@@ -150,9 +150,9 @@ pub enum Op {
         untrained: Option<usize>,
         dtable: Tensor,
     },
-    /// `x = cap tanh(x / cap)` in place, `x` F32. GPUs have no kernel for it.
+    /// `x = cap tanh(x / cap)` in place, `x` F32.
     SoftCap { x: Tensor, cap: f32 },
-    /// `gradient *= 1 - (y / cap)^2`, with the output `y` of [`Op::SoftCap`]; F32. GPUs have no kernel for it.
+    /// `gradient *= 1 - (y / cap)^2`, with the output `y` of [`Op::SoftCap`]; F32.
     SoftCapBackward { y: Tensor, cap: f32, gradient: Tensor },
     /// `out[R] = max over the first valid_columns of logits[R,V/tp]`.
     RowMax { logits: Tensor, valid_columns: usize, out: Tensor },

@@ -53,7 +53,6 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     collectives(config, rules);
     rules.all_positive(&[("run.keep_newest", run.keep_newest)]);
     check_gpus(config, rules);
-    soft_caps(config, rules);
     gpu_collectives(config, rules);
     gpu_graphs(config, rules);
     product_algorithms(config, rules);
@@ -95,21 +94,6 @@ fn store(config: &RunConfig, rules: &mut Rules) {
     if matches!(bucket, "" | "." | "..") || address.contains(['?', '#', '*']) {
         let rule = "must be the address of a bucket and a prefix";
         rules.report(Problem::of_value("run.store", format!("{address:?}"), rule, remedy));
-    }
-}
-
-/// Soft caps, for which GPUs have no kernel.
-fn soft_caps(config: &RunConfig, rules: &mut Rules) {
-    let device = match config.run.device {
-        DeviceChoice::Cpu => return,
-        DeviceChoice::Cuda | DeviceChoice::SoftGpu => device_name(config.run.device),
-    };
-    let RunConfig { model, .. } = config;
-    let caps = [("model.attention_soft_cap", model.attention_soft_cap), ("model.logit_soft_cap", model.logit_soft_cap)];
-    for (key, cap) in caps.into_iter().filter_map(|(key, cap)| Some((key, cap?))) {
-        let rule = format!("has no kernel where run.device = {device:?}");
-        let remedy = "write run.device = \"cpu\", or leave it out";
-        rules.report(Problem::of_value(key, format!("{cap:?}"), rule, remedy));
     }
 }
 

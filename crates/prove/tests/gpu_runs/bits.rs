@@ -4,7 +4,7 @@ use config::{LinearLayer, LoraSpec, Muon, MuonScale, Optimizer, Overlap, Tied, Z
 use testkit::layout::Layout;
 use testkit::soft_gpus::soft_gpus;
 
-use crate::rig::{On, ZERO_THREE, layout, outcome};
+use crate::rig::{On, ZERO_THREE, gemma, layout, outcome};
 
 /// Steps of a run, as many as `PLEACH_STEPS` says, or a few.
 fn steps() -> u32 {
@@ -76,6 +76,14 @@ fn adapters_of_llama_on_two_gpus() {
     let targets = vec![LinearLayer::Query, LinearLayer::Output, LinearLayer::Gate, LinearLayer::Down];
     layout.model.lora = Some(LoraSpec { rank: 4, alpha: 8.0, targets });
     layout.train.ema_decay = Some(0.9);
+    compare_layout(&layout, 2);
+}
+
+/// Soft caps of scores and logits.
+#[test]
+fn gemma_on_two_gpus() {
+    let mut layout = layout(Tied::No, [2, 2, 2], ZeroStage::One, Overlap::On, steps());
+    layout.model = gemma(layout.model);
     compare_layout(&layout, 2);
 }
 

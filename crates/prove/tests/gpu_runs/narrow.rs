@@ -5,7 +5,7 @@ use prove::Outcome;
 use testkit::layout::Layout;
 use testkit::soft_gpus::soft_gpus;
 
-use crate::rig::{On, ZERO_THREE, outcome, stored_layout};
+use crate::rig::{On, ZERO_THREE, gemma, outcome, stored_layout};
 
 /// Enough for a step after which the learning rate falls.
 const STEPS: u32 = 4;
@@ -46,6 +46,15 @@ fn llama_in_bf16_and_blocks_with_sharded_parameters() {
     let mut layout = stored_layout(Format::Bf16, Tied::No, [2, 2, 2], ZERO_THREE, Overlap::On, STEPS);
     layout.train.precision = Precision::Bf16(Products::Blocks16);
     compare_layout(&layout, 8);
+}
+
+/// The same with soft caps.
+#[test]
+fn gemma_in_bf16_and_blocks() {
+    let mut layout = stored_layout(Format::Bf16, Tied::No, [1, 2, 1], ZeroStage::One, Overlap::On, STEPS);
+    layout.model = gemma(layout.model);
+    layout.train.precision = Precision::Bf16(Products::Blocks16);
+    compare_layout(&layout, 2);
 }
 
 /// The first factor of the loss is so large that gradients overflow: steps are skipped, and others are not.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use checkpoint::{Committer, Disk, Retention, Store, committed};
 use config::{
-    Format, Gathering, GradientReduction, GradientSums, Overlap, Parallelism, Products, Reshard, Tied, TrainSpec,
-    ZeroStage,
+    Activation, Blocks, Format, Gathering, GradientReduction, GradientSums, LocalAttention, ModelSpec, Norm, NormKind,
+    Overlap, Parallelism, Products, Reach, Reshard, Tied, TrainSpec, ZeroStage,
 };
 use prove::{First, Leg, Nobody, Outcome, ProofError, outcome_of, outcome_of_run};
 use testkit::layout::{Layout, engine};
@@ -57,6 +57,25 @@ pub fn stored_layout(
         model: model(tied),
         parallelism: Parallelism { zero, overlap: Some(overlap), ..plain_layout(dp, tp, pp, 2) },
         train: TrainSpec { steps, ..training(numbers) },
+    }
+}
+
+/// A model as Gemma 2: soft caps of scores and logits, windows in every second layer, and norms around blocks.
+pub fn gemma(model: ModelSpec) -> ModelSpec {
+    ModelSpec {
+        norm: Norm { kind: NormKind::RmsPlusOne, ..model.norm },
+        activation: Activation::GeGluTanh,
+        blocks: Blocks::Sandwich,
+        embedding_scale: Some((model.hidden as f32).sqrt()),
+        query_scalar: Some(12.0),
+        local_attention: Some(LocalAttention {
+            window: 3,
+            pattern: vec![Reach::Local, Reach::Global],
+            rotary_base: None,
+        }),
+        attention_soft_cap: Some(2.0),
+        logit_soft_cap: Some(3.0),
+        ..model
     }
 }
 
