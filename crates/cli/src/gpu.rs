@@ -61,7 +61,7 @@ pub fn run_device_with(config: &RunConfig, algorithms: ModelAlgorithms) -> Resul
 }
 
 /// Whose kernels compute attention: libraries know no documents, no blanks and no turns of a conversation.
-fn attention(config: &RunConfig) -> AttentionUse {
+pub fn attention(config: &RunConfig) -> AttentionUse {
     let sees_past = config.data.visible == Visible::Past && config.data.chat.is_none() && config.data.blanks.is_none();
     match config.run.attention_library {
         AttentionChoice::Auto if sees_past => AttentionUse::LibraryIfFound,

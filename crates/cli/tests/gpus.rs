@@ -479,6 +479,38 @@ fn a_resumed_run_takes_the_algorithms_that_were_timed_before() {
     }
 }
 
+/// Other versions of libraries have other bits, which the folder of the run tells.
+#[test]
+fn a_resumed_run_names_libraries_that_have_changed() {
+    if !has_compiler() {
+        return;
+    }
+    let folder = Folder::new("versions");
+    let set = ["train.precision=bf16", "train.products=device", "train.steps=2"].map(|setting| ["--set", setting]);
+    let file = folder.run("whole", "device = \"soft-gpu\"\n");
+    let said = prints(&[&["train", &file], set.as_flattened()].concat());
+    assert!(!said.contains("this run was computed by"), "{said}");
+    let kept = std::fs::read_to_string(folder.0.join("whole/gpu_libraries.json")).expect("a file");
+    let resumed = |name: &str, text: Option<&str>, launch: &[&str]| {
+        let copy = folder.0.join(name);
+        copy_folder(&folder.0.join("whole"), &copy);
+        let libraries = copy.join("gpu_libraries.json");
+        match text {
+            Some(text) => std::fs::write(&libraries, text).expect("written"),
+            None => std::fs::remove_file(&libraries).expect("removed"),
+        }
+        let copy = copy.display().to_string();
+        let said = prints(&[launch, &["train", "--resume", &copy, "--set", "train.steps=4"]].concat());
+        assert_eq!(std::fs::read_to_string(&libraries).expect("a file"), kept, "{name}");
+        said.matches("warning: this run was computed by soft GPU (sm_90a) (CUDA 9").count()
+    };
+    let other = kept.replace("\"CUDA ", "\"CUDA 9");
+    assert_eq!(resumed("same", Some(&kept), &[]), 0);
+    assert_eq!(resumed("other", Some(&other), &[]), 1);
+    assert_eq!(resumed("shared", Some(&other), &["launch", "--nproc", "2", "--"]), 1);
+    assert_eq!(resumed("unknown", None, &[]), 0);
+}
+
 fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a folder");
     for entry in std::fs::read_dir(from).expect("a folder") {

@@ -31,6 +31,8 @@ pub enum InputKind {
     Records,
     /// Algorithms that were chosen for the products of a run.
     ProductAlgorithms,
+    /// Libraries that a run on GPUs has used.
+    GpuLibraries,
     /// The secret of a run.
     Token,
     /// Text to train or to measure on.
@@ -41,7 +43,7 @@ pub enum InputKind {
 
 impl InputKind {
     /// All kinds.
-    pub const ALL: [InputKind; 15] = [
+    pub const ALL: [InputKind; 16] = [
         InputKind::RunFile,
         InputKind::Schedule,
         InputKind::Sequences,
@@ -54,6 +56,7 @@ impl InputKind {
         InputKind::Manifest,
         InputKind::Records,
         InputKind::ProductAlgorithms,
+        InputKind::GpuLibraries,
         InputKind::Token,
         InputKind::Text,
         InputKind::Data,
@@ -77,6 +80,7 @@ impl InputKind {
             InputKind::Manifest => "a manifest",
             InputKind::Records => "a file of records",
             InputKind::ProductAlgorithms => "a file of algorithms",
+            InputKind::GpuLibraries => "a file of libraries",
             InputKind::Token => "a token",
             InputKind::Text => "a text",
             InputKind::Data => "a file of data",
@@ -87,7 +91,11 @@ impl InputKind {
     pub fn limit_bytes(self) -> Option<u64> {
         match self {
             InputKind::Token => Some(4 * KIB),
-            InputKind::RunFile | InputKind::Profile | InputKind::Hosts | InputKind::ProductAlgorithms => Some(4 * MIB),
+            InputKind::RunFile
+            | InputKind::Profile
+            | InputKind::Hosts
+            | InputKind::ProductAlgorithms
+            | InputKind::GpuLibraries => Some(4 * MIB),
             InputKind::Schedule | InputKind::Table | InputKind::ModelDescription | InputKind::Sequences => {
                 Some(64 * MIB)
             }
@@ -108,6 +116,7 @@ impl InputKind {
             | InputKind::Manifest
             | InputKind::Records
             | InputKind::ProductAlgorithms
+            | InputKind::GpuLibraries
             | InputKind::Token
             | InputKind::Data => None,
             InputKind::RunFile
@@ -136,6 +145,7 @@ impl InputKind {
             | InputKind::Manifest
             | InputKind::Records
             | InputKind::ProductAlgorithms
+            | InputKind::GpuLibraries
             | InputKind::Token
             | InputKind::Text
             | InputKind::Data => false,
@@ -158,6 +168,7 @@ impl InputKind {
             | InputKind::Manifest
             | InputKind::Records
             | InputKind::ProductAlgorithms
+            | InputKind::GpuLibraries
             | InputKind::Token
             | InputKind::Data => "use a smaller file",
         }

@@ -14,7 +14,7 @@ mod worker;
 
 pub use all_ranks::{Assignment, Assignments, verify_all_ranks};
 pub use cuda::{Choice, ChosenAlgorithms, GraphNotice, GraphUse, StreamProduct, check_products};
-pub use engine::attention_source::{AttentionSource, AttentionUse};
+pub use engine::attention_source::{ATTENTION_RANK_BYTES, AttentionSource, AttentionUse};
 pub use engine::gpu_algorithms::ModelAlgorithms;
 pub use engine::gpu_code::{CodeForm, CompiledKernels, GpuCode, KernelCode, ToCompile};
 pub use engine::gpu_engine::GpuEngine;

@@ -4,7 +4,7 @@
 use ::gpu::Capability;
 use cluster::{Cluster, Constant};
 use config::{DeviceChoice, GpuCollectives, Problem, Products, RunConfig};
-use train::{NCCL_RANK_BYTES, check_products, own_process_margin_bytes};
+use train::{ATTENTION_RANK_BYTES, AttentionUse, NCCL_RANK_BYTES, check_products, own_process_margin_bytes};
 
 use crate::failure::Failure;
 use crate::gpu;
@@ -124,27 +124,48 @@ fn other_number(gpus: usize, cluster: &Cluster, ranks: usize) -> Option<Problem>
 pub struct Margin {
     /// Nothing for other devices.
     pub bytes: u64,
+    /// The part for cuDNN, which is counted where accelerators may have it.
+    attention_bytes: u64,
 }
 
 impl Margin {
     /// That of a rank of `config`, which has a process of its own.
     pub fn of(config: &RunConfig) -> Margin {
         let own = own_process_margin_bytes(config.train.precision.products());
-        let bytes = match (config.run.device, config.run.gpu_collectives) {
-            (DeviceChoice::Cpu | DeviceChoice::SoftGpu, _) => 0,
-            (DeviceChoice::Cuda, GpuCollectives::Auto | GpuCollectives::Nccl) if config.run.ranks > 1 => {
-                own + NCCL_RANK_BYTES
-            }
-            (DeviceChoice::Cuda, GpuCollectives::Auto | GpuCollectives::Nccl | GpuCollectives::Host) => own,
+        match config.run.device {
+            DeviceChoice::Cpu | DeviceChoice::SoftGpu => return Margin { bytes: 0, attention_bytes: 0 },
+            DeviceChoice::Cuda => {}
+        }
+        let collectives = match config.run.gpu_collectives {
+            GpuCollectives::Auto | GpuCollectives::Nccl if config.run.ranks > 1 => NCCL_RANK_BYTES,
+            GpuCollectives::Auto | GpuCollectives::Nccl | GpuCollectives::Host => 0,
         };
-        Margin { bytes }
+        let attention_bytes = match (config.train.precision.products(), gpu::attention(config)) {
+            (Products::Device, AttentionUse::LibraryIfFound) => ATTENTION_RANK_BYTES,
+            (Products::Device, AttentionUse::Kernels)
+            | (Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8, _) => 0,
+        };
+        Margin { bytes: own + collectives + attention_bytes, attention_bytes }
+    }
+
+    /// The purpose.
+    fn purpose(self) -> String {
+        match self.attention_bytes {
+            0 => "the driver's context, kernels and NCCL".into(),
+            cudnn => {
+                format!(
+                    "the driver's context, kernels, NCCL, and {} for cuDNN, counted as if it is there",
+                    bytes(cudnn)
+                )
+            }
+        }
     }
 
     /// A line below that of the arenas; nothing without a margin.
     pub fn line(self) -> String {
         match self.bytes {
             0 => String::new(),
-            margin => format!("        {} more of each accelerator for {PURPOSE}\n", bytes(margin)),
+            margin => format!("        {} more of each accelerator for {}\n", bytes(margin), self.purpose()),
         }
     }
 
@@ -154,16 +175,14 @@ impl Margin {
         let Failure::Run(problems) = failure else { return failure };
         let named = |problem: Problem| match (problem.key.as_str(), self.bytes) {
             ("memory", 1..) => {
-                Problem { rule: format!("{}, next to {} for {PURPOSE}", problem.rule, bytes(self.bytes)), ..problem }
+                let rule = format!("{}, next to {} for {}", problem.rule, bytes(self.bytes), self.purpose());
+                Problem { rule, ..problem }
             }
             _ => problem,
         };
         Failure::Run(problems.into_iter().map(named).collect())
     }
 }
-
-/// The purpose of a margin.
-const PURPOSE: &str = "the driver's context, kernels and NCCL";
 
 #[cfg(test)]
 mod tests {
@@ -236,7 +255,16 @@ mod tests {
         let alone = ["parallelism.dp=1", "parallelism.tp=1", "parallelism.pp=1"];
         assert_eq!(margin(&[&[cuda][..], &alone].concat()).bytes, (600 + 64) * mib);
         let library = ["train.precision=bf16", "train.products=device"];
-        assert_eq!(margin(&[&[cuda][..], &library].concat()).bytes, (600 + 64 + 128 + 496) * mib);
+        let with_library = margin(&[&[cuda][..], &library].concat());
+        assert_eq!(with_library.bytes, (600 + 64 + 128 + 496 + 672) * mib);
+        assert_eq!(
+            with_library.line(),
+            "        2.06 GB more of each accelerator for the driver's context, kernels, NCCL, and 705 MB for cuDNN, counted as if \
+             it is there\n"
+        );
+        for own in ["run.attention_library=off", "data.visible=document"] {
+            assert_eq!(margin(&[&[cuda, own][..], &library].concat()).bytes, (600 + 64 + 128 + 496) * mib, "{own}");
+        }
         let problem = Problem::of_key("memory", "does not fit: an accelerator of the cluster has 84.0 GB", "use less");
         let other = Problem::of_key("run.ranks", "must be 8", "");
         assert_eq!(

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use gpu::Driver;
 use launcher::Environment;
 use nvidia::nvrtc::Compiler;
-use nvidia::{LibraryError, Search, cublaslt, driver, nccl};
+use nvidia::{LibraryError, Search, cublaslt, cudnn, driver, nccl};
 use serde::Serialize;
 use train::ArchivedKernels;
 
@@ -89,6 +89,8 @@ pub struct NvidiaLibraries {
     pub kernels: CarriedKernels,
     /// Products of matrices.
     pub cublaslt: Opened,
+    /// Attention.
+    pub cudnn: Opened,
     /// Collectives.
     pub nccl: Opened,
 }
@@ -116,6 +118,7 @@ impl NvidiaLibraries {
             })),
             kernels: CarriedKernels::of(CARRIED),
             cublaslt: opened(cublaslt::Library::open(search).map(|library| (library.path().into(), library.version()))),
+            cudnn: opened(cudnn::Library::open(search).map(|library| (library.path().into(), library.version()))),
             nccl: opened(nccl::Library::open(search).map(|library| (library.path().into(), library.version()))),
         }
     }

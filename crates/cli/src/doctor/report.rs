@@ -50,6 +50,7 @@ fn here(machine: &Machine, measured: &Measured, mpi: &MpiLibrary, nvidia: &Nvidi
     let after = vec![
         ("NVRTC", opened(&nvidia.nvrtc)),
         ("cuBLASLt", opened(&nvidia.cublaslt)),
+        ("cuDNN", opened(&nvidia.cudnn)),
         ("NCCL", opened(&nvidia.nccl)),
         ("MPI", mpi_text(&machine.libraries, mpi)),
         ("launcher", machine.launcher.to_string()),
@@ -213,17 +214,15 @@ fn missing(machine: &Machine, mpi: &MpiLibrary, nvidia: &NvidiaLibraries) -> Vec
         Some(InstructionSet::Avx2) => Some("AVX-512, whose kernels are twice as wide"),
         Some(InstructionSet::Scalar) | None => Some("AVX2 or AVX-512, whose kernels are several times faster"),
     };
-    let gpus = match machine.gpus.devices.is_empty() {
-        true => "a GPU, for run.device = \"cuda\"".into(),
-        false => "kernels for bf16 and fp16: run.device = \"cuda\" has those for fp32".into(),
-    };
+    let gpus = machine.gpus.devices.is_empty().then(|| ("GPUs", "a GPU, for run.device = \"cuda\"".to_string()));
     let vectors = vectors.map(|vectors| ("vectors", vectors.to_string()));
     let mpi = match mpi {
         MpiLibrary::Missing { problem } => Some(("MPI", problem.clone())),
         MpiLibrary::Found { answers: Err(_), .. } => Some(("MPI", "a library that initialises".into())),
         MpiLibrary::Found { answers: Ok(_), .. } => None,
     };
-    let libraries = [("NVRTC", &nvidia.nvrtc), ("cuBLASLt", &nvidia.cublaslt), ("NCCL", &nvidia.nccl)];
+    let libraries =
+        [("NVRTC", &nvidia.nvrtc), ("cuBLASLt", &nvidia.cublaslt), ("cuDNN", &nvidia.cudnn), ("NCCL", &nvidia.nccl)];
     // Without a GPU, nothing is expected of a driver.
     let driver = (!machine.gpus.devices.is_empty()).then_some(("driver", &nvidia.driver));
     let is_needed = |subject| subject != "NVRTC" || !matches!(nvidia.kernels, CarriedKernels::Of { .. });
@@ -232,7 +231,7 @@ fn missing(machine: &Machine, mpi: &MpiLibrary, nvidia: &NvidiaLibraries) -> Vec
         Opened::Found { .. } => None,
         Opened::Missing { remedy, .. } => Some((subject, remedy.clone())),
     });
-    vectors.into_iter().chain([("GPUs", gpus)]).chain(libraries).chain(mpi).collect()
+    vectors.into_iter().chain(gpus).chain(libraries).chain(mpi).collect()
 }
 
 #[derive(Serialize)]
@@ -244,7 +243,6 @@ struct Record<'a> {
     mpi: &'a MpiLibrary,
     nvidia: &'a NvidiaLibraries,
     uses: Uses,
-    not_supported: [&'static str; 1],
 }
 
 #[derive(Serialize)]
@@ -266,7 +264,6 @@ pub fn json(
 ) -> serde_json::Result<String> {
     let uses =
         Uses { cores: machine.cores.usable, kernels: kernels(machine), memory_bytes: machine.memory.usable_bytes() };
-    let record =
-        Record { version: env!("CARGO_PKG_VERSION"), machine, measured, mpi, nvidia, uses, not_supported: ["GPUs"] };
+    let record = Record { version: env!("CARGO_PKG_VERSION"), machine, measured, mpi, nvidia, uses };
     Ok(serde_json::to_string(&record)? + "\n")
 }

@@ -9,6 +9,7 @@ pub mod first_process;
 pub mod grace;
 pub mod interrupt;
 pub mod kept_run;
+mod library_versions;
 pub mod measured_trace;
 mod missing;
 pub mod once_per_run;

@@ -1,11 +1,11 @@
-//! The algorithms of the GPU's library that compute the products of a run. One process decides for each GPU model,
+//! The library of GPUs that computes the products of a run, and its algorithms. One process decides for each GPU model,
 //! before the first step; all others take its choice. The folder of the run keeps it for a resumption.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use config::{ProductAlgorithms, RunConfig};
+use config::{ProductAlgorithms, Products};
 use files::{InputError, InputKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,6 +15,7 @@ use crate::failure::Failure;
 use crate::gpu;
 use crate::processes::company::{Company, Part};
 use crate::run::algorithms_file::{self, FILE, Kept, OfPlatform, Platform};
+use crate::run::library_versions;
 use crate::run::train::Session;
 use crate::screen::figures::counted;
 
@@ -33,21 +34,36 @@ struct Decision {
     note: String,
 }
 
-/// Decides the algorithms of a run together with the other processes, before any of them opens a rank. Process 0 has
-/// the folder of the run, and writes the file there.
+/// Decides the algorithms of a run together with the other processes, before any of them opens a rank, and records the
+/// libraries. Process 0 has the folder of the run, and writes the files there.
 ///
 /// # Errors
 /// A GPU or a library that fails; a file that cannot be written; failures of other processes.
 pub fn decide(session: &Session<'_>) -> Result<Decided, Failure> {
     let Session { verdict, company, .. } = session;
     let config = &verdict.config;
-    if !is_timed(config) {
-        return Ok(Decided::default());
+    match config.train.precision.products() {
+        Products::Device => {}
+        Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => return Ok(Decided::default()),
     }
     let RunDevice::Gpus(gpus) = gpu::run_device(config)? else { return Ok(Decided::default()) };
     let own = own_platforms(session, &gpus)?;
-    let path = config.run.folder.join(FILE);
-    let (kept, unread) = of_first(company, "algorithms of the run", || Ok(read(&path)))?;
+    let (platforms, attention) = (own.keys().cloned().collect::<Vec<_>>(), gpus.attention_version());
+    let algorithms = config.run.product_algorithms;
+    let libraries = (&platforms[..], attention.as_ref());
+    let changed = library_versions::record(company, &config.run.folder, libraries, algorithms)?;
+    let Decided { algorithms, notes } = match algorithms {
+        ProductAlgorithms::First => Decided::default(),
+        ProductAlgorithms::Timed => fastest(session, &gpus, &own)?,
+    };
+    Ok(Decided { algorithms, notes: changed.into_iter().chain(notes).collect() })
+}
+
+/// The fastest algorithms on the platforms of this process, `own`: those of the file, or timed now.
+fn fastest(session: &Session<'_>, gpus: &Gpus, own: &BTreeMap<Platform, usize>) -> Result<Decided, Failure> {
+    let Session { verdict, company, .. } = session;
+    let path = &verdict.config.run.folder.join(FILE);
+    let (kept, unread) = of_first(company, "algorithms of the run", || Ok(read(path)))?;
     let kept = kept.map_or(Ok(Kept::new()), |text| algorithms_file::read(&text)).map_err(Failure::Work)?;
     let platforms: Vec<Platform> = own.keys().cloned().collect();
     let of_all = all_gather(company, "GPUs that multiply", &platforms)?;
@@ -72,19 +88,11 @@ pub fn decide(session: &Session<'_>) -> Result<Decided, Failure> {
         algorithms_file::add(&mut all, of.platform.clone(), of.algorithms().map_err(Failure::Work)?);
         notes.push(note);
     }
-    let written = || if all == kept { Ok(()) } else { write(&path, &all) };
+    let written = || if all == kept { Ok(()) } else { write(path, &all) };
     company.once("the file of algorithms", written)?;
     let of_model =
         |platform: &Platform| all.get(platform).map(|algorithms| (platform.gpu.clone(), Arc::new(algorithms.clone())));
     Ok(Decided { algorithms: platforms.iter().filter_map(of_model).collect(), notes })
-}
-
-/// Whether algorithms of a run are timed.
-fn is_timed(config: &RunConfig) -> bool {
-    match config.run.product_algorithms {
-        ProductAlgorithms::First => false,
-        ProductAlgorithms::Timed => gpu::has_gpus(config),
-    }
 }
 
 /// The platforms of the GPUs that ranks of this process have, each with the index of one of these GPUs.
@@ -159,7 +167,11 @@ fn of_first<T: Serialize + DeserializeOwned>(
 }
 
 /// The values of all processes by number, on all processes.
-fn all_gather<T: Serialize + DeserializeOwned>(company: &Company, topic: &str, own: &T) -> Result<Vec<T>, Failure> {
+pub(super) fn all_gather<T: Serialize + DeserializeOwned>(
+    company: &Company,
+    topic: &str,
+    own: &T,
+) -> Result<Vec<T>, Failure> {
     match company {
         Company::Several(several) => several.all_gather(topic, own),
         Company::Alone => {

@@ -15,11 +15,11 @@ use sync::lock;
 use train::weights_writer;
 
 use crate::failure::Failure;
-use crate::run::algorithms_file;
 use crate::run::kept_run::{self, Earlier};
 use crate::run::own_places;
 use crate::run::past_records::keep_records;
 use crate::run::stored;
+use crate::run::{algorithms_file, library_versions};
 use crate::run_report::timeline::TIMELINE;
 use crate::screen::metrics_file::MetricsFile;
 use crate::screen::output::tell;
@@ -41,8 +41,19 @@ pub const LOG: &str = "train.log";
 pub const RESUMES: &str = "resumes.jsonl";
 
 /// The files of a run in its folder.
-pub const RUN_FILES: [&str; 10] =
-    [RUN_FILE, METRICS, RESUMES, TIMELINE, LOG, WEIGHTS, TOKENIZER_FILE, BYTES_FILE, STATUS, algorithms_file::FILE];
+pub const RUN_FILES: [&str; 11] = [
+    RUN_FILE,
+    METRICS,
+    RESUMES,
+    TIMELINE,
+    LOG,
+    WEIGHTS,
+    TOKENIZER_FILE,
+    BYTES_FILE,
+    STATUS,
+    algorithms_file::FILE,
+    library_versions::FILE,
+];
 
 /// A folder that is there, and that no other run writes.
 #[derive(Debug)]
@@ -297,8 +308,8 @@ impl RunFolder {
         self.replace(TIMELINE, &text)
     }
 
-    /// Removes the list of resumes, the times of a step, the algorithms of products and the weights of an earlier run:
-    /// they do not belong to the run file that is there now.
+    /// Removes the list of resumes, the times of a step, the algorithms of products, the versions of libraries and the
+    /// weights of an earlier run: they do not belong to the run file that is there now.
     ///
     /// # Errors
     /// A folder that cannot be written.
@@ -306,6 +317,7 @@ impl RunFolder {
         self.remove(RESUMES)?;
         self.remove(TIMELINE)?;
         self.remove(algorithms_file::FILE)?;
+        self.remove(library_versions::FILE)?;
         self.remove(WEIGHTS)
     }
 

@@ -12,16 +12,17 @@ use stores::{Address, Hearer, Patience, Settings, StoreError};
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
 use crate::input;
-use crate::run::algorithms_file;
 use crate::run::kept_run::Earlier;
 use crate::run::run_folder::{CHECKPOINTS, METRICS, RESUMES, RUN_FILE};
 use crate::run::unfinished::{skipped, tell_unfinished};
+use crate::run::{algorithms_file, library_versions};
 use crate::screen::output::tell;
 use crate::screen::patience::announced_while;
 use crate::screen::unanswered::{Deadline, on_screen};
 
 /// The files of a run that are in its store, next to its checkpoints.
-const FILES: [&str; 6] = [RUN_FILE, METRICS, RESUMES, TOKENIZER_FILE, BYTES_FILE, algorithms_file::FILE];
+const FILES: [&str; 7] =
+    [RUN_FILE, METRICS, RESUMES, TOKENIZER_FILE, BYTES_FILE, algorithms_file::FILE, library_versions::FILE];
 
 /// Time in which requests are tried where no key gives it.
 const SECONDS: f32 = 600.0;

@@ -16,6 +16,9 @@ const WORKSPACE_BYTES: usize = 576 << 20;
 /// Memory of a GPU for the kernels of cuDNN: an estimate.
 const KERNEL_BYTES: usize = 96 << 20;
 
+/// Memory of a GPU that a rank takes for cuDNN, where it is found.
+pub const ATTENTION_RANK_BYTES: u64 = (WORKSPACE_BYTES + KERNEL_BYTES) as u64;
+
 /// Bytes of the workspace of a rank on a GPU in software.
 const SOFT_WORKSPACE_BYTES: usize = 16 << 20;
 
@@ -79,7 +82,7 @@ impl AttentionSource {
         match self {
             AttentionSource::None => 0,
             AttentionSource::Nvidia { .. } if self.find().is_err() => 0,
-            AttentionSource::Nvidia { .. } => (WORKSPACE_BYTES + KERNEL_BYTES) as u64,
+            AttentionSource::Nvidia { .. } => ATTENTION_RANK_BYTES,
             AttentionSource::Soft(_) => SOFT_WORKSPACE_BYTES as u64,
         }
     }

@@ -36,6 +36,12 @@ impl Gpus {
         Ok([format!("CUDA {}.{}", cuda / 1000, cuda % 1000 / 10), self.products.find()?])
     }
 
+    /// The library of attention of runs with products of the device, with its version; none where kernels of pleach
+    /// compute attention.
+    pub fn attention_version(&self) -> Option<String> {
+        self.attention.find().ok()
+    }
+
     /// Chooses algorithms for `products` on the GPU of this index, before it has ranks: see
     /// [`cuda::choose_algorithms`].
     ///

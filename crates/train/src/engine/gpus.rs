@@ -182,7 +182,7 @@ pub struct Gpus {
     code: Box<dyn KernelCode>,
     pub(crate) products: ProductSource,
     pub(crate) algorithms: GivenAlgorithms,
-    attention: AttentionSource,
+    pub(crate) attention: AttentionSource,
     graphs: GraphUse,
     contexts: Mutex<BTreeMap<usize, Arc<dyn Gpu>>>,
     opened: Mutex<BTreeMap<usize, Arc<OpenGpu>>>,
