@@ -126,9 +126,7 @@ impl Op {
             }
             Op::Activation { x, y, .. } => Operands::new([Some(x)], [Some(y)]),
             Op::ActivationBackward { x, dy, dx, y, .. } => Operands::new([Some(x), Some(dy)], [Some(dx), Some(y)]),
-            Op::MatMulActivation { a, b, bias, x, y, .. } => {
-                Operands::new([Some(a), Some(b), bias], [Some(x), Some(y)])
-            }
+            Op::MatMulActivation { a, b, bias, x, y, .. } => Operands::new([Some(a), Some(b), bias], [x, y].map(Some)),
             Op::MatMulActivationBackward { a, b, dy, x, dx, y, .. } => {
                 Operands::new([a, b, x].map(Some), [dy, dx, y].map(Some))
             }

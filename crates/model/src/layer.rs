@@ -393,8 +393,8 @@ impl Layer<'_> {
         })
     }
 
-    /// The feed-forward block, whose sum is formed for `to[R, D]`. Until then `to` holds the normed residual, which is left
-    /// at `normed[R, D]` instead for who reads it once more.
+    /// The feed-forward block, whose sum is formed for `to[R, D]`. Until then `to` holds the normed residual, which is
+    /// left at `normed[R, D]` instead for who reads it once more.
     fn feed_forward_block(
         &self,
         params: &LayerParams,

@@ -125,9 +125,9 @@ impl RowParallel {
         Ok(Sharded::new(out))
     }
 
-    /// From the gradient `dy` of the output, where the input is `activated[T, I/tp]`, an activation's output: assigns the
-    /// gradient `hidden_gradient` of the activation's input `hidden`, and `activated` once more. `scratch[T, I/tp]` holds
-    /// what is between.
+    /// From the gradient `dy` of the output, where the input is `activated[T, I/tp]`, an activation's output: assigns
+    /// the gradient `hidden_gradient` of the activation's input `hidden`, and `activated` once more. `scratch[T, I/tp]`
+    /// holds the gradient of `activated`.
     ///
     /// # Errors
     /// The device's.

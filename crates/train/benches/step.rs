@@ -110,14 +110,19 @@ fn seconds_with_breakdown(setup: &Setup, threads: usize, breakdown: &Breakdown) 
     seconds_of_steps(setup, &WrappedEngine::with_threads(setup, threads, &wrap), LENGTH)
 }
 
+/// A product with its sizes; a fused operation with the names of those that it stands for.
+fn name(op: &Op) -> String {
+    let of_one = |op: Op| {
+        let Op::MatMul { orientation, out, .. } = op else { return op.name().into() };
+        let (m, n) = (out.rows, out.cols);
+        format!("mat_mul {orientation:?} {m} x {n} x {}", op.cost().multiply_adds as usize / (m * n))
+    };
+    op.unfused().map(of_one).collect::<Vec<String>>().join(" + ")
+}
+
 fn note(breakdown: &Breakdown, op: &Op, time: Duration) {
     let (cost, mut breakdown) = (op.cost(), lock(breakdown));
-    let name = if let Op::MatMul { orientation, out, .. } = op {
-        let (m, n) = (out.rows, out.cols);
-        format!("mat_mul {orientation:?} {m} x {n} x {}", cost.multiply_adds as usize / (m * n))
-    } else {
-        op.name().into()
-    };
+    let name = name(op);
     let spent = breakdown.entry(name).or_default();
     spent.calls += 1;
     spent.time += time;

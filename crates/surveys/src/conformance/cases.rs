@@ -263,7 +263,6 @@ mod tests {
         let expected = [
             "accumulate",
             "activation",
-            "activation_backward",
             "adamw",
             "add_rounded",
             "attention",
@@ -280,6 +279,8 @@ mod tests {
             "initialize_normal",
             "loss_sum",
             "mat_mul",
+            "mat_mul_activation",
+            "mat_mul_activation_backward",
             "norm",
             "norm_backward_input",
             "norm_backward_weight",

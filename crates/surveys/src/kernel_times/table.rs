@@ -79,8 +79,12 @@ fn median(mut times: Vec<Duration>) -> Option<Duration> {
     times.get(times.len() / 2).copied()
 }
 
-/// Operations of one name have one shape.
+/// Operations of one name have one shape. A fused one has the names of those that it stands for.
 fn name(op: &Op) -> String {
+    op.unfused().map(|op| name_of_one(&op)).collect::<Vec<_>>().join(" + ")
+}
+
+fn name_of_one(op: &Op) -> String {
     let shape = |tensor: Tensor| format!("{:?}[{}, {}]", tensor.dtype, tensor.rows, tensor.cols);
     if let Op::MatMul { orientation, a, b, out, .. } = op {
         let depth = match orientation {
