@@ -42,6 +42,9 @@ struct Sizes {
     // Not zero where these are some keys of a sequence: biases then count from the ends of intervals, wherever the keys
     // end.
     u32 some_keys;
+    // The factors of scores with products in blocks.
+    f32 rounding;
+    f32 exponent;
 
     // Query heads that share one key and value head.
     __device__ u32 group() const {
