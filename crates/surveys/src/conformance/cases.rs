@@ -79,6 +79,7 @@ const CHANGES: &[Change] = &[
         model.embedding_scale = Some(5.75);
     }),
     ("z-loss", Tied::No, |model| model.z_loss = Some(1e-4)),
+    ("soft-caps", Tied::No, soft_caps),
     ("windows", Tied::No, |model| {
         let pattern = vec![Reach::Local, Reach::Global];
         model.local_attention = Some(LocalAttention { window: 2, pattern, rotary_base: Some(100.0) });
@@ -92,6 +93,11 @@ const CHANGES: &[Change] = &[
         };
     }),
 ];
+
+/// Caps that some scores and logits come near.
+fn soft_caps(model: &mut ModelSpec) {
+    (model.attention_soft_cap, model.logit_soft_cap) = (Some(2.0), Some(3.0));
+}
 
 /// All cases, the quick ones first.
 pub fn all() -> Vec<Case> {
@@ -107,6 +113,7 @@ pub fn all() -> Vec<Case> {
     cases.push(muon());
     cases.extend([("bf16", Format::Bf16), ("fp16", Format::Fp16)].map(blocks));
     cases.extend(NARROW.iter().flat_map(narrow));
+    cases.push(soft_caps_in_blocks());
     cases.extend(outcomes());
     for (numbers, form) in [(SINGLE, ""), (BLOCKS, " in bf16 and blocks")] {
         cases.push(large(&format!("operations wide-heads-of-64{form}"), numbers, 256, 4, 256));
@@ -159,6 +166,19 @@ fn blocks((name, format): (&str, Format)) -> Case {
     let train = training(Numbers::new(format, GradientSums::Single, Products::Blocks16));
     let layout = Layout { model: model(Tied::Yes), parallelism: plain_layout(1, 1, 1, 2), train };
     Case { name: format!("blocks of {name}"), size: Size::Large, compared: Compared::Blocks, layout }
+}
+
+/// Attention with soft caps has kernels of its own in blocks.
+fn soft_caps_in_blocks() -> Case {
+    let mut model = model(Tied::No);
+    soft_caps(&mut model);
+    let train = TrainSpec { steps: 2, ..training(BLOCKS) };
+    Case {
+        name: "operations soft-caps in bf16 and blocks".into(),
+        size: Size::Small,
+        compared: Compared::Operations,
+        layout: Layout { model, parallelism: plain_layout(1, 1, 1, 2), train },
+    }
 }
 
 /// Operations of a GPT and of a Llama in bf16 or fp16, and a run of the GPT.
