@@ -34,6 +34,8 @@ const NEXT_PRODUCTS: Implied = (
     "warpgroup_output.cuh: __syncwarp();: left out, place 7 of 9",
     "the products of the next tile wait for all lanes of the warp",
 );
+/// Of the barriers of a ring.
+const ONE_BARRIER_MORE: Implied = ("warpgroup_ring.cuh: u64 filled[STAGES];: [STAGES] + 1 at column 10", NOT_READ);
 
 const PRODUCTS: &[Implied] = &[
     CLUSTER_FENCE,
@@ -60,7 +62,7 @@ const PRODUCTS: &[Implied] = &[
         "the part after the last one is not stored",
     ),
     NEXT_PRODUCTS,
-    ("warpgroup_ring.cuh: u64 filled[STAGES];: [STAGES] + 1 at column 10", NOT_READ),
+    ONE_BARRIER_MORE,
     (
         "warpgroup_ring.cuh: return tensor_core::shared_address(&barriers->emptied[stage]);: [stage] + 1 at column 53",
         "all who initialize it, arrive and wait take the same other barrier, in memory that nothing else has",
@@ -70,10 +72,26 @@ const PRODUCTS: &[Implied] = &[
         "the compiler takes 0 for the number that is not set, and no sum of blocks is -0",
     ),
 ];
-const TURNS: &[Implied] = &[CLUSTER_FENCE, PROXY_FENCE, NEXT_PRODUCTS];
+const TURNS: &[Implied] = &[
+    CLUSTER_FENCE,
+    PROXY_FENCE,
+    NEXT_PRODUCTS,
+    ONE_BARRIER_MORE,
+    ("warpgroup_ring.cuh: u64 emptied[STAGES];: [STAGES] + 1 at column 11", NOT_READ),
+    (
+        "warpgroup_turns.cuh: return tensor_core::shared_address(&memory->turns[consumer]);: [consumer] + 1 at column 49",
+        "all who initialize it, arrive and wait take the same other barrier, in memory that nothing else has",
+    ),
+];
 const FUSED: &[Implied] = &[
     CLUSTER_FENCE,
     PROXY_FENCE,
+    ONE_BARRIER_MORE,
+    ("warpgroup_ring.cuh: u64 emptied[STAGES];: [STAGES] + 1 at column 11", NOT_READ),
+    (
+        "warpgroup_ring.cuh: return index < rows * cols;: <= for < at column 12",
+        "nothing of the tile after the last one is in the output",
+    ),
     (
         "warpgroup_turns.cuh: end_turn(consumer);: left out, place 2 of 2",
         "without pieces no turn comes after that of a tile that is not there",
