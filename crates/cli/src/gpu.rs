@@ -12,7 +12,7 @@ use device::{DeviceError, Numerics};
 use mesh::{Axis, Mesh, Rank};
 use nvidia::{Search, cublaslt, cudnn, nccl};
 use train::{
-    AttentionUse, GpuError, GpuMemory, GpuPlaces, Gpus, GraphNotice, GraphUse, ModelAlgorithms, RunDevice, Setup,
+    AttentionUse, GpuError, GpuMemory, GpuPlaces, Gpus, GraphNotice, GraphUse, ModelChoices, RunDevice, Setup,
     check_numerics, gpus_of,
 };
 
@@ -47,15 +47,15 @@ pub fn run_device(config: &RunConfig) -> Result<RunDevice, Failure> {
     Ok(device)
 }
 
-/// As [`run_device`], with algorithms for products that were chosen before.
+/// As [`run_device`], with what was chosen before for products.
 ///
 /// # Errors
 /// As [`run_device`].
-pub fn run_device_with(config: &RunConfig, algorithms: ModelAlgorithms) -> Result<RunDevice, Failure> {
+pub fn run_device_with(config: &RunConfig, choices: ModelChoices) -> Result<RunDevice, Failure> {
     let device = run_device(config)?;
     match &device {
         RunDevice::Cpu => {}
-        RunDevice::Gpus(gpus) => gpus.give_algorithms(algorithms),
+        RunDevice::Gpus(gpus) => gpus.give_choices(choices),
     }
     Ok(device)
 }

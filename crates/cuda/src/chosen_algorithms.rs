@@ -11,7 +11,7 @@ use crate::launch::{Code, Site, library_product};
 use crate::library_products::workspace_bytes;
 
 /// An address with the alignment of every arena.
-const ANY_ARENA: DevicePointer = DevicePointer(1 << 40);
+pub(crate) const ANY_ARENA: DevicePointer = DevicePointer(1 << 40);
 
 /// A product with the memory that algorithms have on its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

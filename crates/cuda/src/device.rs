@@ -13,9 +13,9 @@ use gpu::{
 use sync::lock;
 
 use crate::chosen_algorithms::ChosenAlgorithms;
+use crate::chosen_tiles::ChosenTiles;
 use crate::code::CompiledSource;
 use crate::graphs::{GraphUse, Kernel};
-use crate::kernels::Instructions;
 use crate::launch::{Code as LoadedCode, Launch, ProductTile, Site, launches, library_attention, library_product};
 use crate::library_attention::Attender;
 use crate::library_products::LibraryProducts;
@@ -33,6 +33,16 @@ const PLAIN_SHARED_BYTES: u32 = 32 << 10;
 enum Submitted {
     Yes,
     No,
+}
+
+/// The tiles of products by warpgroups.
+enum Tiles {
+    /// Those that are estimated to be the fastest.
+    Estimated,
+    /// One for all products.
+    Same(ProductTile),
+    /// Those that were timed.
+    Chosen(Arc<ChosenTiles>),
 }
 
 /// Things that launches have needed so far.
@@ -57,8 +67,8 @@ pub struct CudaDevice {
     /// Memory for reads.
     pinned: Owned<PinnedHandle>,
     products: Products,
-    /// Of products by warpgroups, where it was asked for.
-    tile: Option<ProductTile>,
+    /// Of products by warpgroups.
+    tiles: Tiles,
     /// Computes `Products::Device`.
     library: Option<LibraryProducts>,
     /// Computes causal attention in such a run.
@@ -88,8 +98,6 @@ impl CudaDevice {
             }
             modules.push(module);
         }
-        let has_of_90 = code.iter().any(|code| code.source.instructions == Instructions::Of90);
-        let loaded = if has_of_90 { LoadedCode::Of90 } else { LoadedCode::Common };
         let pinned_error =
             |cause| accelerator_error(format!("allocate {} bytes of pinned memory", Self::PINNED_BYTES), cause);
         let ring = PinnedRing::new(&gpu, RING_BYTES).map_err(pinned_error)?;
@@ -99,12 +107,12 @@ impl CudaDevice {
             memory,
             _modules: modules,
             functions,
-            code: loaded,
+            code: LoadedCode::of(code),
             submitter,
             prepared: Mutex::default(),
             pinned,
             products: Products::Chained,
-            tile: None,
+            tiles: Tiles::Estimated,
             library: None,
             attender: None,
         };
@@ -121,7 +129,13 @@ impl CudaDevice {
 
     /// The same device, whose products by warpgroups take this tile where it has a kernel for them. Tiles change no bit.
     pub fn with_tile(mut self, tile: ProductTile) -> CudaDevice {
-        self.tile = Some(tile);
+        self.tiles = Tiles::Same(tile);
+        self
+    }
+
+    /// The same device, whose products by warpgroups take the tiles that were chosen for them. Tiles change no bit.
+    pub fn with_tiles(mut self, tiles: Arc<ChosenTiles>) -> CudaDevice {
+        self.tiles = Tiles::Chosen(tiles);
         self
     }
 
@@ -242,6 +256,27 @@ impl CudaDevice {
         Ok(Kernel { op: *op, function, shape, arguments: all, changing: changing << maps.len() })
     }
 
+    /// The tile of a product that does not have the estimated one.
+    fn tile(&self, op: &Op, site: &Site) -> Result<Option<ProductTile>, DeviceError> {
+        match &self.tiles {
+            Tiles::Estimated => Ok(None),
+            Tiles::Same(tile) => Ok(Some(*tile)),
+            Tiles::Chosen(tiles) => Ok(library_product(op, site)?.and_then(|(product, _)| tiles.of(&product))),
+        }
+    }
+
+    /// Submits an operation to the compute stream, with this tile where a kernel has it.
+    pub(crate) fn submit_with_tile(&self, op: &Op, tile: ProductTile) -> Result<(), DeviceError> {
+        let site = Site { tile: Some(tile), ..self.memory.site(self.products, self.code) };
+        self.submit_kernels(Stream::Compute, op, &site)
+    }
+
+    fn submit_kernels(&self, stream: Stream, op: &Op, site: &Site) -> Result<(), DeviceError> {
+        let launches = launches(op, site)?.into_iter();
+        let kernels = launches.map(|launch| self.kernel(op, launch)).collect::<Result<Vec<Kernel>, _>>()?;
+        self.submitter.submit(stream, op, kernels)
+    }
+
     /// Submits a product to the library of a device that has one: not other operations, nor products that the
     /// library does not have.
     fn submit_to_library(&self, stream: Stream, op: &Op, site: &Site) -> Result<Submitted, DeviceError> {
@@ -288,16 +323,15 @@ impl CudaDevice {
             let submitted = host.submit(&**gpu, self.memory.stream(stream), self.memory.base(), work);
             return submitted.map_err(|cause| accelerator_error(described(op), cause));
         }
-        let site = Site { tile: self.tile, ..self.memory.site(self.products, self.code) };
+        let site = self.memory.site(self.products, self.code);
+        let site = Site { tile: self.tile(op, &site)?, ..site };
         if self.products == Products::Device
             && (self.submit_to_library(stream, op, &site)? == Submitted::Yes
                 || self.submit_attention(stream, op, &site)? == Submitted::Yes)
         {
             return Ok(());
         }
-        let launches = launches(op, &site)?.into_iter();
-        let kernels = launches.map(|launch| self.kernel(op, launch)).collect::<Result<Vec<Kernel>, _>>()?;
-        self.submitter.submit(stream, op, kernels)
+        self.submit_kernels(stream, op, &site)
     }
 }
 

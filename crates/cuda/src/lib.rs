@@ -6,6 +6,7 @@
 //! the streams of any [`gpu::Gpu`]. Nothing here is unsafe: addresses are numbers until the driver has them.
 
 mod chosen_algorithms;
+mod chosen_tiles;
 pub mod code;
 mod device;
 mod events;
@@ -21,8 +22,11 @@ mod product_timing;
 mod rank_memory;
 mod reader;
 mod submitter;
+mod tile_timing;
+mod timing_memory;
 
 pub use chosen_algorithms::{ChosenAlgorithms, StreamProduct};
+pub use chosen_tiles::ChosenTiles;
 pub use code::CompiledSource;
 pub use device::{CudaDevice, accepts, check_products};
 pub use graphs::{GraphNotice, GraphUse};
@@ -30,3 +34,4 @@ pub use launch::{ProductTile, product_tiles};
 pub use library_products::LIBRARY_RANK_BYTES;
 pub use product_timing::{Choice, choose_algorithms};
 pub use reader::CudaReader;
+pub use tile_timing::{TileChoice, choose_tiles};

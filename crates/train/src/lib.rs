@@ -13,9 +13,11 @@ mod storage;
 mod worker;
 
 pub use all_ranks::{Assignment, Assignments, verify_all_ranks};
-pub use cuda::{Choice, ChosenAlgorithms, GraphNotice, GraphUse, StreamProduct, check_products};
+pub use cuda::{
+    Choice, ChosenAlgorithms, ChosenTiles, GraphNotice, GraphUse, StreamProduct, TileChoice, check_products,
+};
 pub use engine::attention_source::{AttentionSource, AttentionUse};
-pub use engine::gpu_algorithms::ModelAlgorithms;
+pub use engine::gpu_algorithms::{ModelChoices, ProductChoice};
 pub use engine::gpu_code::{CodeForm, CompiledKernels, GpuCode, KernelCode, ToCompile};
 pub use engine::gpu_engine::GpuEngine;
 pub use engine::gpus::{GpuError, GpuMemory, Gpus, OpenGpu, own_process_margin_bytes};

@@ -14,7 +14,7 @@ use rendezvous::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sync::lock;
-use train::{Engine, Gpus, ModelAlgorithms, Setup};
+use train::{Engine, Gpus, ModelChoices, Setup};
 
 use crate::failure::Failure;
 use crate::gpu;
@@ -150,9 +150,9 @@ impl Company {
         &self,
         config: &RunConfig,
         setup: &Setup,
-        algorithms: ModelAlgorithms,
+        choices: ModelChoices,
     ) -> Result<Box<dyn Engine>, Failure> {
-        let device = gpu::run_device_with(config, algorithms)?;
+        let device = gpu::run_device_with(config, choices)?;
         match self {
             Company::Alone => Ok(engine(config, setup, &device)),
             Company::Several(several) => engine_connection::open(config, setup, several, &device),

@@ -90,7 +90,7 @@ impl Engine for GpuEngine {
             Products::Device => {
                 let library = self.gpus.product_library(index, &open.gpu)?;
                 let device = device
-                    .with_library(library, self.gpus.algorithms(index))
+                    .with_library(library, self.gpus.choice(index).algorithms)
                     .map_err(|error| on_gpu(open.gpu.facts(), error))?;
                 match self.gpus.attention_library(index, &open.gpu)? {
                     Some(OfRank { library, workspace_bytes }) => device
@@ -100,7 +100,7 @@ impl Engine for GpuEngine {
                 }
             }
             Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => {
-                device.with_products(numerics.products)
+                device.with_products(numerics.products).with_tiles(self.gpus.choice(index).tiles)
             }
         };
         let device = Arc::new(device.with_graphs(self.gpus.graphs()));

@@ -14,7 +14,7 @@ use sync::lock;
 use thiserror::Error;
 
 use crate::engine::attention_source::{AttentionSource, OfRank};
-use crate::engine::gpu_algorithms::GivenAlgorithms;
+use crate::engine::gpu_algorithms::GivenChoices;
 use crate::engine::gpu_code::{GpuCode, KernelCode, ToCompile};
 use crate::engine::kernel_archive::ArchiveError;
 use crate::engine::product_source::{NoProductLibrary, ProductSource};
@@ -181,7 +181,7 @@ pub struct Gpus {
     facts: Vec<DeviceFacts>,
     code: Box<dyn KernelCode>,
     pub(crate) products: ProductSource,
-    pub(crate) algorithms: GivenAlgorithms,
+    pub(crate) choices: GivenChoices,
     attention: AttentionSource,
     graphs: GraphUse,
     contexts: Mutex<BTreeMap<usize, Arc<dyn Gpu>>>,
@@ -231,7 +231,7 @@ impl Gpus {
             facts,
             code,
             products: ProductSource::None,
-            algorithms: GivenAlgorithms::new(),
+            choices: GivenChoices::new(),
             attention: AttentionSource::None,
             graphs: GraphUse::Off,
             contexts: Mutex::default(),
@@ -317,6 +317,11 @@ impl Gpus {
     /// The GPU, as an index of [`Gpus::facts`], of rank number `local` of this host, counted from 0.
     pub fn of_rank(&self, local: usize) -> usize {
         local % self.facts.len()
+    }
+
+    /// The kernels for GPUs of `capability`.
+    pub(crate) fn code(&self, capability: Capability) -> Result<GpuCode, DeviceError> {
+        self.code.code(capability)
     }
 
     /// The context of a GPU in this process.
