@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use config::{
-    AttentionChoice, DeviceChoice, GpuCollectives, GpuGraphs, Precision, Problem, ProductAlgorithms, Products,
-    RunConfig, RunSpec, Visible,
+    AttentionChoice, DeviceChoice, GpuCollectives, GpuGraphs, Precision, Problem, ProductAlgorithms, ProductKernels,
+    Products, RunConfig, RunSpec, Visible,
 };
 use device::{DeviceError, Numerics};
 use mesh::{Axis, Mesh, Rank};
@@ -329,6 +329,9 @@ fn launched(config: &RunConfig) -> &'static str {
 /// By which library products are multiplied; nothing where they are pleach's own.
 fn multiplied(config: &RunConfig) -> String {
     match (config.train.precision.products(), config.run.device) {
+        (Products::Blocks16, _) if has_timed_kernels(config) => {
+            "products in blocks of 16 by the fastest of pleach's kernels for each, timed by `train`\n".into()
+        }
         (Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8, _)
         | (Products::Device, DeviceChoice::Cpu) => String::new(),
         (Products::Device, DeviceChoice::SoftGpu) => {
@@ -341,6 +344,16 @@ fn multiplied(config: &RunConfig) -> String {
             };
             format!("products by cuBLASLt, {} ({here})\n", algorithm_of_each(config))
         }
+    }
+}
+
+/// Whether the kernels of products are chosen by their times before the first step. Those of a GPU in software mean
+/// nothing.
+pub fn has_timed_kernels(config: &RunConfig) -> bool {
+    match (config.run.product_kernels, config.run.device, config.train.precision.products()) {
+        (ProductKernels::Auto, DeviceChoice::Cuda, Products::Blocks16)
+        | (ProductKernels::Timed, DeviceChoice::Cuda | DeviceChoice::SoftGpu, Products::Blocks16) => true,
+        (ProductKernels::Auto | ProductKernels::Estimated | ProductKernels::Timed, _, _) => false,
     }
 }
 

@@ -464,6 +464,30 @@ fn a_resumed_run_takes_the_algorithms_that_were_timed_before() {
     }
 }
 
+/// Tiles change no bit, whichever are the fastest, so nothing is kept of them.
+#[test]
+fn timed_tiles_have_the_bits_of_estimated_ones() {
+    if !has_compiler() {
+        return;
+    }
+    let folder = Folder::new("tiles");
+    let set =
+        ["model.hidden=32", "model.context=32", "train.precision=bf16", "train.products=blocks16", "train.steps=2"];
+    let set = set.map(|setting| ["--set", setting]);
+    let trained = |name: &str, kernels: &str, launch: &[&str]| {
+        let file = folder.run(name, &format!("device = \"soft-gpu\"\nproduct_kernels = {kernels:?}\n"));
+        let said = prints(&[launch, &["train", &file], set.as_flattened()].concat());
+        (folder.weights(name), said.matches("products by the fastest tiles of ").count())
+    };
+    let (weights, lines) = trained("auto", "auto", &[]);
+    assert_eq!(lines, 0, "times of a GPU in software mean nothing");
+    assert!(trained("timed", "timed", &[]) == (weights.clone(), 1));
+    assert!(trained("shared", "timed", &["launch", "--nproc", "2", "--"]) == (weights, 1), "each process has times");
+    let file = folder.0.join("timed/run.toml").display().to_string();
+    let of_each = "products in blocks of 16 by the fastest of pleach's kernels for each, timed by `train`\n";
+    assert!(prints(&["explain", &file]).contains(of_each));
+}
+
 fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a folder");
     for entry in std::fs::read_dir(from).expect("a folder") {

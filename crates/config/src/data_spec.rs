@@ -348,6 +348,19 @@ pub enum ProductAlgorithms {
     Timed,
 }
 
+/// How the kernel of a product in blocks of 16 is chosen on a GPU: the key `run.product_kernels`. All of them have the
+/// same bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProductKernels {
+    /// By times on a GPU of NVIDIA, by the estimate on one in software.
+    #[default]
+    Auto,
+    /// By times of an H200.
+    Estimated,
+    /// By times before the first step.
+    Timed,
+}
+
 /// Whose kernels compute attention where products are those of the device: the key `run.attention_library`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AttentionChoice {
@@ -401,6 +414,8 @@ pub struct RunSpec {
     pub gpu_graphs: GpuGraphs,
     /// Which algorithms of the GPU's library compute products.
     pub product_algorithms: ProductAlgorithms,
+    /// How kernels of products are chosen.
+    pub product_kernels: ProductKernels,
     /// Whose kernels compute attention.
     pub attention_library: AttentionChoice,
     /// Steps from one measurement on held-out text to the next; 0 measures after the last step only.

@@ -261,7 +261,11 @@ impl CudaDevice {
         match &self.tiles {
             Tiles::Estimated => Ok(None),
             Tiles::Same(tile) => Ok(Some(*tile)),
-            Tiles::Chosen(tiles) => Ok(library_product(op, site)?.and_then(|(product, _)| tiles.of(&product))),
+            Tiles::Chosen(tiles) => {
+                // A fused operation begins with its product.
+                let Some(product) = op.unfused().next() else { return Ok(None) };
+                Ok(library_product(&product, site)?.and_then(|(product, _)| tiles.of(&product)))
+            }
         }
     }
 

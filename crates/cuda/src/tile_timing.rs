@@ -66,11 +66,10 @@ pub fn choose_tiles(
     products: &[MatrixProduct],
     limit: Duration,
 ) -> Result<TileChoice, DeviceError> {
-    let begin = Instant::now();
     let candidates = candidates(&**gpu, code, products);
     let mut choice = TileChoice { left: candidates.len(), ..TileChoice::default() };
     let Some(timer) = TileTimer::new(gpu, code, &candidates)? else { return Ok(choice) };
-    let mut chosen = vec![];
+    let (begin, mut chosen) = (Instant::now(), vec![]);
     for candidate in candidates.iter().filter(|candidate| candidate.end_bytes <= timer.bytes) {
         if begin.elapsed() >= limit {
             break;

@@ -146,12 +146,7 @@ impl Company {
     ///
     /// # Errors
     /// Processes that cannot be connected.
-    pub fn engine(
-        &self,
-        config: &RunConfig,
-        setup: &Setup,
-        choices: ModelChoices,
-    ) -> Result<Box<dyn Engine>, Failure> {
+    pub fn engine(&self, config: &RunConfig, setup: &Setup, choices: ModelChoices) -> Result<Box<dyn Engine>, Failure> {
         let device = gpu::run_device_with(config, choices)?;
         match self {
             Company::Alone => Ok(engine(config, setup, &device)),

@@ -62,7 +62,7 @@ fn run_attempt(
     let once =
         session.company.once("the files of the run", || OncePerRun::prepare(session, folder, arguments, start))?;
     let Part::First(once) = once else { return Ok(()) };
-    let Decided { algorithms, notes } = product_algorithms::decide(session)?;
+    let Decided { choices, notes } = product_algorithms::decide(session)?;
     notes.iter().for_each(|note| once.tell(note));
     let several = match session.company {
         Company::Alone => None,

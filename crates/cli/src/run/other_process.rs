@@ -66,7 +66,7 @@ fn run_attempt(
     let interrupt = session.signals.heard();
     let _grace = Grace::begin(session.verdict.config.run.grace_seconds, &interrupt)?;
     session.company.once("the files of the run", || Ok(()))?;
-    let algorithms = product_algorithms::decide(session)?.algorithms;
+    let choices = product_algorithms::decide(session)?.choices;
     let recorder =
         arguments.trace.as_ref().map(|_| Recorder::new(session.verdict.config.run.ranks, Recording::EveryStep));
     let ranks = session.company.ranks_of(&session.verdict.config, &session.verdict.setup)?.len();

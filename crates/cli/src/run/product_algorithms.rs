@@ -9,19 +9,20 @@ use config::{ProductAlgorithms, RunConfig};
 use files::{InputError, InputKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use train::{Choice, ChosenAlgorithms, Gpus, ModelAlgorithms, RunDevice, library_products};
+use train::{Choice, ChosenAlgorithms, Gpus, ModelChoices, ProductChoice, RunDevice, library_products};
 
 use crate::failure::Failure;
 use crate::gpu;
 use crate::processes::company::{Company, Part};
 use crate::run::algorithms_file::{self, FILE, Kept, OfPlatform, Platform};
+use crate::run::product_tiles;
 use crate::run::train::Session;
 use crate::screen::figures::counted;
 
-/// The algorithms of a run, and what there is to say about them.
+/// The algorithms or tiles of a run, and what there is to say about them.
 #[derive(Debug, Default)]
 pub struct Decided {
-    pub algorithms: ModelAlgorithms,
+    pub choices: ModelChoices,
     /// Lines for process 0 to print.
     pub notes: Vec<String>,
 }
@@ -33,7 +34,7 @@ struct Decision {
     note: String,
 }
 
-/// Decides the algorithms of a run together with the other processes, before any of them opens a rank. Process 0 has
+/// Decides the algorithms or the tiles of a run together with the other processes, before any of them opens a rank. Process 0 has
 /// the folder of the run, and writes the file there.
 ///
 /// # Errors
@@ -42,7 +43,7 @@ pub fn decide(session: &Session<'_>) -> Result<Decided, Failure> {
     let Session { verdict, company, .. } = session;
     let config = &verdict.config;
     if !is_timed(config) {
-        return Ok(Decided::default());
+        return product_tiles::decide(session);
     }
     let RunDevice::Gpus(gpus) = gpu::run_device(config)? else { return Ok(Decided::default()) };
     let own = own_platforms(session, &gpus)?;
@@ -74,9 +75,11 @@ pub fn decide(session: &Session<'_>) -> Result<Decided, Failure> {
     }
     let written = || if all == kept { Ok(()) } else { write(&path, &all) };
     company.once("the file of algorithms", written)?;
-    let of_model =
-        |platform: &Platform| all.get(platform).map(|algorithms| (platform.gpu.clone(), Arc::new(algorithms.clone())));
-    Ok(Decided { algorithms: platforms.iter().filter_map(of_model).collect(), notes })
+    let of_model = |platform: &Platform| {
+        let algorithms = Arc::new(all.get(platform)?.clone());
+        Some((platform.gpu.clone(), ProductChoice { algorithms, ..ProductChoice::default() }))
+    };
+    Ok(Decided { choices: platforms.iter().filter_map(of_model).collect(), notes })
 }
 
 /// Whether algorithms of a run are timed.
@@ -159,7 +162,7 @@ fn of_first<T: Serialize + DeserializeOwned>(
 }
 
 /// The values of all processes by number, on all processes.
-fn all_gather<T: Serialize + DeserializeOwned>(company: &Company, topic: &str, own: &T) -> Result<Vec<T>, Failure> {
+pub fn all_gather<T: Serialize + DeserializeOwned>(company: &Company, topic: &str, own: &T) -> Result<Vec<T>, Failure> {
     match company {
         Company::Several(several) => several.all_gather(topic, own),
         Company::Alone => {

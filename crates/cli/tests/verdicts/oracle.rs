@@ -118,6 +118,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("run.gpu_collectives", &["auto", "host", "nccl"]),
     ("run.gpu_graphs", &["auto", "off"]),
     ("run.product_algorithms", &["first", "timed"]),
+    ("run.product_kernels", &["auto", "estimated", "timed"]),
     ("run.attention_library", &["auto", "off"]),
     ("run.engine", &["auto", "threads", "processes"]),
     ("run.transport", &["auto", "shared-memory", "tcp", "mpi"]),

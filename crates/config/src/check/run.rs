@@ -3,11 +3,11 @@
 use super::Rules;
 use crate::data_spec::{
     AttentionChoice, CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, GpuGraphs, ProductAlgorithms,
-    TransportChoice,
+    ProductKernels, TransportChoice,
 };
 use crate::precision::Products;
 use crate::problem::Problem;
-use crate::run_file::{RunConfig, device_name, gpu_collectives_name, transport_name};
+use crate::run_file::{RunConfig, device_name, gpu_collectives_name, product_kernels_name, transport_name};
 
 /// A day is longer than any step; the bound keeps deadlines representable.
 const LONGEST_SECONDS: f32 = 86_400.0;
@@ -57,6 +57,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     gpu_collectives(config, rules);
     gpu_graphs(config, rules);
     product_algorithms(config, rules);
+    product_kernels(config, rules);
     attention_library(config, rules);
     let threads = run.threads_per_rank;
     if rules.all_positive(&[("run.threads_per_rank", threads)]) && threads > MAX_THREADS {
@@ -191,6 +192,27 @@ fn product_algorithms(config: &RunConfig, rules: &mut Rules) {
             let rule = format!("has no effect where train.products = \"{}\"", products.name());
             let remedy = "write train.products = \"device\", or leave it out";
             rules.report(Problem::of_value("run.product_algorithms", "\"timed\"", rule, remedy));
+        }
+    }
+}
+
+/// Only products in blocks of 16 on GPUs have several kernels.
+fn product_kernels(config: &RunConfig, rules: &mut Rules) {
+    let value = match config.run.product_kernels {
+        ProductKernels::Auto => return,
+        chosen @ (ProductKernels::Estimated | ProductKernels::Timed) => format!("{:?}", product_kernels_name(chosen)),
+    };
+    let key = "run.product_kernels";
+    match (config.run.device, config.train.precision.products()) {
+        (DeviceChoice::Cpu, _) => {
+            let remedy = "write run.device = \"cuda\", or leave it out";
+            rules.report(Problem::of_value(key, value, "has no effect where run.device = \"cpu\"", remedy));
+        }
+        (DeviceChoice::Cuda | DeviceChoice::SoftGpu, Products::Blocks16) => {}
+        (DeviceChoice::Cuda | DeviceChoice::SoftGpu, products) => {
+            let rule = format!("has no effect where train.products = \"{}\"", products.name());
+            let remedy = "write train.products = \"blocks16\", or leave it out";
+            rules.report(Problem::of_value(key, value, rule, remedy));
         }
     }
 }

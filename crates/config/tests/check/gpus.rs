@@ -43,6 +43,25 @@ fn algorithms_to_choose_from_need_a_library() {
 }
 
 #[test]
+fn kernels_to_choose_from_need_products_in_blocks_of_16_on_a_gpu() {
+    expect(&[
+        (
+            &["run.product_kernels=best"],
+            "run.product_kernels = \"best\" is not one of \"auto\", \"estimated\" and \"timed\"",
+        ),
+        (
+            &["run.product_kernels=timed"],
+            "run.product_kernels = \"timed\" has no effect where run.device = \"cpu\"; write run.device = \"cuda\", or leave it out",
+        ),
+        (
+            &["run.device=soft-gpu", "run.product_kernels=estimated"],
+            "run.product_kernels = \"estimated\" has no effect where train.products = \"chained\"; write train.products = \
+             \"blocks16\", or leave it out",
+        ),
+    ]);
+}
+
+#[test]
 fn a_library_of_attention_goes_with_one_of_products() {
     expect(&[
         (&["run.attention_library=on"], "run.attention_library = \"on\" is not \"auto\" or \"off\""),

@@ -155,9 +155,8 @@ pub fn product_tiles(op: &Op) -> Vec<Tile> {
 pub(crate) fn tiles_by_estimate(op: &Op, site: &Site) -> Vec<Tile> {
     let Op::MatMul { orientation, a, b, bias, out, write } = *op else { return vec![] };
     let product = Product { orientation, a, b, bias, out, write };
-    let has_boxes = |tensor: Tensor| {
-        site.matrix(tensor, tensor.dtype).is_ok_and(|place| Factor { tensor, place }.has_boxes())
-    };
+    let has_boxes =
+        |tensor: Tensor| site.matrix(tensor, tensor.dtype).is_ok_and(|place| Factor { tensor, place }.has_boxes());
     let (Code::Of90, Ok(sizes), true) = (site.code, product.sizes(), has_boxes(a) && has_boxes(b)) else {
         return vec![];
     };
