@@ -13,7 +13,7 @@ use gpu::{
 use sync::lock;
 
 use crate::chosen_algorithms::ChosenAlgorithms;
-use crate::chosen_tiles::ChosenTiles;
+use crate::chosen_tiles::{ChosenTiles, KernelProduct};
 use crate::code::CompiledSource;
 use crate::graphs::{GraphUse, Kernel};
 use crate::launch::{Code as LoadedCode, Launch, ProductTile, Site, launches, library_attention, library_product};
@@ -257,15 +257,11 @@ impl CudaDevice {
     }
 
     /// The tile of a product that does not have the estimated one.
-    fn tile(&self, op: &Op, site: &Site) -> Result<Option<ProductTile>, DeviceError> {
+    fn tile(&self, op: &Op) -> Option<ProductTile> {
         match &self.tiles {
-            Tiles::Estimated => Ok(None),
-            Tiles::Same(tile) => Ok(Some(*tile)),
-            Tiles::Chosen(tiles) => {
-                // A fused operation begins with its product.
-                let Some(product) = op.unfused().next() else { return Ok(None) };
-                Ok(library_product(&product, site)?.and_then(|(product, _)| tiles.of(&product)))
-            }
+            Tiles::Estimated => None,
+            Tiles::Same(tile) => Some(*tile),
+            Tiles::Chosen(tiles) => tiles.of(&KernelProduct::of(op)?),
         }
     }
 
@@ -327,8 +323,7 @@ impl CudaDevice {
             let submitted = host.submit(&**gpu, self.memory.stream(stream), self.memory.base(), work);
             return submitted.map_err(|cause| accelerator_error(described(op), cause));
         }
-        let site = self.memory.site(self.products, self.code);
-        let site = Site { tile: self.tile(op, &site)?, ..site };
+        let site = Site { tile: self.tile(op), ..self.memory.site(self.products, self.code) };
         if self.products == Products::Device
             && (self.submit_to_library(stream, op, &site)? == Submitted::Yes
                 || self.submit_attention(stream, op, &site)? == Submitted::Yes)

@@ -26,7 +26,7 @@ mod tile_timing;
 mod timing_memory;
 
 pub use chosen_algorithms::{ChosenAlgorithms, StreamProduct};
-pub use chosen_tiles::ChosenTiles;
+pub use chosen_tiles::{ChosenTiles, KernelProduct};
 pub use code::CompiledSource;
 pub use device::{CudaDevice, accepts, check_products};
 pub use graphs::{GraphNotice, GraphUse};

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use config::Products;
 use device::{DeviceError, Op, Stream};
-use gpu::{DriverError, EventHandle, Gpu, MatrixProduct};
+use gpu::{DriverError, EventHandle, Gpu};
 
 use crate::chosen_algorithms::ANY_ARENA;
-use crate::chosen_tiles::{ChosenTiles, product_op};
+use crate::chosen_tiles::{ChosenTiles, KernelProduct};
 use crate::code::CompiledSource;
 use crate::device::{CudaDevice, accelerator_error};
 use crate::launch::{Code, ProductTile, Site, tiles_by_estimate};
@@ -31,8 +31,10 @@ const MOST_RATIO: f32 = 1.5;
 /// differences are those of two measurements.
 const LESS: f32 = 0.98;
 
-/// The sources of the kernels that are timed begin with this.
-const SOURCES: &str = "mat_mul_wgmma";
+/// Whether kernels of this source are timed.
+fn is_timed(source: &str) -> bool {
+    source.starts_with("mat_mul_wgmma") || source == "activation"
+}
 
 /// The tiles of products after they were chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,7 +50,7 @@ pub struct TileChoice {
 
 /// A product with several tiles, the estimated one first.
 struct Candidate {
-    product: MatrixProduct,
+    product: KernelProduct,
     op: Op,
     end_bytes: usize,
     tiles: Vec<ProductTile>,
@@ -63,7 +65,7 @@ struct Candidate {
 pub fn choose_tiles(
     gpu: &Arc<dyn Gpu>,
     code: &[CompiledSource],
-    products: &[MatrixProduct],
+    products: &[KernelProduct],
     limit: Duration,
 ) -> Result<TileChoice, DeviceError> {
     let candidates = candidates(&**gpu, code, products);
@@ -85,7 +87,7 @@ pub fn choose_tiles(
 }
 
 /// The products with several tiles, each once, the largest first.
-fn candidates(gpu: &dyn Gpu, code: &[CompiledSource], products: &[MatrixProduct]) -> Vec<Candidate> {
+fn candidates(gpu: &dyn Gpu, code: &[CompiledSource], products: &[KernelProduct]) -> Vec<Candidate> {
     let facts = gpu.facts();
     let site = Site {
         arena: ANY_ARENA,
@@ -97,11 +99,12 @@ fn candidates(gpu: &dyn Gpu, code: &[CompiledSource], products: &[MatrixProduct]
         tile: None,
     };
     let mut products = products.to_vec();
-    let terms = |product: &MatrixProduct| product.sizes.iter().map(|size| *size as u128).product::<u128>();
-    products.sort_by_key(|product| (Reverse(terms(product)), product.sizes, product.strides, product.alignments));
+    let terms = |product: &KernelProduct| product.product.sizes.iter().map(|size| *size as u128).product::<u128>();
+    let words = |KernelProduct { product, .. }: &KernelProduct| (product.sizes, product.strides, product.alignments);
+    products.sort_by_key(|product| (Reverse(terms(product)), words(product)));
     products.dedup();
-    let candidate = |product: MatrixProduct| {
-        let (op, end_bytes) = product_op(&product)?;
+    let candidate = |product: KernelProduct| {
+        let (op, end_bytes) = product.op()?;
         let tiles = tiles_by_estimate(&op, &site);
         (tiles.len() > 1).then_some(Candidate { product, op, end_bytes, tiles })
     };
@@ -128,8 +131,7 @@ impl<'a> TileTimer<'a> {
         let most = usize::try_from(free.saturating_sub(MARGIN_BYTES)).unwrap_or(usize::MAX);
         let needs = candidates.iter().map(|candidate| candidate.end_bytes);
         let Some(bytes) = needs.filter(|need| *need <= most).max() else { return Ok(None) };
-        let code: Vec<CompiledSource> =
-            code.iter().filter(|code| code.source.name.starts_with(SOURCES)).cloned().collect();
+        let code: Vec<CompiledSource> = code.iter().filter(|code| is_timed(code.source.name)).cloned().collect();
         let device = match CudaDevice::open(Arc::clone(gpu), &code, bytes) {
             Ok(device) => device.with_products(Products::Blocks16),
             // Another process took the memory.

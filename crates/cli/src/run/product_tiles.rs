@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use train::{ModelChoices, ProductChoice, RunDevice, TileChoice, library_products};
+use train::{ModelChoices, ProductChoice, RunDevice, TileChoice, kernel_products};
 
 use crate::failure::Failure;
 use crate::gpu;
@@ -40,7 +40,7 @@ pub fn decide(session: &Session<'_>) -> Result<Decided, Failure> {
     }
     let RunDevice::Gpus(gpus) = gpu::run_device(&verdict.config)? else { return Ok(Decided::default()) };
     let failed = |error: &dyn std::fmt::Display| Failure::Work(error.to_string());
-    let products = library_products(&verdict.setup, session.text.training()).map_err(|error| failed(&error))?;
+    let products = kernel_products(&verdict.setup, session.text.training()).map_err(|error| failed(&error))?;
     let used = company.gpus_of(&verdict.config, &verdict.setup, &gpus)?;
     let of_models: BTreeMap<&str, usize> =
         used.into_iter().rev().map(|index| (gpus.facts()[index].name.as_str(), index)).collect();

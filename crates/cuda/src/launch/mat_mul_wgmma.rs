@@ -7,7 +7,7 @@ use gpu::{DevicePointer, LaunchShape, TensorElement, TensorPromotion, TensorSwiz
 
 use super::mat_mul::Product;
 use super::mat_mul_blocks::Narrow;
-use super::mat_mul_wgmma_activation::has_kernel;
+use super::mat_mul_wgmma_activation::{has_kernel, in_one_launch};
 use super::{Code, Launch, Parameters, Place, Site};
 
 /// Rows of a tile.
@@ -150,10 +150,10 @@ pub fn product_tiles(op: &Op) -> Vec<Tile> {
     Tile::candidates(orientation, k, out.dtype).chain(fused).collect()
 }
 
-/// The tiles with which kernels by warpgroups compute a product, the one that is estimated to be the fastest first; none
-/// for products and operations that other kernels compute.
+/// The tiles with which kernels by warpgroups compute a product, with or without what follows it, the one that is
+/// estimated to be the fastest first; none for products and operations that other kernels compute.
 pub(crate) fn tiles_by_estimate(op: &Op, site: &Site) -> Vec<Tile> {
-    let Op::MatMul { orientation, a, b, bias, out, write } = *op else { return vec![] };
+    let Some(Op::MatMul { orientation, a, b, bias, out, write }) = op.unfused().next() else { return vec![] };
     let product = Product { orientation, a, b, bias, out, write };
     let has_boxes =
         |tensor: Tensor| site.matrix(tensor, tensor.dtype).is_ok_and(|place| Factor { tensor, place }.has_boxes());
@@ -162,7 +162,8 @@ pub(crate) fn tiles_by_estimate(op: &Op, site: &Site) -> Vec<Tile> {
     };
     let Some(estimated) = Tile::of(&product, sizes, site.multiprocessors as usize, None) else { return vec![] };
     let others = Tile::candidates(orientation, sizes[2], out.dtype).filter(|tile| *tile != estimated);
-    std::iter::once(estimated).chain(others).collect()
+    let fused = matches!(in_one_launch(site, op), Ok(Some(_))).then_some(Tile::FusedOf128);
+    std::iter::once(estimated).chain(others).chain(fused).collect()
 }
 
 /// Whether sums are cut into pieces.

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use cuda::{ChosenAlgorithms, ChosenTiles, StreamProduct, TileChoice};
+use cuda::{ChosenAlgorithms, ChosenTiles, KernelProduct, StreamProduct, TileChoice};
 use device::DeviceError;
-use gpu::MatrixProduct;
 use gpu_rank::{named, on_gpu};
 
 use crate::engine::gpus::{GpuError, Gpus};
@@ -74,12 +73,11 @@ impl Gpus {
     pub fn choose_tiles(
         &self,
         index: usize,
-        products: &[StreamProduct],
+        products: &[KernelProduct],
         limit: Duration,
     ) -> Result<TileChoice, DeviceError> {
         let (gpu, facts) = (self.context(index)?, &self.facts()[index]);
         let code = self.code(facts.capability)?.operations;
-        let products: Vec<MatrixProduct> = products.iter().map(|product| product.product).collect();
-        cuda::choose_tiles(&gpu, &code, &products, limit).map_err(|error| on_gpu(facts, error))
+        cuda::choose_tiles(&gpu, &code, products, limit).map_err(|error| on_gpu(facts, error))
     }
 }
