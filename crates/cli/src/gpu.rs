@@ -12,8 +12,8 @@ use device::{DeviceError, Numerics};
 use mesh::{Axis, Mesh, Rank};
 use nvidia::{Search, cublaslt, cudnn, nccl};
 use train::{
-    AttentionUse, GpuError, GpuMemory, GpuPlaces, Gpus, GraphNotice, GraphUse, ModelChoices, RunDevice, Setup,
-    check_numerics, gpus_of,
+    AttentionUse, BlocksBy, GpuError, GpuMemory, GpuPlaces, Gpus, GraphNotice, GraphUse, ModelChoices, RunDevice,
+    Setup, check_numerics, gpus_of,
 };
 
 use crate::failure::Failure;
@@ -40,6 +40,9 @@ pub fn run_device(config: &RunConfig) -> Result<RunDevice, Failure> {
     match &device {
         RunDevice::Cpu => {}
         RunDevice::Gpus(gpus) => {
+            if has_equal_algorithms(config) {
+                gpus.multiply_blocks_by(BlocksBy::KernelsOrLibrary);
+            }
             let found = gpus.check_products(config.train.precision.products());
             found.map_err(|error| Failure::Input(error.to_string()))?;
         }
@@ -329,6 +332,11 @@ fn launched(config: &RunConfig) -> &'static str {
 /// By which library products are multiplied; nothing where they are pleach's own.
 fn multiplied(config: &RunConfig) -> String {
     match (config.train.precision.products(), config.run.device) {
+        (Products::Blocks16, DeviceChoice::Cuda | DeviceChoice::SoftGpu) if has_equal_algorithms(config) => {
+            "products in blocks of 16 by the fastest of pleach's kernels and of the library's algorithms with their bits, \
+             compared and timed by `train`\n"
+                .into()
+        }
         (Products::Blocks16, _) if has_timed_kernels(config) => {
             "products in blocks of 16 by the fastest of pleach's kernels for each, timed by `train`\n".into()
         }
@@ -347,6 +355,14 @@ fn multiplied(config: &RunConfig) -> String {
     }
 }
 
+/// Whether algorithms of a library may compute products in blocks.
+pub fn has_equal_algorithms(config: &RunConfig) -> bool {
+    match config.run.product_algorithms {
+        ProductAlgorithms::Equal => has_gpus(config),
+        ProductAlgorithms::First | ProductAlgorithms::Timed => false,
+    }
+}
+
 /// Whether the kernels of products are chosen by their times before the first step. Those of a GPU in software mean
 /// nothing.
 pub fn has_timed_kernels(config: &RunConfig) -> bool {
@@ -361,7 +377,9 @@ pub fn has_timed_kernels(config: &RunConfig) -> bool {
 fn algorithm_of_each(config: &RunConfig) -> &'static str {
     match config.run.product_algorithms {
         ProductAlgorithms::First => "the first algorithm that it proposes for each",
-        ProductAlgorithms::Timed => "the fastest of the algorithms that it proposes for each, timed by `train`",
+        ProductAlgorithms::Timed | ProductAlgorithms::Equal => {
+            "the fastest of the algorithms that it proposes for each, timed by `train`"
+        }
     }
 }
 

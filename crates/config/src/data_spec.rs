@@ -346,6 +346,9 @@ pub enum ProductAlgorithms {
     First,
     /// The fastest of those that it proposes, timed before the first step and kept in the folder of the run.
     Timed,
+    /// The fastest of those whose results had the bits of products in blocks of 16 on random numbers, and of pleach's
+    /// kernels, likewise.
+    Equal,
 }
 
 /// How the kernel of a product in blocks of 16 is chosen on a GPU: the key `run.product_kernels`. All of them have the

@@ -73,6 +73,9 @@ fn name(element: MatrixElement) -> &'static str {
 pub struct ChosenAlgorithms(HashMap<StreamProduct, [u64; 8]>);
 
 impl ChosenAlgorithms {
+    /// In place of an algorithm: pleach's kernels. No library has these words.
+    pub const KERNELS: [u64; 8] = [u64::MAX; 8];
+
     /// The words of the algorithm of a product that has one.
     pub fn of(&self, product: &StreamProduct) -> Option<[u64; 8]> {
         self.0.get(product).copied()

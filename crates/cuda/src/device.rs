@@ -18,7 +18,7 @@ use crate::code::CompiledSource;
 use crate::graphs::{GraphUse, Kernel};
 use crate::launch::{Code as LoadedCode, Launch, ProductTile, Site, launches, library_attention, library_product};
 use crate::library_attention::Attender;
-use crate::library_products::LibraryProducts;
+use crate::library_products::{LibraryProducts, Others};
 use crate::owned::{Owned, allocate_pinned, load};
 use crate::pinned::{PinnedRing, RING_BYTES};
 use crate::rank_memory::RankMemory;
@@ -149,9 +149,26 @@ impl CudaDevice {
         chosen: Arc<ChosenAlgorithms>,
     ) -> Result<CudaDevice, DeviceError> {
         let name = library.name();
-        let products = LibraryProducts::new(library, chosen, &self.memory.gpu)
+        let products = LibraryProducts::new(library, (chosen, Others::ByFirst), &self.memory.gpu)
             .map_err(|cause| accelerator_error(format!("allocate the workspace of {name}"), cause))?;
         let mut device = self.with_products(Products::Device);
+        device.library = Some(products);
+        Ok(device)
+    }
+
+    /// The same device with products in blocks of 16, of which a library computes those that have a chosen algorithm.
+    ///
+    /// # Errors
+    /// No memory for the workspace.
+    pub fn with_equal_algorithms(
+        self,
+        library: Box<dyn ProductLibrary>,
+        chosen: Arc<ChosenAlgorithms>,
+    ) -> Result<CudaDevice, DeviceError> {
+        let name = library.name();
+        let products = LibraryProducts::new(library, (chosen, Others::ByKernels), &self.memory.gpu)
+            .map_err(|cause| accelerator_error(format!("allocate the workspace of {name}"), cause))?;
+        let mut device = self.with_products(Products::Blocks16);
         device.library = Some(products);
         Ok(device)
     }
@@ -266,8 +283,8 @@ impl CudaDevice {
     }
 
     /// Submits an operation to the compute stream, with this tile where a kernel has it.
-    pub(crate) fn submit_with_tile(&self, op: &Op, tile: ProductTile) -> Result<(), DeviceError> {
-        let site = Site { tile: Some(tile), ..self.memory.site(self.products, self.code) };
+    pub(crate) fn submit_with_tile(&self, op: &Op, tile: Option<ProductTile>) -> Result<(), DeviceError> {
+        let site = Site { tile, ..self.memory.site(self.products, self.code) };
         self.submit_kernels(Stream::Compute, op, &site)
     }
 
@@ -308,6 +325,21 @@ impl CudaDevice {
         self.submitter.count(stream, op);
         attender.attend(self.memory.stream(stream), &whole).map_err(failed)?;
         Ok(Submitted::Yes)
+    }
+
+    /// Submits an operation whose product the library computes, if it has a chosen algorithm, or pleach's kernels.
+    fn submit_to_either(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
+        let mut each = op.unfused();
+        let Some(first) = each.next() else { return Ok(()) };
+        // Libraries have no place in memory of the host.
+        if self.memory.host.work(&first)?.is_some() {
+            return self.submit_one(stream, op);
+        }
+        let site = self.memory.site(self.products, self.code);
+        match self.submit_to_library(stream, &first, &site)? {
+            Submitted::Yes => each.try_for_each(|op| self.submit_one(stream, &op)),
+            Submitted::No => self.submit_one(stream, op),
+        }
     }
 
     /// Submits an operation that libraries have as it is, or do not have.
@@ -351,6 +383,7 @@ impl Device for CudaDevice {
         match self.products {
             // A library has products alone.
             Products::Device => op.unfused().try_for_each(|op| self.submit_one(stream, &op)),
+            Products::Blocks16 if self.library.is_some() => self.submit_to_either(stream, op),
             Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => self.submit_one(stream, op),
         }
     }

@@ -32,7 +32,7 @@ const MOST_RATIO: f32 = 1.5;
 const LESS: f32 = 0.98;
 
 /// Whether kernels of this source are timed.
-fn is_timed(source: &str) -> bool {
+pub(crate) fn is_timed(source: &str) -> bool {
     source.starts_with("mat_mul_wgmma") || source == "activation"
 }
 
@@ -176,7 +176,7 @@ impl<'a> TileTimer<'a> {
         let (stream, [from, to]) = (self.device.stream(Stream::Compute), self.events.each_ref().map(Owned::handle));
         self.gpu.record(from, stream).map_err(failed)?;
         for _ in 0..repetitions {
-            self.device.submit_with_tile(op, tile)?;
+            self.device.submit_with_tile(op, Some(tile))?;
         }
         self.gpu.record(to, stream).map_err(failed)?;
         self.gpu.synchronize(stream).map_err(failed)?;

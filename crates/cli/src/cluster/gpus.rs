@@ -3,8 +3,8 @@
 
 use ::gpu::Capability;
 use cluster::{Cluster, Constant};
-use config::{DeviceChoice, GpuCollectives, Problem, Products, RunConfig};
-use train::{NCCL_RANK_BYTES, check_products, own_process_margin_bytes};
+use config::{DeviceChoice, GpuCollectives, Problem, ProductAlgorithms, Products, RunConfig};
+use train::{BlocksBy, NCCL_RANK_BYTES, check_products, own_process_margin_bytes};
 
 use crate::failure::Failure;
 use crate::gpu;
@@ -129,7 +129,11 @@ pub struct Margin {
 impl Margin {
     /// That of a rank of `config`, which has a process of its own.
     pub fn of(config: &RunConfig) -> Margin {
-        let own = own_process_margin_bytes(config.train.precision.products());
+        let blocks = match config.run.product_algorithms {
+            ProductAlgorithms::Equal => BlocksBy::KernelsOrLibrary,
+            ProductAlgorithms::First | ProductAlgorithms::Timed => BlocksBy::Kernels,
+        };
+        let own = own_process_margin_bytes(config.train.precision.products(), blocks);
         let bytes = match (config.run.device, config.run.gpu_collectives) {
             (DeviceChoice::Cpu | DeviceChoice::SoftGpu, _) => 0,
             (DeviceChoice::Cuda, GpuCollectives::Auto | GpuCollectives::Nccl) if config.run.ranks > 1 => {

@@ -1,6 +1,6 @@
-//! The tiles of the kernels that compute the products of a run in blocks of 16: each process times them on a GPU of each
-//! model that it has, before the first step. Tiles change no bit, so processes may choose differently and nothing is
-//! kept.
+//! The tiles of the kernels that compute the products of a run in blocks of 16: each process times them on a GPU of
+//! each model that it has, before the first step. Tiles change no bit, so processes may choose differently and nothing
+//! is kept.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,32 +26,40 @@ struct Told {
     other_than_estimated: usize,
     left: usize,
     seconds: f64,
+    /// Why nothing was timed.
+    failure: Option<String>,
 }
 
 /// Times tiles, where the run says so. All processes return together: before any of them allocates memory of the run,
-/// that of measurements is free.
+/// that of measurements is free. A failure leaves the estimated tiles; if it is the GPU's, ranks will meet it.
 ///
 /// # Errors
-/// A GPU that fails; failures of other processes.
+/// Failures of other processes; GPUs that cannot be found any more.
 pub fn decide(session: &Session<'_>) -> Result<Decided, Failure> {
     let Session { verdict, company, .. } = session;
     if !gpu::has_timed_kernels(&verdict.config) {
         return Ok(Decided::default());
     }
     let RunDevice::Gpus(gpus) = gpu::run_device(&verdict.config)? else { return Ok(Decided::default()) };
-    let failed = |error: &dyn std::fmt::Display| Failure::Work(error.to_string());
-    let products = kernel_products(&verdict.setup, session.text.training()).map_err(|error| failed(&error))?;
+    let products = kernel_products(&verdict.setup, session.text.training()).map_err(|error| error.to_string());
     let used = company.gpus_of(&verdict.config, &verdict.setup, &gpus)?;
     let of_models: BTreeMap<&str, usize> =
         used.into_iter().rev().map(|index| (gpus.facts()[index].name.as_str(), index)).collect();
     let (mut choices, mut told) = (ModelChoices::new(), vec![]);
     for (gpu, index) in of_models {
         let begin = Instant::now();
-        let choice = gpus.choose_tiles(index, &products, LIMIT).map_err(|error| failed(&error))?;
+        let choice = products
+            .as_ref()
+            .map_err(String::clone)
+            .and_then(|products| gpus.choose_tiles(index, products, LIMIT).map_err(|error| error.to_string()));
+        let (choice, failure) = match choice {
+            Ok(choice) => (choice, None),
+            Err(failure) => (TileChoice::default(), Some(failure)),
+        };
         let TileChoice { tiles, timed, other_than_estimated, left } = choice;
         let (gpu, seconds) = (gpu.to_string(), begin.elapsed().as_secs_f64());
         choices.insert(gpu.clone(), ProductChoice { tiles: Arc::new(tiles), ..ProductChoice::default() });
-        told.push(Told { gpu, timed, other_than_estimated, left, seconds });
+        told.push(Told { gpu, timed, other_than_estimated, left, seconds, failure });
     }
     let of_all = all_gather(company, "tiles of products", &told)?;
     Ok(Decided { choices, notes: notes(of_all.into_iter().flatten()) })
@@ -70,7 +78,10 @@ fn notes(all: impl Iterator<Item = Told>) -> Vec<String> {
 }
 
 fn note(told: &Told) -> String {
-    let Told { gpu, timed, other_than_estimated, left, seconds } = told;
+    let Told { gpu, timed, other_than_estimated, left, seconds, failure } = told;
+    if let Some(failure) = failure {
+        return format!("products by the estimated tiles of pleach's kernels on {gpu}: {failure}\n");
+    }
     let [of_timed, of_left] = [timed, left].map(|count| counted(*count as u64, "product"));
     match (timed, left) {
         (0, 0) => String::new(),
@@ -95,7 +106,7 @@ mod tests {
     fn a_line_for_each_model_says_how_many_products_were_timed() {
         let told = |gpu: &str, timed, left, seconds| {
             let gpu = gpu.to_string();
-            Told { gpu, timed, other_than_estimated: timed / 2, left, seconds }
+            Told { gpu, timed, other_than_estimated: timed / 2, left, seconds, failure: None }
         };
         let all =
             [told("H200", 12, 0, 0.62), told("H200", 11, 1, 3.14), told("H100", 3, 9, 3.0), told("GH200", 0, 2, 0.1)];
@@ -107,5 +118,8 @@ mod tests {
         ];
         assert_eq!(notes(all.into_iter()), expected);
         assert_eq!(notes([told("A100", 0, 0, 0.1)].into_iter()), [""; 0]);
+        let failed = Told { failure: Some("no program".into()), ..told("H200", 0, 0, 0.1) };
+        let said = notes([failed].into_iter());
+        assert_eq!(said, ["products by the estimated tiles of pleach's kernels on H200: no program\n"]);
     }
 }

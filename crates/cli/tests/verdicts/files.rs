@@ -453,6 +453,8 @@ pub const ONE_PER_RULE: &[&[(&str, &str)]] = &[
     &[("run.device", "\"cuda\""), ("run.engine", "\"threads\""), ("run.gpu_collectives", "\"nccl\"")],
     &[("run.gpu_graphs", "\"off\"")],
     &[("run.product_algorithms", "\"timed\"")],
+    &[("run.product_algorithms", "\"equal\"")],
+    &[("run.device", "\"soft-gpu\""), ("run.product_algorithms", "\"equal\"")],
     &[("run.product_kernels", "\"timed\"")],
     &[("run.device", "\"soft-gpu\""), ("run.product_kernels", "\"timed\"")],
     &[("run.device", "\"soft-gpu\""), ("run.attention_library", "\"off\"")],

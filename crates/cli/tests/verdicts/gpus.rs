@@ -12,7 +12,8 @@ pub fn gpus(values: &Values) -> bool {
     if has_choice && !is_device {
         return false;
     }
-    let has_kernels = text(values, "run.product_kernels", "auto") != "auto";
+    let is_equal = text(values, "run.product_algorithms", "first") == "equal";
+    let has_kernels = is_equal || text(values, "run.product_kernels", "auto") != "auto";
     if has_kernels && text(values, "train.products", "chained") != "blocks16" {
         return false;
     }
@@ -23,6 +24,7 @@ pub fn gpus(values: &Values) -> bool {
                     .iter()
                     .all(|key| text(values, key, "auto") == "auto")
                 && !is_device
+                && !is_equal
         }
         device => {
             (1..=1024).contains(&int(values, "run.gpus", 1))

@@ -117,7 +117,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("run.device", &["cpu", "cuda", "soft-gpu"]),
     ("run.gpu_collectives", &["auto", "host", "nccl"]),
     ("run.gpu_graphs", &["auto", "off"]),
-    ("run.product_algorithms", &["first", "timed"]),
+    ("run.product_algorithms", &["first", "timed", "equal"]),
     ("run.product_kernels", &["auto", "estimated", "timed"]),
     ("run.attention_library", &["auto", "off"]),
     ("run.engine", &["auto", "threads", "processes"]),

@@ -185,13 +185,28 @@ fn gpu_graphs(config: &RunConfig, rules: &mut Rules) {
 
 /// Only a library has algorithms to choose from.
 fn product_algorithms(config: &RunConfig, rules: &mut Rules) {
-    let products = config.train.precision.products();
+    let (key, products) = ("run.product_algorithms", config.train.precision.products());
+    let other = |needed: &str| {
+        let rule = format!("has no effect where train.products = \"{}\"", products.name());
+        (rule, format!("write train.products = \"{needed}\", or leave it out"))
+    };
     match (config.run.product_algorithms, products) {
         (ProductAlgorithms::First, _) | (ProductAlgorithms::Timed, Products::Device) => {}
         (ProductAlgorithms::Timed, Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8) => {
-            let rule = format!("has no effect where train.products = \"{}\"", products.name());
-            let remedy = "write train.products = \"device\", or leave it out";
-            rules.report(Problem::of_value("run.product_algorithms", "\"timed\"", rule, remedy));
+            let (rule, remedy) = other("device");
+            rules.report(Problem::of_value(key, "\"timed\"", rule, remedy));
+        }
+        (ProductAlgorithms::Equal, Products::Blocks16) => match config.run.device {
+            DeviceChoice::Cuda | DeviceChoice::SoftGpu => {}
+            DeviceChoice::Cpu => {
+                let remedy = "write run.device = \"cuda\", or leave it out";
+                let rule = "has no effect where run.device = \"cpu\"";
+                rules.report(Problem::of_value(key, "\"equal\"", rule, remedy));
+            }
+        },
+        (ProductAlgorithms::Equal, Products::Chained | Products::Pairs | Products::Device | Products::Blocks8) => {
+            let (rule, remedy) = other("blocks16");
+            rules.report(Problem::of_value(key, "\"equal\"", rule, remedy));
         }
     }
 }

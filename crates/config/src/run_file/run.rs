@@ -27,7 +27,7 @@ const GPU_COLLECTIVES: &Choices<GpuCollectives> =
     &[("auto", GpuCollectives::Auto), ("host", GpuCollectives::Host), ("nccl", GpuCollectives::Nccl)];
 const GPU_GRAPHS: &Choices<GpuGraphs> = &[("auto", GpuGraphs::Auto), ("off", GpuGraphs::Off)];
 const PRODUCT_ALGORITHMS: &Choices<ProductAlgorithms> =
-    &[("first", ProductAlgorithms::First), ("timed", ProductAlgorithms::Timed)];
+    &[("first", ProductAlgorithms::First), ("timed", ProductAlgorithms::Timed), ("equal", ProductAlgorithms::Equal)];
 const PRODUCT_KERNELS: &Choices<ProductKernels> =
     &[("auto", ProductKernels::Auto), ("estimated", ProductKernels::Estimated), ("timed", ProductKernels::Timed)];
 const ATTENTION: &Choices<AttentionChoice> = &[("auto", AttentionChoice::Auto), ("off", AttentionChoice::Off)];

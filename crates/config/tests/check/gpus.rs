@@ -33,7 +33,19 @@ fn graphs_of_kernels_need_gpus() {
 #[test]
 fn algorithms_to_choose_from_need_a_library() {
     expect(&[
-        (&["run.product_algorithms=best"], "run.product_algorithms = \"best\" is not \"first\" or \"timed\""),
+        (
+            &["run.product_algorithms=best"],
+            "run.product_algorithms = \"best\" is not one of \"first\", \"timed\" and \"equal\"",
+        ),
+        (
+            &["run.product_algorithms=equal"],
+            "run.product_algorithms = \"equal\" has no effect where train.products = \"chained\"; write train.products = \
+             \"blocks16\", or leave it out",
+        ),
+        (
+            &["run.product_algorithms=equal", "train.precision=bf16", "train.products=blocks16"],
+            "run.product_algorithms = \"equal\" has no effect where run.device = \"cpu\"; write run.device = \"cuda\", or leave it out",
+        ),
         (
             &["run.product_algorithms=timed"],
             "run.product_algorithms = \"timed\" has no effect where train.products = \"chained\"; write train.products = \"device\", \

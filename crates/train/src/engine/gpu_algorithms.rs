@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use cuda::{ChosenAlgorithms, ChosenTiles, KernelProduct, StreamProduct, TileChoice};
+use cuda::{BlocksProduct, ChosenAlgorithms, ChosenTiles, EqualChoice, KernelProduct, StreamProduct, TileChoice};
 use device::DeviceError;
 use gpu_rank::{named, on_gpu};
 
@@ -79,5 +79,23 @@ impl Gpus {
         let (gpu, facts) = (self.context(index)?, &self.facts()[index]);
         let code = self.code(facts.capability)?.operations;
         cuda::choose_tiles(&gpu, &code, products, limit).map_err(|error| on_gpu(facts, error))
+    }
+
+    /// Chooses among pleach's kernels and equal algorithms for `products` in blocks of 16 on the GPU of this index,
+    /// before it has ranks: see [`cuda::choose_equal_algorithms`].
+    ///
+    /// # Errors
+    /// The driver's, the compiler's and the library's.
+    pub fn choose_equal_algorithms(
+        &self,
+        index: usize,
+        products: &[BlocksProduct],
+        (known, tiles): (&ChosenAlgorithms, &ChosenTiles),
+        limit: Duration,
+    ) -> Result<EqualChoice, DeviceError> {
+        let (gpu, facts) = (self.context(index)?, &self.facts()[index]);
+        let (code, library) = (self.code(facts.capability)?.operations, self.product_library(index, &gpu)?);
+        cuda::choose_equal_algorithms(&gpu, (&code, &*library), products, (known, tiles), limit)
+            .map_err(|error| on_gpu(facts, error))
     }
 }

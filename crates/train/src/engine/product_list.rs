@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 
-use cuda::{KernelProduct, StreamProduct};
+use cuda::{BlocksProduct, KernelProduct, StreamProduct};
 use device::{ArenaSize, Device, DeviceError, Numerics, Op, Stream, Tensor, forward_order};
 use mesh::{Axis, Rank};
 use sync::lock;
@@ -34,8 +34,16 @@ pub fn kernel_products(setup: &Setup, tokens: &dyn TokenSource) -> Result<Vec<Ke
     noted(setup, tokens, |op, _, noted| noted.extend(KernelProduct::of(op)))
 }
 
-/// All that `note` notes of operations of the first step, in no order, each once. Data- and tensor-parallel peers have the same ones, so one
-/// rank of each pipeline coordinate stands for them.
+/// The products of the first step as both take them, in no order, each once.
+///
+/// # Errors
+/// Programs that do not run.
+pub fn blocks_products(setup: &Setup, tokens: &dyn TokenSource) -> Result<Vec<BlocksProduct>, TrainError> {
+    noted(setup, tokens, |op, stream, noted| noted.extend(BlocksProduct::of(op, stream)))
+}
+
+/// All that `note` notes of operations of the first step, in no order, each once. Data- and tensor-parallel peers have
+/// the same ones, so one rank of each pipeline coordinate stands for them.
 fn noted<K: Copy + Eq + Hash + Send + 'static>(
     setup: &Setup,
     tokens: &dyn TokenSource,
