@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use config::{
-    AttentionChoice, DeviceChoice, GpuCollectives, GpuGraphs, Precision, Problem, ProductAlgorithms, Products,
-    RunConfig, RunSpec, Visible,
+    AttentionChoice, DeviceChoice, GpuCollectives, GpuGraphs, Precision, Problem, ProductAlgorithms, ProductKernels,
+    Products, RunConfig, RunSpec, Visible,
 };
 use device::{DeviceError, Numerics};
 use mesh::{Axis, Mesh, Rank};
 use nvidia::{Search, cublaslt, cudnn, nccl};
 use train::{
-    AttentionUse, GpuError, GpuMemory, GpuPlaces, Gpus, GraphNotice, GraphUse, ModelAlgorithms, RunDevice, Setup,
-    check_numerics, gpus_of,
+    AttentionUse, BlocksBy, GpuError, GpuMemory, GpuPlaces, Gpus, GraphNotice, GraphUse, ModelChoices, RunDevice,
+    Setup, check_numerics, gpus_of,
 };
 
 use crate::failure::Failure;
@@ -40,6 +40,9 @@ pub fn run_device(config: &RunConfig) -> Result<RunDevice, Failure> {
     match &device {
         RunDevice::Cpu => {}
         RunDevice::Gpus(gpus) => {
+            if has_equal_algorithms(config) {
+                gpus.multiply_blocks_by(BlocksBy::KernelsOrLibrary);
+            }
             let found = gpus.check_products(config.train.precision.products());
             found.map_err(|error| Failure::Input(error.to_string()))?;
         }
@@ -47,15 +50,15 @@ pub fn run_device(config: &RunConfig) -> Result<RunDevice, Failure> {
     Ok(device)
 }
 
-/// As [`run_device`], with algorithms for products that were chosen before.
+/// As [`run_device`], with what was chosen before for products.
 ///
 /// # Errors
 /// As [`run_device`].
-pub fn run_device_with(config: &RunConfig, algorithms: ModelAlgorithms) -> Result<RunDevice, Failure> {
+pub fn run_device_with(config: &RunConfig, choices: ModelChoices) -> Result<RunDevice, Failure> {
     let device = run_device(config)?;
     match &device {
         RunDevice::Cpu => {}
-        RunDevice::Gpus(gpus) => gpus.give_algorithms(algorithms),
+        RunDevice::Gpus(gpus) => gpus.give_choices(choices),
     }
     Ok(device)
 }
@@ -329,6 +332,14 @@ fn launched(config: &RunConfig) -> &'static str {
 /// By which library products are multiplied; nothing where they are pleach's own.
 fn multiplied(config: &RunConfig) -> String {
     match (config.train.precision.products(), config.run.device) {
+        (Products::Blocks16, DeviceChoice::Cuda | DeviceChoice::SoftGpu) if has_equal_algorithms(config) => {
+            "products in blocks of 16 by the fastest of pleach's kernels and of the library's algorithms with their bits, \
+             compared and timed by `train`\n"
+                .into()
+        }
+        (Products::Blocks16, _) if has_timed_kernels(config) => {
+            "products in blocks of 16 by the fastest of pleach's kernels for each, timed by `train`\n".into()
+        }
         (Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8, _)
         | (Products::Device, DeviceChoice::Cpu) => String::new(),
         (Products::Device, DeviceChoice::SoftGpu) => {
@@ -344,11 +355,31 @@ fn multiplied(config: &RunConfig) -> String {
     }
 }
 
+/// Whether algorithms of a library may compute products in blocks.
+pub fn has_equal_algorithms(config: &RunConfig) -> bool {
+    match config.run.product_algorithms {
+        ProductAlgorithms::Equal => has_gpus(config),
+        ProductAlgorithms::First | ProductAlgorithms::Timed => false,
+    }
+}
+
+/// Whether the kernels of products are chosen by their times before the first step. Those of a GPU in software mean
+/// nothing.
+pub fn has_timed_kernels(config: &RunConfig) -> bool {
+    match (config.run.product_kernels, config.run.device, config.train.precision.products()) {
+        (ProductKernels::Auto, DeviceChoice::Cuda, Products::Blocks16)
+        | (ProductKernels::Timed, DeviceChoice::Cuda | DeviceChoice::SoftGpu, Products::Blocks16) => true,
+        (ProductKernels::Auto | ProductKernels::Estimated | ProductKernels::Timed, _, _) => false,
+    }
+}
+
 /// Which of the algorithms of a library computes a product.
 fn algorithm_of_each(config: &RunConfig) -> &'static str {
     match config.run.product_algorithms {
         ProductAlgorithms::First => "the first algorithm that it proposes for each",
-        ProductAlgorithms::Timed => "the fastest of the algorithms that it proposes for each, timed by `train`",
+        ProductAlgorithms::Timed | ProductAlgorithms::Equal => {
+            "the fastest of the algorithms that it proposes for each, timed by `train`"
+        }
     }
 }
 

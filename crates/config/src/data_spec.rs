@@ -346,6 +346,22 @@ pub enum ProductAlgorithms {
     First,
     /// The fastest of those that it proposes, timed before the first step and kept in the folder of the run.
     Timed,
+    /// The fastest of those whose results had the bits of products in blocks of 16 on random numbers, and of pleach's
+    /// kernels, likewise.
+    Equal,
+}
+
+/// How the kernel of a product in blocks of 16 is chosen on a GPU: the key `run.product_kernels`. All of them have the
+/// same bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProductKernels {
+    /// By times on a GPU of NVIDIA, by the estimate on one in software.
+    #[default]
+    Auto,
+    /// By times of an H200.
+    Estimated,
+    /// By times before the first step.
+    Timed,
 }
 
 /// Whose kernels compute attention where products are those of the device: the key `run.attention_library`.
@@ -401,6 +417,8 @@ pub struct RunSpec {
     pub gpu_graphs: GpuGraphs,
     /// Which algorithms of the GPU's library compute products.
     pub product_algorithms: ProductAlgorithms,
+    /// How kernels of products are chosen.
+    pub product_kernels: ProductKernels,
     /// Whose kernels compute attention.
     pub attention_library: AttentionChoice,
     /// Steps from one measurement on held-out text to the next; 0 measures after the last step only.

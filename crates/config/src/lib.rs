@@ -45,7 +45,8 @@ pub use context_parallel::{ChunkOrder, ContextKind, ContextParallel, SequenceSli
 pub use data_spec::{
     AttentionChoice, BlanksSpec, ChatDate, ChatSpec, CollectivesChoice, DataSpec, DeviceChoice, EngineChoice,
     GpuCollectives, GpuGraphs, IGNORED_LABEL, InstructionsSpec, LongConversations, OnLoss, Positions,
-    ProductAlgorithms, Recheck, RunSpec, SourceSpec, TokenizerSpec, TransportChoice, ValidationSpec, Visible,
+    ProductAlgorithms, ProductKernels, Recheck, RunSpec, SourceSpec, TokenizerSpec, TransportChoice, ValidationSpec,
+    Visible,
 };
 pub use degrees::{Degrees, UnsupportedAxis};
 pub use fnv::Fnv1a;

@@ -64,7 +64,7 @@ pub enum Pairing {
 }
 
 /// The function between the two linear layers of the feed-forward block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Activation {
     /// GELU, tanh form.
     GeluTanh,

@@ -46,7 +46,7 @@ pub use context_parallel::context_kind_name;
 pub use given::{GivenWeights, is_function_of_weights};
 pub use nearest::nearest;
 pub use run::device_name;
-pub(crate) use run::{gpu_collectives_name, transport_name};
+pub(crate) use run::{gpu_collectives_name, product_kernels_name, transport_name};
 pub use schedule::schedule_name;
 pub(crate) use train::written as written_ramp;
 

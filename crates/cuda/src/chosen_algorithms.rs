@@ -11,7 +11,7 @@ use crate::launch::{Code, Site, library_product};
 use crate::library_products::workspace_bytes;
 
 /// An address with the alignment of every arena.
-const ANY_ARENA: DevicePointer = DevicePointer(1 << 40);
+pub(crate) const ANY_ARENA: DevicePointer = DevicePointer(1 << 40);
 
 /// A product with the memory that algorithms have on its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,6 +73,9 @@ fn name(element: MatrixElement) -> &'static str {
 pub struct ChosenAlgorithms(HashMap<StreamProduct, [u64; 8]>);
 
 impl ChosenAlgorithms {
+    /// In place of an algorithm: pleach's kernels. No library has these words.
+    pub const KERNELS: [u64; 8] = [u64::MAX; 8];
+
     /// The words of the algorithm of a product that has one.
     pub fn of(&self, product: &StreamProduct) -> Option<[u64; 8]> {
         self.0.get(product).copied()

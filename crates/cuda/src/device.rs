@@ -13,12 +13,12 @@ use gpu::{
 use sync::lock;
 
 use crate::chosen_algorithms::ChosenAlgorithms;
+use crate::chosen_tiles::{ChosenTiles, KernelProduct};
 use crate::code::CompiledSource;
 use crate::graphs::{GraphUse, Kernel};
-use crate::kernels::Instructions;
 use crate::launch::{Code as LoadedCode, Launch, ProductTile, Site, launches, library_attention, library_product};
 use crate::library_attention::Attender;
-use crate::library_products::LibraryProducts;
+use crate::library_products::{LibraryProducts, Others};
 use crate::owned::{Owned, allocate_pinned, load};
 use crate::pinned::{PinnedRing, RING_BYTES};
 use crate::rank_memory::RankMemory;
@@ -33,6 +33,16 @@ const PLAIN_SHARED_BYTES: u32 = 32 << 10;
 enum Submitted {
     Yes,
     No,
+}
+
+/// The tiles of products by warpgroups.
+enum Tiles {
+    /// Those that are estimated to be the fastest.
+    Estimated,
+    /// One for all products.
+    Same(ProductTile),
+    /// Those that were timed.
+    Chosen(Arc<ChosenTiles>),
 }
 
 /// Things that launches have needed so far.
@@ -57,8 +67,8 @@ pub struct CudaDevice {
     /// Memory for reads.
     pinned: Owned<PinnedHandle>,
     products: Products,
-    /// Of products by warpgroups, where it was asked for.
-    tile: Option<ProductTile>,
+    /// Of products by warpgroups.
+    tiles: Tiles,
     /// Computes `Products::Device`.
     library: Option<LibraryProducts>,
     /// Computes causal attention in such a run.
@@ -88,8 +98,6 @@ impl CudaDevice {
             }
             modules.push(module);
         }
-        let has_of_90 = code.iter().any(|code| code.source.instructions == Instructions::Of90);
-        let loaded = if has_of_90 { LoadedCode::Of90 } else { LoadedCode::Common };
         let pinned_error =
             |cause| accelerator_error(format!("allocate {} bytes of pinned memory", Self::PINNED_BYTES), cause);
         let ring = PinnedRing::new(&gpu, RING_BYTES).map_err(pinned_error)?;
@@ -99,12 +107,12 @@ impl CudaDevice {
             memory,
             _modules: modules,
             functions,
-            code: loaded,
+            code: LoadedCode::of(code),
             submitter,
             prepared: Mutex::default(),
             pinned,
             products: Products::Chained,
-            tile: None,
+            tiles: Tiles::Estimated,
             library: None,
             attender: None,
         };
@@ -122,7 +130,13 @@ impl CudaDevice {
     /// The same device, whose products by warpgroups take this tile where it has a kernel for them. Tiles change no
     /// bit.
     pub fn with_tile(mut self, tile: ProductTile) -> CudaDevice {
-        self.tile = Some(tile);
+        self.tiles = Tiles::Same(tile);
+        self
+    }
+
+    /// The same device, whose products by warpgroups take the tiles that were chosen for them. Tiles change no bit.
+    pub fn with_tiles(mut self, tiles: Arc<ChosenTiles>) -> CudaDevice {
+        self.tiles = Tiles::Chosen(tiles);
         self
     }
 
@@ -136,9 +150,26 @@ impl CudaDevice {
         chosen: Arc<ChosenAlgorithms>,
     ) -> Result<CudaDevice, DeviceError> {
         let name = library.name();
-        let products = LibraryProducts::new(library, chosen, &self.memory.gpu)
+        let products = LibraryProducts::new(library, (chosen, Others::ByFirst), &self.memory.gpu)
             .map_err(|cause| accelerator_error(format!("allocate the workspace of {name}"), cause))?;
         let mut device = self.with_products(Products::Device);
+        device.library = Some(products);
+        Ok(device)
+    }
+
+    /// The same device with products in blocks of 16, of which a library computes those that have a chosen algorithm.
+    ///
+    /// # Errors
+    /// No memory for the workspace.
+    pub fn with_equal_algorithms(
+        self,
+        library: Box<dyn ProductLibrary>,
+        chosen: Arc<ChosenAlgorithms>,
+    ) -> Result<CudaDevice, DeviceError> {
+        let name = library.name();
+        let products = LibraryProducts::new(library, (chosen, Others::ByKernels), &self.memory.gpu)
+            .map_err(|cause| accelerator_error(format!("allocate the workspace of {name}"), cause))?;
+        let mut device = self.with_products(Products::Blocks16);
         device.library = Some(products);
         Ok(device)
     }
@@ -243,6 +274,27 @@ impl CudaDevice {
         Ok(Kernel { op: *op, function, shape, arguments: all, changing: changing << maps.len() })
     }
 
+    /// The tile of a product that does not have the estimated one.
+    fn tile(&self, op: &Op) -> Option<ProductTile> {
+        match &self.tiles {
+            Tiles::Estimated => None,
+            Tiles::Same(tile) => Some(*tile),
+            Tiles::Chosen(tiles) => tiles.of(&KernelProduct::of(op)?),
+        }
+    }
+
+    /// Submits an operation to the compute stream, with this tile where a kernel has it.
+    pub(crate) fn submit_with_tile(&self, op: &Op, tile: Option<ProductTile>) -> Result<(), DeviceError> {
+        let site = Site { tile, ..self.memory.site(self.products, self.code) };
+        self.submit_kernels(Stream::Compute, op, &site)
+    }
+
+    fn submit_kernels(&self, stream: Stream, op: &Op, site: &Site) -> Result<(), DeviceError> {
+        let launches = launches(op, site)?.into_iter();
+        let kernels = launches.map(|launch| self.kernel(op, launch)).collect::<Result<Vec<Kernel>, _>>()?;
+        self.submitter.submit(stream, op, kernels)
+    }
+
     /// Submits a product to the library of a device that has one: not other operations, nor products that the
     /// library does not have.
     fn submit_to_library(&self, stream: Stream, op: &Op, site: &Site) -> Result<Submitted, DeviceError> {
@@ -276,6 +328,21 @@ impl CudaDevice {
         Ok(Submitted::Yes)
     }
 
+    /// Submits an operation whose product the library computes, if it has a chosen algorithm, or pleach's kernels.
+    fn submit_to_either(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
+        let mut each = op.unfused();
+        let Some(first) = each.next() else { return Ok(()) };
+        // Libraries have no place in memory of the host.
+        if self.memory.host.work(&first)?.is_some() {
+            return self.submit_one(stream, op);
+        }
+        let site = self.memory.site(self.products, self.code);
+        match self.submit_to_library(stream, &first, &site)? {
+            Submitted::Yes => each.try_for_each(|op| self.submit_one(stream, &op)),
+            Submitted::No => self.submit_one(stream, op),
+        }
+    }
+
     /// Submits an operation that libraries have as it is, or do not have.
     fn submit_one(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
         if let Some(work) = self.memory.host.work(op)? {
@@ -289,16 +356,14 @@ impl CudaDevice {
             let submitted = host.submit(&**gpu, self.memory.stream(stream), self.memory.base(), work);
             return submitted.map_err(|cause| accelerator_error(described(op), cause));
         }
-        let site = Site { tile: self.tile, ..self.memory.site(self.products, self.code) };
+        let site = Site { tile: self.tile(op), ..self.memory.site(self.products, self.code) };
         if self.products == Products::Device
             && (self.submit_to_library(stream, op, &site)? == Submitted::Yes
                 || self.submit_attention(stream, op, &site)? == Submitted::Yes)
         {
             return Ok(());
         }
-        let launches = launches(op, &site)?.into_iter();
-        let kernels = launches.map(|launch| self.kernel(op, launch)).collect::<Result<Vec<Kernel>, _>>()?;
-        self.submitter.submit(stream, op, kernels)
+        self.submit_kernels(stream, op, &site)
     }
 }
 
@@ -319,6 +384,7 @@ impl Device for CudaDevice {
         match self.products {
             // A library has products alone.
             Products::Device => op.unfused().try_for_each(|op| self.submit_one(stream, &op)),
+            Products::Blocks16 if self.library.is_some() => self.submit_to_either(stream, op),
             Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => self.submit_one(stream, op),
         }
     }

@@ -41,10 +41,20 @@ pub(crate) fn proposed(
     library.algorithms(&product, ProductLimits { workspace_bytes, sums: SumForm::Split, most: CANDIDATES })
 }
 
+/// What computes products without a chosen algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Others {
+    /// The first algorithm that the library proposes.
+    ByFirst,
+    /// Pleach's kernels.
+    ByKernels,
+}
+
 /// Products by a library. The algorithm of a product is the one that was chosen for it, or else the first one that the
 /// library proposes. The library proposes the same ones at every call, so a run and its continuation take the same.
 pub(crate) struct LibraryProducts {
     library: Box<dyn ProductLibrary>,
+    others: Others,
     /// Of the compute stream. Work of other streams has none.
     workspace: Owned<DevicePointer>,
     chosen: Arc<ChosenAlgorithms>,
@@ -56,11 +66,11 @@ impl LibraryProducts {
     /// Allocates the workspace.
     pub(crate) fn new(
         library: Box<dyn ProductLibrary>,
-        chosen: Arc<ChosenAlgorithms>,
+        (chosen, others): (Arc<ChosenAlgorithms>, Others),
         gpu: &Arc<dyn Gpu>,
     ) -> Result<LibraryProducts, DriverError> {
         let workspace = allocate(gpu, WORKSPACE_BYTES)?;
-        Ok(LibraryProducts { library, workspace, chosen, known: Mutex::default() })
+        Ok(LibraryProducts { library, others, workspace, chosen, known: Mutex::default() })
     }
 
     /// Its name and version.
@@ -83,7 +93,11 @@ impl LibraryProducts {
         }
         let proposed = proposed(&*self.library, &key)?;
         let found = match self.chosen.of(&key) {
-            None => proposed.first().copied(),
+            None => match self.others {
+                Others::ByFirst => proposed.first().copied(),
+                Others::ByKernels => None,
+            },
+            Some(ChosenAlgorithms::KERNELS) => None,
             Some(words) => {
                 let chosen = proposed.iter().find(|algorithm| algorithm.words == words);
                 Some(*chosen.ok_or_else(|| not_proposed(&key, proposed.len()))?)

@@ -4,28 +4,20 @@
 use std::sync::Arc;
 
 use gpu::{
-    BiasForm, DevicePointer, DriverError, DriverErrorKind, EventHandle, Gpu, MatrixPlaces, MatrixProduct,
-    ProductAlgorithm, ProductLibrary, StreamHandle,
+    DevicePointer, DriverError, DriverErrorKind, EventHandle, Gpu, MatrixPlaces, MatrixProduct, ProductAlgorithm,
+    ProductLibrary, StreamHandle,
 };
 
 use crate::chosen_algorithms::{ChosenAlgorithms, StreamProduct};
 use crate::library_products::{WORKSPACE_BYTES, proposed};
-use crate::owned::{Owned, allocate, allocate_pinned, create_event, create_stream};
+use crate::owned::{Owned, allocate, create_event, create_stream};
+use crate::timing_memory::{MARGIN_BYTES, fill_with_random, offsets};
 
 /// Times that each algorithm is measured, in turns with the others: the least counts, because other work only adds.
 const ROUNDS: usize = 5;
 
 /// Products of a measurement, one after the other.
 const REPETITIONS: usize = 4;
-
-/// Memory of the GPU that is left free.
-const MARGIN_BYTES: u64 = 256 << 20;
-
-/// Bytes of random numbers that fill the matrices, again and again.
-const PATTERN_BYTES: usize = 1 << 20;
-
-/// Distance of matrices, and the largest alignment that a product knows.
-const ALIGNMENT: usize = MatrixProduct::MAX_ALIGNMENT as usize;
 
 /// The algorithms of products after they were chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,26 +72,6 @@ pub fn choose_algorithms(
     Ok(choice)
 }
 
-/// Where a product's matrices are, as bytes after a multiple of [`ALIGNMENT`], and the first byte after them.
-fn offsets(product: &MatrixProduct) -> ([usize; 4], usize) {
-    let [a, b, d] = product.shapes();
-    let bias = match product.bias {
-        BiasForm::Absent => [0, 0],
-        BiasForm::Present => [1, product.sizes[1]],
-    };
-    let [a_stride, b_stride, d_stride] = product.strides;
-    let elements = [product.factors, product.factors, product.result, product.result];
-    let matrices = [(a, a_stride), (b, b_stride), (d, d_stride), (bias, 0)];
-    let (mut offsets, mut next) = ([0; 4], 0);
-    for (index, (([rows, cols], stride), element)) in matrices.into_iter().zip(elements).enumerate() {
-        // No multiple of more than the product's alignment.
-        offsets[index] = next + product.alignments[index] as usize % ALIGNMENT;
-        let elements = rows.saturating_sub(1) * stride + cols;
-        next = (offsets[index] + elements as usize * element.bytes()).next_multiple_of(ALIGNMENT);
-    }
-    (offsets, next)
-}
-
 /// Memory, a stream and events for measurements.
 struct ProductTimer<'a> {
     gpu: &'a dyn Gpu,
@@ -132,34 +104,8 @@ impl<'a> ProductTimer<'a> {
             stream: create_stream(gpu)?,
             events: [create_event(gpu)?, create_event(gpu)?],
         };
-        timer.fill(gpu)?;
+        fill_with_random(gpu, timer.stream.handle(), timer.matrices.handle(), bytes)?;
         Ok(Some(timer))
-    }
-
-    /// Fills the matrices with random numbers from 2^-7 to 2 in every type: products of zeros need less power and are
-    /// faster.
-    fn fill(&self, gpu: &Arc<dyn Gpu>) -> Result<(), DriverError> {
-        let mut state = 0x9e37_79b9_7f4a_7c15u64;
-        let word = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            let bits = (state >> 32) as u16;
-            (bits & 0x83ff | 0x3c00).to_le_bytes()
-        };
-        let first = PATTERN_BYTES.min(self.bytes);
-        let pattern: Vec<u8> = std::iter::repeat_with(word).take(first.div_ceil(2)).flatten().collect();
-        let pinned = allocate_pinned(gpu, pattern.len())?;
-        gpu.write_pinned(pinned.handle(), 0, &pattern)?;
-        let (start, stream) = (self.matrices.handle(), self.stream.handle());
-        gpu.upload(stream, start, pinned.handle(), 0, first)?;
-        let mut filled = first;
-        while filled < self.bytes {
-            let more = filled.min(self.bytes - filled);
-            gpu.copy(stream, start.offset(filled), start, more)?;
-            filled += more;
-        }
-        gpu.synchronize(stream)
     }
 
     /// The index of the fastest algorithm; `None` where the product does not fit, or no algorithm runs.

@@ -110,7 +110,9 @@ impl EqualityClass {
     pub fn in_algorithms(self, algorithms: [ProductAlgorithms; 2]) -> EqualityClass {
         match algorithms {
             [ProductAlgorithms::First, ProductAlgorithms::First] => self,
-            [ProductAlgorithms::Timed, _] | [ProductAlgorithms::First, ProductAlgorithms::Timed] => {
+            // That algorithms are equal is known of random numbers only.
+            [ProductAlgorithms::Timed | ProductAlgorithms::Equal, _]
+            | [ProductAlgorithms::First, ProductAlgorithms::Timed | ProductAlgorithms::Equal] => {
                 self.max(EqualityClass::OtherSums)
             }
         }
@@ -338,6 +340,7 @@ mod tests {
         let of = |algorithms| [same, sums, device].map(|class| class.in_algorithms(algorithms));
         assert_eq!(of([first, first]), [same, sums, device]);
         assert_eq!([of([first, timed]), of([timed, timed])], [[sums, sums, device]; 2]);
+        assert_eq!(of([first, ProductAlgorithms::Equal]), [sums, sums, device]);
     }
 
     #[test]

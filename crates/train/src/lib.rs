@@ -13,17 +13,20 @@ mod storage;
 mod worker;
 
 pub use all_ranks::{Assignment, Assignments, verify_all_ranks};
-pub use cuda::{Choice, ChosenAlgorithms, GraphNotice, GraphUse, StreamProduct, check_products};
+pub use cuda::{
+    BlocksProduct, Choice, ChosenAlgorithms, ChosenTiles, EqualChoice, GraphNotice, GraphUse, KernelProduct,
+    StreamProduct, TileChoice, check_products,
+};
 pub use engine::attention_source::{ATTENTION_RANK_BYTES, AttentionSource, AttentionUse};
-pub use engine::gpu_algorithms::ModelAlgorithms;
+pub use engine::gpu_algorithms::{ModelChoices, ProductChoice};
 pub use engine::gpu_code::{CodeForm, CompiledKernels, GpuCode, KernelCode, ToCompile};
 pub use engine::gpu_engine::GpuEngine;
-pub use engine::gpus::{GpuError, GpuMemory, Gpus, OpenGpu, own_process_margin_bytes};
+pub use engine::gpus::{BlocksBy, GpuError, GpuMemory, Gpus, OpenGpu, own_process_margin_bytes};
 pub use engine::kernel_archive::{ARCHIVED_CAPABILITIES, ArchiveError, ArchivedKernels};
 pub use engine::meta_engine::{MetaEngine, RankRecord};
 pub use engine::open_engine::{EngineOptions, describe_engine, engine_cores, open_engine, open_process_engine};
 pub use engine::processor;
-pub use engine::product_list::library_products;
+pub use engine::product_list::{blocks_products, kernel_products, library_products};
 pub use engine::product_source::{NoProductLibrary, ProductSource};
 pub use engine::run_device::{GpuPlaces, RunDevice, check_numerics, gpus_of};
 pub use engine::thread_engine::{ProcessSeat, ThreadEngine, queued_streams};

@@ -14,7 +14,7 @@ use rendezvous::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sync::lock;
-use train::{Engine, Gpus, ModelAlgorithms, Setup};
+use train::{Engine, Gpus, ModelChoices, Setup};
 
 use crate::failure::Failure;
 use crate::gpu;
@@ -146,13 +146,8 @@ impl Company {
     ///
     /// # Errors
     /// Processes that cannot be connected.
-    pub fn engine(
-        &self,
-        config: &RunConfig,
-        setup: &Setup,
-        algorithms: ModelAlgorithms,
-    ) -> Result<Box<dyn Engine>, Failure> {
-        let device = gpu::run_device_with(config, algorithms)?;
+    pub fn engine(&self, config: &RunConfig, setup: &Setup, choices: ModelChoices) -> Result<Box<dyn Engine>, Failure> {
+        let device = gpu::run_device_with(config, choices)?;
         match self {
             Company::Alone => Ok(engine(config, setup, &device)),
             Company::Several(several) => engine_connection::open(config, setup, several, &device),

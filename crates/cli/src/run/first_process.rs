@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use checkpoint::Committer;
 use train::{
-    Ending, EvaluationReport, ModelAlgorithms, Observer, Ports, SampleReport, SaveReport, SavedIn, Saving, SavingPlace,
+    Ending, EvaluationReport, ModelChoices, Observer, Ports, SampleReport, SaveReport, SavedIn, Saving, SavingPlace,
     Start, StepReport, TensorSink, Wish, WorkTimes, Worker,
 };
 
@@ -62,7 +62,7 @@ fn run_attempt(
     let once =
         session.company.once("the files of the run", || OncePerRun::prepare(session, folder, arguments, start))?;
     let Part::First(once) = once else { return Ok(()) };
-    let Decided { algorithms, notes } = product_algorithms::decide(session)?;
+    let Decided { choices, notes } = product_algorithms::decide(session)?;
     notes.iter().for_each(|note| once.tell(note));
     let several = match session.company {
         Company::Alone => None,
@@ -92,7 +92,7 @@ fn run_attempt(
         ..Destinations::default()
     };
     let ending = delivery::receive_while(session.company, &session.verdict.config.model, to, || {
-        let ending = commit_with(session, places, (&observer, &once.weights), (start, attempt), algorithms)?;
+        let ending = commit_with(session, places, (&observer, &once.weights), (start, attempt), choices)?;
         match (several, once.progress.recorder()) {
             (Some(several), Some(recorder)) => recorder.gather(several).map(|()| ending),
             (None, _) | (_, None) => Ok(ending),
@@ -114,7 +114,7 @@ fn commit_with(
     places: Places<'_>,
     (observer, weights): (&dyn Observer, &dyn TensorSink),
     (start, attempt): (Start<'_>, &RunAttempt<'_>),
-    algorithms: ModelAlgorithms,
+    choices: ModelChoices,
 ) -> Result<Ending, Failure> {
     let Session { verdict, text, company, .. } = session;
     let (run, data_xxh3) = (verdict.config.to_toml(), Some(text.hash()));
@@ -133,7 +133,7 @@ fn commit_with(
         recheck: verdict.config.run.recheck,
         ..Ports::new(text.training(), observer)
     };
-    let ranks = ProcessRanks::with_algorithms(company, &verdict.config, &verdict.setup, algorithms)?;
+    let ranks = ProcessRanks::with_choices(company, &verdict.config, &verdict.setup, choices)?;
     ranks.train_in(ports, attempt)
 }
 

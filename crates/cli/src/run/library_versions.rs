@@ -109,8 +109,8 @@ fn changed(earlier: &BTreeSet<Used>, now: &BTreeSet<Used>, algorithms: ProductAl
     let attention = |all: &BTreeSet<Used>| -> BTreeSet<_> { all.iter().map(|used| used.attention.clone()).collect() };
     match algorithms {
         ProductAlgorithms::First => {}
-        ProductAlgorithms::Timed if attention(earlier) != attention(now) => {}
-        ProductAlgorithms::Timed => return None,
+        ProductAlgorithms::Timed | ProductAlgorithms::Equal if attention(earlier) != attention(now) => {}
+        ProductAlgorithms::Timed | ProductAlgorithms::Equal => return None,
     }
     let list = |all: &BTreeSet<Used>| all.iter().map(Used::described).collect::<Vec<_>>().join(", ");
     Some(format!(

@@ -19,6 +19,7 @@ pub mod own_places;
 mod past_records;
 pub mod process_ranks;
 mod product_algorithms;
+mod product_tiles;
 pub mod resume;
 pub mod roll_back;
 pub mod run_folder;

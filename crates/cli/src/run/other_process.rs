@@ -2,7 +2,7 @@
 
 use device::DeviceError;
 use train::{
-    ForwardingSink, ModelAlgorithms, Observer, Ports, Saving, SavingPlace, Start, StepReport, Wish, WorkTimes, Worker,
+    ForwardingSink, ModelChoices, Observer, Ports, Saving, SavingPlace, Start, StepReport, Wish, WorkTimes, Worker,
 };
 
 use crate::arguments::TrainArguments;
@@ -66,12 +66,12 @@ fn run_attempt(
     let interrupt = session.signals.heard();
     let _grace = Grace::begin(session.verdict.config.run.grace_seconds, &interrupt)?;
     session.company.once("the files of the run", || Ok(()))?;
-    let algorithms = product_algorithms::decide(session)?.algorithms;
+    let choices = product_algorithms::decide(session)?.choices;
     let recorder =
         arguments.trace.as_ref().map(|_| Recorder::new(session.verdict.config.run.ranks, Recording::EveryStep));
     let ranks = session.company.ranks_of(&session.verdict.config, &session.verdict.setup)?.len();
     let silent = Silent { times: TimesSender::new(several, ranks), recorder };
-    relay_while(several, &interrupt, || train(session, several, &silent, (start, attempt), algorithms))?
+    relay_while(several, &interrupt, || train(session, several, &silent, (start, attempt), choices))?
 }
 
 fn train(
@@ -79,7 +79,7 @@ fn train(
     several: &Several,
     silent: &Silent<'_>,
     (start, attempt): (Start<'_>, &RunAttempt<'_>),
-    algorithms: ModelAlgorithms,
+    choices: ModelChoices,
 ) -> Result<(), Failure> {
     let Session { verdict, text, company, .. } = session;
     let memory = session.memory.map_or(Ok(None), |memory| memory.attempt(several, start))?;
@@ -104,7 +104,7 @@ fn train(
         recheck: verdict.config.run.recheck,
         ..Ports::new(text.training(), silent)
     };
-    let ranks = ProcessRanks::with_algorithms(company, &verdict.config, &verdict.setup, algorithms)?;
+    let ranks = ProcessRanks::with_choices(company, &verdict.config, &verdict.setup, choices)?;
     let trained = ranks.train_in(ports, attempt);
     if let Err(returns @ Failure::RollBack { .. }) = trained {
         // Process 0 waits for the end of this delivery, too.

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 
 use config::RunConfig;
 use train::{
-    Ending, Engine, Evaluation, EvaluationReport, Generation, Listener, LogitsSink, ModelAlgorithms, Ports, Setup,
+    Ending, Engine, Evaluation, EvaluationReport, Generation, Listener, LogitsSink, ModelChoices, Ports, Setup,
     TensorSource, TokenSource, TrainError, run_evaluation, run_forward, run_generation,
 };
 
@@ -28,20 +28,20 @@ impl<'a> ProcessRanks<'a> {
     /// # Errors
     /// Processes that cannot be connected.
     pub fn open(company: &Company, config: &RunConfig, setup: &'a Setup) -> Result<ProcessRanks<'a>, Failure> {
-        ProcessRanks::with_algorithms(company, config, setup, ModelAlgorithms::new())
+        ProcessRanks::with_choices(company, config, setup, ModelChoices::new())
     }
 
-    /// As [`ProcessRanks::open`], with algorithms for products that were chosen before.
+    /// As [`ProcessRanks::open`], with what was chosen before for products.
     ///
     /// # Errors
     /// Processes that cannot be connected.
-    pub fn with_algorithms(
+    pub fn with_choices(
         company: &Company,
         config: &RunConfig,
         setup: &'a Setup,
-        algorithms: ModelAlgorithms,
+        choices: ModelChoices,
     ) -> Result<ProcessRanks<'a>, Failure> {
-        Ok(ProcessRanks { setup, engine: company.engine(config, setup, algorithms)? })
+        Ok(ProcessRanks { setup, engine: company.engine(config, setup, choices)? })
     }
 
     /// Does `work` with the ranks. Where they fail and one does not come back, the process ends without it.

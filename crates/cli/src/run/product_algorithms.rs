@@ -4,25 +4,30 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use config::{ProductAlgorithms, Products};
+use config::{ProductAlgorithms, Products, RunConfig};
 use files::{InputError, InputKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use train::{Choice, ChosenAlgorithms, Gpus, ModelAlgorithms, RunDevice, library_products};
+use train::{
+    Choice, ChosenAlgorithms, ChosenTiles, EqualChoice, Gpus, ModelChoices, RunDevice, StreamProduct, blocks_products,
+    library_products,
+};
 
 use crate::failure::Failure;
 use crate::gpu;
 use crate::processes::company::{Company, Part};
 use crate::run::algorithms_file::{self, FILE, Kept, OfPlatform, Platform};
 use crate::run::library_versions;
+use crate::run::product_tiles;
 use crate::run::train::Session;
 use crate::screen::figures::counted;
 
-/// The algorithms of a run, and what there is to say about them.
+/// The algorithms or tiles of a run, and what there is to say about them.
 #[derive(Debug, Default)]
 pub struct Decided {
-    pub algorithms: ModelAlgorithms,
+    pub choices: ModelChoices,
     /// Lines for process 0 to print.
     pub notes: Vec<String>,
 }
@@ -34,33 +39,84 @@ struct Decision {
     note: String,
 }
 
-/// Decides the algorithms of a run together with the other processes, before any of them opens a rank, and records the
-/// libraries. Process 0 has the folder of the run, and writes the files there.
+/// How algorithms of the library are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// By their times.
+    Timed,
+    /// By their times, where they have the bits of products in blocks.
+    Equal,
+}
+
+impl Way {
+    /// That of a run whose algorithms are chosen.
+    fn of(config: &RunConfig) -> Option<Way> {
+        match config.run.product_algorithms {
+            ProductAlgorithms::First => None,
+            ProductAlgorithms::Timed => gpu::has_gpus(config).then_some(Way::Timed),
+            ProductAlgorithms::Equal => gpu::has_gpus(config).then_some(Way::Equal),
+        }
+    }
+
+    /// These, as the file names them.
+    fn platforms(self, own: BTreeMap<Platform, usize>) -> BTreeMap<Platform, usize> {
+        match self {
+            Way::Timed => own,
+            // Algorithms that were not compared are those of another library.
+            Way::Equal => {
+                let compared = |Platform { gpu, driver, library }| Platform {
+                    gpu,
+                    driver,
+                    library: format!("{library} with the bits of blocks16"),
+                };
+                own.into_iter().map(|(of, index)| (compared(of), index)).collect()
+            }
+        }
+    }
+}
+
+/// Decides the tiles of a run, and the algorithms together with the other processes, before any of them opens a rank,
+/// and records the libraries. Process 0 has the folder of the run, and writes the files there.
 ///
 /// # Errors
 /// A GPU or a library that fails; a file that cannot be written; failures of other processes.
 pub fn decide(session: &Session<'_>) -> Result<Decided, Failure> {
     let Session { verdict, company, .. } = session;
     let config = &verdict.config;
-    match config.train.precision.products() {
-        Products::Device => {}
-        Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => return Ok(Decided::default()),
+    let decided = product_tiles::decide(session)?;
+    let (way, is_recorded) = (Way::of(config), is_recorded(config.train.precision.products()));
+    if way.is_none() && !is_recorded {
+        return Ok(decided);
     }
-    let RunDevice::Gpus(gpus) = gpu::run_device(config)? else { return Ok(Decided::default()) };
+    let RunDevice::Gpus(gpus) = gpu::run_device(config)? else { return Ok(decided) };
     let own = own_platforms(session, &gpus)?;
-    let (platforms, attention) = (own.keys().cloned().collect::<Vec<_>>(), gpus.attention_version());
-    let algorithms = config.run.product_algorithms;
-    let libraries = (&platforms[..], attention.as_ref());
-    let changed = library_versions::record(company, &config.run.folder, libraries, algorithms)?;
-    let Decided { algorithms, notes } = match algorithms {
-        ProductAlgorithms::First => Decided::default(),
-        ProductAlgorithms::Timed => fastest(session, &gpus, &own)?,
-    };
-    Ok(Decided { algorithms, notes: changed.into_iter().chain(notes).collect() })
+    let Decided { choices, mut notes } = decided;
+    if is_recorded {
+        let (platforms, attention) = (own.keys().cloned().collect::<Vec<_>>(), gpus.attention_version());
+        let libraries = (&platforms[..], attention.as_ref());
+        notes.extend(library_versions::record(company, &config.run.folder, libraries, config.run.product_algorithms)?);
+    }
+    match way {
+        None => Ok(Decided { choices, notes }),
+        Some(way) => chosen(session, &gpus, (way, way.platforms(own)), Decided { choices, notes }),
+    }
 }
 
-/// The fastest algorithms on the platforms of this process, `own`: those of the file, or timed now.
-fn fastest(session: &Session<'_>, gpus: &Gpus, own: &BTreeMap<Platform, usize>) -> Result<Decided, Failure> {
+/// Whether the libraries of a run with these products decide its bits.
+fn is_recorded(products: Products) -> bool {
+    match products {
+        Products::Device => true,
+        Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => false,
+    }
+}
+
+/// Adds the algorithms on the platforms of this process, `own`, to what is decided: those of the file, or chosen now.
+fn chosen(
+    session: &Session<'_>,
+    gpus: &Gpus,
+    (way, own): (Way, BTreeMap<Platform, usize>),
+    Decided { mut choices, mut notes }: Decided,
+) -> Result<Decided, Failure> {
     let Session { verdict, company, .. } = session;
     let path = &verdict.config.run.folder.join(FILE);
     let (kept, unread) = of_first(company, "algorithms of the run", || Ok(read(path)))?;
@@ -72,17 +128,19 @@ fn fastest(session: &Session<'_>, gpus: &Gpus, own: &BTreeMap<Platform, usize>) 
     let mut decisions = vec![];
     for platform in platforms.iter().filter(decides) {
         let known = kept.get(platform).cloned().unwrap_or_default();
-        let products = library_products(&verdict.setup, session.text.training());
-        let products = products.map_err(|error| Failure::Work(error.to_string()))?;
-        let choice = gpus.choose_algorithms(own[platform], &products, &known);
-        let choice = choice.map_err(|error| Failure::Work(error.to_string()))?;
-        let note = note(platform, &choice, &known, &kept);
+        let (products, chosen, note) = match way {
+            Way::Timed => timed(session, (gpus, own[platform]), platform, &known, &kept)?,
+            Way::Equal => {
+                let tiles = choices.get(&platform.gpu).map(|choice| Arc::clone(&choice.tiles)).unwrap_or_default();
+                equal(session, (gpus, own[platform]), platform, (&known, &tiles))?
+            }
+        };
         // Choices for another layout of the run stay.
         let others = known.all().filter(|(product, _)| !products.contains(product));
-        let all = others.chain(choice.algorithms.all()).map(|(product, words)| (*product, words)).collect();
+        let all = others.chain(chosen.all()).map(|(product, words)| (*product, words)).collect();
         decisions.push(Decision { of: OfPlatform::of(platform, &all), note });
     }
-    let mut notes: Vec<String> = unread.into_iter().collect();
+    notes.extend(unread);
     let mut all = kept.clone();
     for Decision { of, note } in all_gather(company, "algorithms of products", &decisions)?.into_iter().flatten() {
         algorithms_file::add(&mut all, of.platform.clone(), of.algorithms().map_err(Failure::Work)?);
@@ -90,9 +148,47 @@ fn fastest(session: &Session<'_>, gpus: &Gpus, own: &BTreeMap<Platform, usize>) 
     }
     let written = || if all == kept { Ok(()) } else { write(path, &all) };
     company.once("the file of algorithms", written)?;
-    let of_model =
-        |platform: &Platform| all.get(platform).map(|algorithms| (platform.gpu.clone(), Arc::new(algorithms.clone())));
-    Ok(Decided { algorithms: platforms.iter().filter_map(of_model).collect(), notes })
+    for platform in platforms {
+        if let Some(algorithms) = all.get(&platform) {
+            choices.entry(platform.gpu).or_default().algorithms = Arc::new(algorithms.clone());
+        }
+    }
+    Ok(Decided { choices, notes })
+}
+
+/// The products of the run, their algorithms by times, and a line.
+fn timed(
+    session: &Session<'_>,
+    (gpus, index): (&Gpus, usize),
+    platform: &Platform,
+    known: &ChosenAlgorithms,
+    kept: &Kept,
+) -> Result<(Vec<StreamProduct>, ChosenAlgorithms, String), Failure> {
+    let products = library_products(&session.verdict.setup, session.text.training());
+    let products = products.map_err(|error| Failure::Work(error.to_string()))?;
+    let choice = gpus.choose_algorithms(index, &products, known);
+    let choice = choice.map_err(|error| Failure::Work(error.to_string()))?;
+    let note = note(platform, &choice, known, kept);
+    Ok((products, choice.algorithms, note))
+}
+
+/// No product is compared after this time.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// The products of the run, the equal algorithms that are the fastest, and a line.
+fn equal(
+    session: &Session<'_>,
+    (gpus, index): (&Gpus, usize),
+    platform: &Platform,
+    (known, tiles): (&ChosenAlgorithms, &ChosenTiles),
+) -> Result<(Vec<StreamProduct>, ChosenAlgorithms, String), Failure> {
+    let products = blocks_products(&session.verdict.setup, session.text.training());
+    let products = products.map_err(|error| Failure::Work(error.to_string()))?;
+    let begin = Instant::now();
+    let choice = gpus.choose_equal_algorithms(index, &products, (known, tiles), LIMIT);
+    let choice = choice.map_err(|error| Failure::Work(error.to_string()))?;
+    let note = note_of_equal(platform, &choice, begin.elapsed().as_secs_f64());
+    Ok((products.iter().map(|product| product.of_library).collect(), choice.algorithms, note))
 }
 
 /// The platforms of the GPUs that ranks of this process have, each with the index of one of these GPUs.
@@ -147,6 +243,26 @@ fn note(platform: &Platform, choice: &Choice, known: &ChosenAlgorithms, kept: &K
         ),
         (_, true, None) | (_, false, _) => format!("products by {chosen}\n"),
     }
+}
+
+/// The line about a choice among pleach's kernels and equal algorithms.
+fn note_of_equal(platform: &Platform, choice: &EqualChoice, seconds: f64) -> String {
+    let EqualChoice { algorithms: _, compared, equal, by_library, not_proposed } = choice;
+    let on = platform.described();
+    let mut note = match compared {
+        0 => format!("products by pleach's kernels and by the algorithms of {FILE} for {on}\n"),
+        _ => format!(
+            "products compared on {on} in {seconds:.1} s: of {}, {equal} have algorithms with the same bits on random numbers, \
+             and {by_library} are computed by them\n",
+            counted(*compared as u64, "product")
+        ),
+    };
+    if *not_proposed > 0 {
+        let gone = counted(*not_proposed as u64, "algorithm");
+        note +=
+            &format!("warning: the library does not propose {gone} of {FILE}; these products were compared again\n");
+    }
+    note
 }
 
 /// A value of process 0, on all processes.

@@ -4,6 +4,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 mod libraries;
+mod tuned_products;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,8 @@
 use crate::oracle::{Values, int, text};
 
 /// GPUs have every order of products but that of AMX, the one in software none of older tensor cores, and ranks without
-/// threads of their own. CPUs have all but that of a library, which alone has choices.
+/// threads of their own. CPUs have all but that of a library, which alone has
+/// choices of algorithms. Blocks of 16 have choices of kernels on GPUs.
 pub fn gpus(values: &Values) -> bool {
     let is_device = text(values, "train.products", "chained") == "device";
     let has_choice = text(values, "run.product_algorithms", "first") == "timed"
@@ -11,11 +12,19 @@ pub fn gpus(values: &Values) -> bool {
     if has_choice && !is_device {
         return false;
     }
+    let is_equal = text(values, "run.product_algorithms", "first") == "equal";
+    let has_kernels = is_equal || text(values, "run.product_kernels", "auto") != "auto";
+    if has_kernels && text(values, "train.products", "chained") != "blocks16" {
+        return false;
+    }
     match text(values, "run.device", "cpu") {
         "cpu" => {
             !values.contains_key("run.gpus")
-                && ["run.gpu_collectives", "run.gpu_graphs"].iter().all(|key| text(values, key, "auto") == "auto")
+                && ["run.gpu_collectives", "run.gpu_graphs", "run.product_kernels"]
+                    .iter()
+                    .all(|key| text(values, key, "auto") == "auto")
                 && !is_device
+                && !is_equal
         }
         device => {
             (1..=1024).contains(&int(values, "run.gpus", 1))

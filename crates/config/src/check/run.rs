@@ -3,11 +3,11 @@
 use super::Rules;
 use crate::data_spec::{
     AttentionChoice, CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, GpuGraphs, ProductAlgorithms,
-    TransportChoice,
+    ProductKernels, TransportChoice,
 };
 use crate::precision::Products;
 use crate::problem::Problem;
-use crate::run_file::{RunConfig, device_name, gpu_collectives_name, transport_name};
+use crate::run_file::{RunConfig, device_name, gpu_collectives_name, product_kernels_name, transport_name};
 
 /// A day is longer than any step; the bound keeps deadlines representable.
 const LONGEST_SECONDS: f32 = 86_400.0;
@@ -56,6 +56,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     gpu_collectives(config, rules);
     gpu_graphs(config, rules);
     product_algorithms(config, rules);
+    product_kernels(config, rules);
     attention_library(config, rules);
     let threads = run.threads_per_rank;
     if rules.all_positive(&[("run.threads_per_rank", threads)]) && threads > MAX_THREADS {
@@ -168,13 +169,49 @@ fn gpu_graphs(config: &RunConfig, rules: &mut Rules) {
 
 /// Only a library has algorithms to choose from.
 fn product_algorithms(config: &RunConfig, rules: &mut Rules) {
-    let products = config.train.precision.products();
+    let (key, products) = ("run.product_algorithms", config.train.precision.products());
+    let other = |needed: &str| {
+        let rule = format!("has no effect where train.products = \"{}\"", products.name());
+        (rule, format!("write train.products = \"{needed}\", or leave it out"))
+    };
     match (config.run.product_algorithms, products) {
         (ProductAlgorithms::First, _) | (ProductAlgorithms::Timed, Products::Device) => {}
         (ProductAlgorithms::Timed, Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8) => {
+            let (rule, remedy) = other("device");
+            rules.report(Problem::of_value(key, "\"timed\"", rule, remedy));
+        }
+        (ProductAlgorithms::Equal, Products::Blocks16) => match config.run.device {
+            DeviceChoice::Cuda | DeviceChoice::SoftGpu => {}
+            DeviceChoice::Cpu => {
+                let remedy = "write run.device = \"cuda\", or leave it out";
+                let rule = "has no effect where run.device = \"cpu\"";
+                rules.report(Problem::of_value(key, "\"equal\"", rule, remedy));
+            }
+        },
+        (ProductAlgorithms::Equal, Products::Chained | Products::Pairs | Products::Device | Products::Blocks8) => {
+            let (rule, remedy) = other("blocks16");
+            rules.report(Problem::of_value(key, "\"equal\"", rule, remedy));
+        }
+    }
+}
+
+/// Only products in blocks of 16 on GPUs have several kernels.
+fn product_kernels(config: &RunConfig, rules: &mut Rules) {
+    let value = match config.run.product_kernels {
+        ProductKernels::Auto => return,
+        chosen @ (ProductKernels::Estimated | ProductKernels::Timed) => format!("{:?}", product_kernels_name(chosen)),
+    };
+    let key = "run.product_kernels";
+    match (config.run.device, config.train.precision.products()) {
+        (DeviceChoice::Cpu, _) => {
+            let remedy = "write run.device = \"cuda\", or leave it out";
+            rules.report(Problem::of_value(key, value, "has no effect where run.device = \"cpu\"", remedy));
+        }
+        (DeviceChoice::Cuda | DeviceChoice::SoftGpu, Products::Blocks16) => {}
+        (DeviceChoice::Cuda | DeviceChoice::SoftGpu, products) => {
             let rule = format!("has no effect where train.products = \"{}\"", products.name());
-            let remedy = "write train.products = \"device\", or leave it out";
-            rules.report(Problem::of_value("run.product_algorithms", "\"timed\"", rule, remedy));
+            let remedy = "write train.products = \"blocks16\", or leave it out";
+            rules.report(Problem::of_value(key, value, rule, remedy));
         }
     }
 }

@@ -5,7 +5,7 @@ use super::train::short_count;
 use super::writer::Writer;
 use crate::data_spec::{
     AttentionChoice, CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, GpuGraphs, OnLoss,
-    ProductAlgorithms, Recheck, RunSpec, TransportChoice,
+    ProductAlgorithms, ProductKernels, Recheck, RunSpec, TransportChoice,
 };
 use crate::problem::Problem;
 use crate::sample_spec::SampleSpec;
@@ -27,7 +27,9 @@ const GPU_COLLECTIVES: &Choices<GpuCollectives> =
     &[("auto", GpuCollectives::Auto), ("host", GpuCollectives::Host), ("nccl", GpuCollectives::Nccl)];
 const GPU_GRAPHS: &Choices<GpuGraphs> = &[("auto", GpuGraphs::Auto), ("off", GpuGraphs::Off)];
 const PRODUCT_ALGORITHMS: &Choices<ProductAlgorithms> =
-    &[("first", ProductAlgorithms::First), ("timed", ProductAlgorithms::Timed)];
+    &[("first", ProductAlgorithms::First), ("timed", ProductAlgorithms::Timed), ("equal", ProductAlgorithms::Equal)];
+const PRODUCT_KERNELS: &Choices<ProductKernels> =
+    &[("auto", ProductKernels::Auto), ("estimated", ProductKernels::Estimated), ("timed", ProductKernels::Timed)];
 const ATTENTION: &Choices<AttentionChoice> = &[("auto", AttentionChoice::Auto), ("off", AttentionChoice::Off)];
 const PLACEMENTS: &Choices<PlacementOrder> = &[
     ("tp-pp-dp", PlacementOrder::TpPpDp),
@@ -57,6 +59,7 @@ pub fn read(reader: &mut Reader) -> RunSpec {
         gpu_collectives: reader.choice("run.gpu_collectives", GPU_COLLECTIVES, GpuCollectives::Auto),
         gpu_graphs: reader.choice("run.gpu_graphs", GPU_GRAPHS, GpuGraphs::Auto),
         product_algorithms: reader.choice("run.product_algorithms", PRODUCT_ALGORITHMS, ProductAlgorithms::First),
+        product_kernels: reader.choice("run.product_kernels", PRODUCT_KERNELS, ProductKernels::Auto),
         attention_library: reader.choice("run.attention_library", ATTENTION, AttentionChoice::Auto),
         evaluate_every: short_count(reader, "run.evaluate_every", 0),
         log_every: short_count(reader, "run.log_every", 0),
@@ -122,8 +125,9 @@ fn write_samples(samples: &SampleSpec, writer: &mut Writer) {
 }
 
 /// Writes the section; without `rank_memory_bytes` this machine's memory is meant, without `gpus` all of its GPUs,
-/// without `gpu_collectives`, `gpu_graphs`, `product_algorithms` and `attention_library` the choice is the run's,
-/// without `memory_every` there is no checkpoint in the memory of hosts, and without `store` none in an object store.
+/// without `gpu_collectives`, `gpu_graphs`, `product_algorithms`, `product_kernels` and `attention_library` the choice is
+/// the run's, without `memory_every` there is no checkpoint in the memory of hosts, and without `store` none in an
+/// object store.
 pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.section("run");
     writer.text("folder", &run.folder.to_string_lossy());
@@ -141,6 +145,9 @@ pub fn write(run: &RunSpec, writer: &mut Writer) {
     }
     if run.product_algorithms != ProductAlgorithms::First {
         writer.text("product_algorithms", name_of(PRODUCT_ALGORITHMS, run.product_algorithms));
+    }
+    if run.product_kernels != ProductKernels::Auto {
+        writer.text("product_kernels", product_kernels_name(run.product_kernels));
     }
     if run.attention_library != AttentionChoice::Auto {
         writer.text("attention_library", name_of(ATTENTION, run.attention_library));
@@ -198,4 +205,9 @@ pub fn device_name(device: DeviceChoice) -> &'static str {
 /// The name of collectives of GPUs, for messages.
 pub fn gpu_collectives_name(collectives: GpuCollectives) -> &'static str {
     name_of(GPU_COLLECTIVES, collectives)
+}
+
+/// The name of a choice among kernels, for messages.
+pub fn product_kernels_name(kernels: ProductKernels) -> &'static str {
+    name_of(PRODUCT_KERNELS, kernels)
 }

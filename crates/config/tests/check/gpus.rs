@@ -35,11 +35,42 @@ fn graphs_of_kernels_need_gpus() {
 #[test]
 fn algorithms_to_choose_from_need_a_library() {
     expect(&[
-        (&["run.product_algorithms=best"], "run.product_algorithms = \"best\" is not \"first\" or \"timed\""),
+        (
+            &["run.product_algorithms=best"],
+            "run.product_algorithms = \"best\" is not one of \"first\", \"timed\" and \"equal\"",
+        ),
+        (
+            &["run.product_algorithms=equal"],
+            "run.product_algorithms = \"equal\" has no effect where train.products = \"chained\"; write train.products = \
+             \"blocks16\", or leave it out",
+        ),
+        (
+            &["run.product_algorithms=equal", "train.precision=bf16", "train.products=blocks16"],
+            "run.product_algorithms = \"equal\" has no effect where run.device = \"cpu\"; write run.device = \"cuda\", or leave it out",
+        ),
         (
             &["run.product_algorithms=timed"],
             "run.product_algorithms = \"timed\" has no effect where train.products = \"chained\"; write train.products = \"device\", \
              or leave it out",
+        ),
+    ]);
+}
+
+#[test]
+fn kernels_to_choose_from_need_products_in_blocks_of_16_on_a_gpu() {
+    expect(&[
+        (
+            &["run.product_kernels=best"],
+            "run.product_kernels = \"best\" is not one of \"auto\", \"estimated\" and \"timed\"",
+        ),
+        (
+            &["run.product_kernels=timed"],
+            "run.product_kernels = \"timed\" has no effect where run.device = \"cpu\"; write run.device = \"cuda\", or leave it out",
+        ),
+        (
+            &["run.device=soft-gpu", "run.product_kernels=estimated"],
+            "run.product_kernels = \"estimated\" has no effect where train.products = \"chained\"; write train.products = \
+             \"blocks16\", or leave it out",
         ),
     ]);
 }

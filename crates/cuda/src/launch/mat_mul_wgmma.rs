@@ -7,8 +7,8 @@ use gpu::{DevicePointer, LaunchShape, TensorElement, TensorPromotion, TensorSwiz
 
 use super::mat_mul::Product;
 use super::mat_mul_blocks::Narrow;
-use super::mat_mul_wgmma_activation::has_kernel;
-use super::{Launch, Parameters, Place, Site};
+use super::mat_mul_wgmma_activation::{has_kernel, in_one_launch};
+use super::{Code, Launch, Parameters, Place, Site};
 
 /// Rows of a tile.
 pub(super) const ROWS: usize = 128;
@@ -148,6 +148,22 @@ pub fn product_tiles(op: &Op) -> Vec<Tile> {
     let product = Product { orientation, a, b, bias, out, write };
     let Ok([_, _, k]) = product.sizes() else { return vec![] };
     Tile::candidates(orientation, k, out.dtype).chain(fused).collect()
+}
+
+/// The tiles with which kernels by warpgroups compute a product, with or without what follows it, the one that is
+/// estimated to be the fastest first; none for products and operations that other kernels compute.
+pub(crate) fn tiles_by_estimate(op: &Op, site: &Site) -> Vec<Tile> {
+    let Some(Op::MatMul { orientation, a, b, bias, out, write }) = op.unfused().next() else { return vec![] };
+    let product = Product { orientation, a, b, bias, out, write };
+    let has_boxes =
+        |tensor: Tensor| site.matrix(tensor, tensor.dtype).is_ok_and(|place| Factor { tensor, place }.has_boxes());
+    let (Code::Of90, Ok(sizes), true) = (site.code, product.sizes(), has_boxes(a) && has_boxes(b)) else {
+        return vec![];
+    };
+    let Some(estimated) = Tile::of(&product, sizes, site.multiprocessors as usize, None) else { return vec![] };
+    let others = Tile::candidates(orientation, sizes[2], out.dtype).filter(|tile| *tile != estimated);
+    let fused = matches!(in_one_launch(site, op), Ok(Some(_))).then_some(Tile::FusedOf128);
+    std::iter::once(estimated).chain(others).chain(fused).collect()
 }
 
 /// Whether sums are cut into pieces.

@@ -33,6 +33,7 @@ use mat_mul::Product;
 
 pub(crate) use attention_library::{LibraryAttention, library_attention};
 pub(crate) use mat_mul_library::library_product;
+pub(crate) use mat_mul_wgmma::tiles_by_estimate;
 pub use mat_mul_wgmma::{Tile as ProductTile, product_tiles};
 pub(crate) use parameters::{Code, Parameters, Place, Site};
 pub(crate) use stored::{ByType, Stored, by_type};

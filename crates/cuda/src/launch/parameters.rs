@@ -6,6 +6,8 @@ use device::{DeviceError, DropoutKey, Dtype, Tensor};
 use gpu::{Arguments, Capability, DevicePointer};
 
 use super::ProductTile;
+use crate::code::CompiledSource;
+use crate::kernels::Instructions;
 
 /// A rank's memory on its GPU, and what launches choose their shapes by.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +36,14 @@ pub(crate) enum Code {
     Common,
     /// In addition those of compute capability 9.0.
     Of90,
+}
+
+impl Code {
+    /// The kernels of these sources.
+    pub fn of(sources: &[CompiledSource]) -> Code {
+        let has_of_90 = sources.iter().any(|compiled| compiled.source.instructions == Instructions::Of90);
+        if has_of_90 { Code::Of90 } else { Code::Common }
+    }
 }
 
 /// A tensor in the arena, as kernels get it.

@@ -18,7 +18,8 @@ use sync::lock;
 
 use crate::engine::attention_source::OfRank;
 use crate::engine::description::accepted_products;
-use crate::engine::gpus::Gpus;
+use crate::engine::gpu_algorithms::ProductChoice;
+use crate::engine::gpus::{BlocksBy, Gpus};
 use crate::engine::thread_engine::{GroupSeat, ThreadEngine};
 use crate::engine::{Engine, EngineDescription, RankEngine};
 
@@ -90,7 +91,7 @@ impl Engine for GpuEngine {
             Products::Device => {
                 let library = self.gpus.product_library(index, &open.gpu)?;
                 let device = device
-                    .with_library(library, self.gpus.algorithms(index))
+                    .with_library(library, self.gpus.choice(index).algorithms)
                     .map_err(|error| on_gpu(open.gpu.facts(), error))?;
                 match self.gpus.attention_library(index, &open.gpu)? {
                     Some(OfRank { library, workspace_bytes }) => device
@@ -99,8 +100,16 @@ impl Engine for GpuEngine {
                     None => device,
                 }
             }
+            Products::Blocks16 if self.gpus.blocks() == BlocksBy::KernelsOrLibrary => {
+                let ProductChoice { algorithms, tiles } = self.gpus.choice(index);
+                let library = self.gpus.product_library(index, &open.gpu)?;
+                device
+                    .with_tiles(tiles)
+                    .with_equal_algorithms(library, algorithms)
+                    .map_err(|error| on_gpu(open.gpu.facts(), error))?
+            }
             Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => {
-                device.with_products(numerics.products)
+                device.with_products(numerics.products).with_tiles(self.gpus.choice(index).tiles)
             }
         };
         let device = Arc::new(device.with_graphs(self.gpus.graphs()));

@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use config::Products;
 use cuda::{GraphUse, LIBRARY_RANK_BYTES};
 use device::{DeviceError, DeviceKind};
 use gpu::{Capability, DeviceFacts, Driver, DriverError, Gpu, ProductLibrary};
 use gpu_rank::{NCCL_RANK_BYTES, PeerKernels, named, remedy};
+use nvidia::LibraryError;
 use sync::lock;
 use thiserror::Error;
 
 use crate::engine::attention_source::{AttentionSource, OfRank};
-use crate::engine::gpu_algorithms::GivenAlgorithms;
+use crate::engine::gpu_algorithms::GivenChoices;
 use crate::engine::gpu_code::{GpuCode, KernelCode, ToCompile};
 use crate::engine::kernel_archive::ArchiveError;
 use crate::engine::product_source::{NoProductLibrary, ProductSource};
@@ -33,18 +34,32 @@ pub const CONTEXT_BYTES: u64 = 600 << 20;
 /// estimate.
 pub const RANK_MARGIN_BYTES: u64 = 64 << 20;
 
+/// What may compute products in blocks of 16.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BlocksBy {
+    /// Pleach's kernels.
+    #[default]
+    Kernels,
+    /// These, or those algorithms of the library of products that were chosen.
+    KernelsOrLibrary,
+}
+
 /// Memory of a GPU that a rank takes in addition to its arena, with attention by pleach's kernels.
-fn rank_margin_bytes(products: Products) -> u64 {
-    match products {
-        Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => RANK_MARGIN_BYTES,
-        Products::Device => RANK_MARGIN_BYTES + LIBRARY_RANK_BYTES,
+fn rank_margin_bytes(products: Products, blocks: BlocksBy) -> u64 {
+    match (products, blocks) {
+        (Products::Blocks16, BlocksBy::Kernels) | (Products::Chained | Products::Pairs | Products::Blocks8, _) => {
+            RANK_MARGIN_BYTES
+        }
+        (Products::Blocks16, BlocksBy::KernelsOrLibrary) | (Products::Device, _) => {
+            RANK_MARGIN_BYTES + LIBRARY_RANK_BYTES
+        }
     }
 }
 
 /// Memory of a GPU that a process with one rank takes in addition to the arena, where it has not opened the GPU yet;
 /// NCCL takes [`NCCL_RANK_BYTES`] more.
-pub fn own_process_margin_bytes(products: Products) -> u64 {
-    CONTEXT_BYTES + rank_margin_bytes(products)
+pub fn own_process_margin_bytes(products: Products, blocks: BlocksBy) -> u64 {
+    CONTEXT_BYTES + rank_margin_bytes(products, blocks)
 }
 
 /// Why ranks cannot have GPUs. Nothing has been started.
@@ -100,6 +115,9 @@ pub enum GpuError {
     /// Kernels that the program carries cannot be used.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
+    /// There is no library of products whose algorithms could be compared.
+    #[error("run.product_algorithms = \"equal\" needs cuBLASLt: {0} in PLEACH_CUDA; or leave the key out")]
+    NoEqualAlgorithms(LibraryError),
     /// There is no library of products, and the run needs one.
     #[error(transparent)]
     NoProducts(#[from] NoProductLibrary),
@@ -181,7 +199,8 @@ pub struct Gpus {
     facts: Vec<DeviceFacts>,
     code: Box<dyn KernelCode>,
     pub(crate) products: ProductSource,
-    pub(crate) algorithms: GivenAlgorithms,
+    pub(crate) choices: GivenChoices,
+    blocks: OnceLock<BlocksBy>,
     pub(crate) attention: AttentionSource,
     graphs: GraphUse,
     contexts: Mutex<BTreeMap<usize, Arc<dyn Gpu>>>,
@@ -231,7 +250,8 @@ impl Gpus {
             facts,
             code,
             products: ProductSource::None,
-            algorithms: GivenAlgorithms::new(),
+            choices: GivenChoices::new(),
+            blocks: OnceLock::new(),
             attention: AttentionSource::None,
             graphs: GraphUse::Off,
             contexts: Mutex::default(),
@@ -269,10 +289,25 @@ impl Gpus {
     /// An order that tensor cores of a GPU do not have; [`GpuError::NoProducts`].
     pub fn check_products(&self, products: Products) -> Result<(), GpuError> {
         self.facts.iter().try_for_each(|facts| cuda::check_products(products, facts.capability))?;
-        match products {
-            Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => Ok(()),
-            Products::Device => Ok(self.products.find().map(|_| ())?),
+        match (products, self.blocks()) {
+            (Products::Blocks16, BlocksBy::KernelsOrLibrary) => match self.products.find() {
+                Ok(_) => Ok(()),
+                Err(NoProductLibrary::Library(missing)) => Err(GpuError::NoEqualAlgorithms(missing)),
+                Err(none @ NoProductLibrary::None) => Err(none.into()),
+            },
+            (Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8, _) => Ok(()),
+            (Products::Device, _) => Ok(self.products.find().map(|_| ())?),
         }
+    }
+
+    /// Ranks multiply in blocks of 16 by these. The first call counts.
+    pub fn multiply_blocks_by(&self, blocks: BlocksBy) {
+        self.blocks.get_or_init(|| blocks);
+    }
+
+    /// What may compute products in blocks of 16.
+    pub(crate) fn blocks(&self) -> BlocksBy {
+        self.blocks.get().copied().unwrap_or_default()
     }
 
     /// The work of the compiler before ranks compute, for the first GPU that has any; `None` where all kernels are
@@ -301,7 +336,7 @@ impl Gpus {
             Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => 0,
             Products::Device => self.attention.rank_bytes(),
         };
-        rank_margin_bytes(products) + of_attention
+        rank_margin_bytes(products, self.blocks()) + of_attention
     }
 
     /// The kind of device that they are.
@@ -317,6 +352,11 @@ impl Gpus {
     /// The GPU, as an index of [`Gpus::facts`], of rank number `local` of this host, counted from 0.
     pub fn of_rank(&self, local: usize) -> usize {
         local % self.facts.len()
+    }
+
+    /// The kernels for GPUs of `capability`.
+    pub(crate) fn code(&self, capability: Capability) -> Result<GpuCode, DeviceError> {
+        self.code.code(capability)
     }
 
     /// The context of a GPU in this process.
@@ -500,6 +540,9 @@ mod tests {
         assert_eq!(margin(Products::Blocks16), 3 * (64 << 20));
         assert_eq!(margin(Products::Device), 3 * ((64 + 32 + 96 + 16) << 20));
         assert!(gpus.check_products(Products::Blocks16).is_ok() && gpus.check_products(Products::Device).is_err());
+        gpus.multiply_blocks_by(BlocksBy::KernelsOrLibrary);
+        assert_eq!(gpus.memory(&[1 << 20; 3], 1, Products::Blocks16).expect("memory")[0].margin_bytes, 3 * (192 << 20));
+        assert!(gpus.check_products(Products::Blocks16).is_err());
     }
 
     #[test]

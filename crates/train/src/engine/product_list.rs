@@ -2,9 +2,10 @@
 //! nothing.
 
 use std::collections::HashSet;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 
-use cuda::StreamProduct;
+use cuda::{BlocksProduct, KernelProduct, StreamProduct};
 use device::{ArenaSize, Device, DeviceError, Numerics, Op, Stream, Tensor, forward_order};
 use mesh::{Axis, Rank};
 use sync::lock;
@@ -17,14 +18,39 @@ use crate::run::{Ports, run_ranks};
 use crate::setup::Setup;
 use crate::worker::batch::TokenSource;
 
-/// The products of the first step, in no order, each once. Data- and tensor-parallel peers have the same ones, so one
-/// rank of each pipeline coordinate stands for them.
+/// The products of the first step as a library takes them, in no order, each once.
 ///
 /// # Errors
 /// Programs that do not run.
 pub fn library_products(setup: &Setup, tokens: &dyn TokenSource) -> Result<Vec<StreamProduct>, TrainError> {
+    noted(setup, tokens, |op, stream, noted| noted.extend(op.unfused().filter_map(|op| StreamProduct::of(&op, stream))))
+}
+
+/// The products of the first step as pleach's kernels take them, in no order, each once.
+///
+/// # Errors
+/// Programs that do not run.
+pub fn kernel_products(setup: &Setup, tokens: &dyn TokenSource) -> Result<Vec<KernelProduct>, TrainError> {
+    noted(setup, tokens, |op, _, noted| noted.extend(KernelProduct::of(op)))
+}
+
+/// The products of the first step as both take them, in no order, each once.
+///
+/// # Errors
+/// Programs that do not run.
+pub fn blocks_products(setup: &Setup, tokens: &dyn TokenSource) -> Result<Vec<BlocksProduct>, TrainError> {
+    noted(setup, tokens, |op, stream, noted| noted.extend(BlocksProduct::of(op, stream)))
+}
+
+/// All that `note` notes of operations of the first step, in no order, each once. Data- and tensor-parallel peers have
+/// the same ones, so one rank of each pipeline coordinate stands for them.
+fn noted<K: Copy + Eq + Hash + Send + 'static>(
+    setup: &Setup,
+    tokens: &dyn TokenSource,
+    note: Note<K>,
+) -> Result<Vec<K>, TrainError> {
     let noted = Arc::new(Mutex::new(HashSet::new()));
-    let engine = NotingEngine { inner: MetaEngine::new(&setup.mesh), noted: Arc::clone(&noted) };
+    let engine = NotingEngine { inner: MetaEngine::new(&setup.mesh), noted: Arc::clone(&noted), note };
     let is_first = |rank: &Rank| {
         let coord = setup.mesh.coord(*rank);
         [Axis::DpOuter, Axis::DpInner, Axis::Tp, Axis::Cp].into_iter().all(|axis| coord.along(axis) == 0)
@@ -46,18 +72,22 @@ impl Observer for Unheard {
     }
 }
 
-type Noted = Arc<Mutex<HashSet<StreamProduct>>>;
+type Noted<K> = Arc<Mutex<HashSet<K>>>;
+
+/// Adds what there is to note of an operation.
+type Note<K> = fn(&Op, Stream, &mut HashSet<K>);
 
 /// Ranks that note their products.
-struct NotingEngine {
+struct NotingEngine<K> {
     inner: MetaEngine,
-    noted: Noted,
+    noted: Noted<K>,
+    note: Note<K>,
 }
 
-impl Engine for NotingEngine {
+impl<K: Send + 'static> Engine for NotingEngine<K> {
     fn open(&self, rank: Rank, size: ArenaSize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
         let RankEngine { device, memory, communicators } = self.inner.open(rank, size, numerics)?;
-        let device = Box::new(NotingDevice { inner: device, noted: Arc::clone(&self.noted) });
+        let device = Box::new(NotingDevice { inner: device, noted: Arc::clone(&self.noted), note: self.note });
         Ok(RankEngine { device, memory, communicators })
     }
 
@@ -78,15 +108,16 @@ impl Engine for NotingEngine {
     }
 }
 
-struct NotingDevice {
+struct NotingDevice<K> {
     inner: Box<dyn Device>,
-    noted: Noted,
+    noted: Noted<K>,
+    note: Note<K>,
 }
 
-impl Device for NotingDevice {
+impl<K: Send> Device for NotingDevice<K> {
     /// Nothing is kept of other operations.
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        lock(&self.noted).extend(op.unfused().filter_map(|op| StreamProduct::of(&op, stream)));
+        (self.note)(op, stream, &mut lock(&self.noted));
         Ok(())
     }
 
