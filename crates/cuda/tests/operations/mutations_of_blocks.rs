@@ -72,22 +72,42 @@ const PRODUCTS: &[Implied] = &[
         "the compiler takes 0 for the number that is not set, and no sum of blocks is -0",
     ),
 ];
+/// Of the barriers of a ring that say which stages were read.
+const ONE_READ_BARRIER_MORE: Implied =
+    ("warpgroup_ring.cuh: u64 emptied[STAGES];: [STAGES] + 1 at column 11", NOT_READ);
+/// Of the barriers of turns.
+const OTHER_TURNS: Implied = (
+    "warpgroup_turns.cuh: return tensor_core::shared_address(&memory->turns[consumer]);: [consumer] + 1 at column 49",
+    "all who initialize it, arrive and wait take the same other barrier, in memory that nothing else has",
+);
+/// At the end of a sum.
+const PINS: [Implied; 2] = [
+    ("warpgroup_turns.cuh: warpgroup::pin(sums[0]);: [0] + 1 at column 19", "it has no instruction"),
+    ("warpgroup_turns.cuh: warpgroup::pin(sums[1]);: [1] + 1 at column 19", "it has no instruction"),
+];
+
 const TURNS: &[Implied] = &[
     CLUSTER_FENCE,
     PROXY_FENCE,
     NEXT_PRODUCTS,
     ONE_BARRIER_MORE,
-    ("warpgroup_ring.cuh: u64 emptied[STAGES];: [STAGES] + 1 at column 11", NOT_READ),
+    ONE_READ_BARRIER_MORE,
+    OTHER_TURNS,
+    PINS[0],
+    PINS[1],
     (
-        "warpgroup_turns.cuh: return tensor_core::shared_address(&memory->turns[consumer]);: [consumer] + 1 at column 49",
-        "all who initialize it, arrive and wait take the same other barrier, in memory that nothing else has",
+        "warpgroup_turns.cuh: for (u32 consumer = 0; consumer < CONSUMERS; consumer++) {: <= for < at column 31",
+        "one barrier more, at which nobody waits",
     ),
 ];
 const FUSED: &[Implied] = &[
     CLUSTER_FENCE,
     PROXY_FENCE,
     ONE_BARRIER_MORE,
-    ("warpgroup_ring.cuh: u64 emptied[STAGES];: [STAGES] + 1 at column 11", NOT_READ),
+    ONE_READ_BARRIER_MORE,
+    OTHER_TURNS,
+    PINS[0],
+    PINS[1],
     (
         "warpgroup_ring.cuh: return index < rows * cols;: <= for < at column 12",
         "nothing of the tile after the last one is in the output",
