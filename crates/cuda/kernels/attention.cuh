@@ -45,6 +45,9 @@ struct Sizes {
     u32 some_keys;
     // Of scores, before their biases.
     SoftCap soft_cap;
+    // The factors of scores with products in blocks.
+    f32 rounding;
+    f32 exponent;
 
     // Query heads that share one key and value head.
     __device__ u32 group() const {

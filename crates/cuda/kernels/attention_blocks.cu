@@ -112,7 +112,7 @@ __device__ void forward(const Asked& problem, const Forward<Element>& tensors) {
             }
             finish_scores(scores, problem, queries, first, sees_all);
             f32 decay[2];
-            raise_maxima(shift, decay, running, scores);
+            raise_maxima(shift, decay, running, scores, scale_of(problem));
             decay_outputs(outputs, decay);
         }
         tensor_core::wait_for_copies<0>();

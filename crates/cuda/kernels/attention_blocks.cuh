@@ -247,38 +247,66 @@ __device__ inline u32 next_tile(u32 number, const Span& of_block, const Span& of
     return number;
 }
 
-// `math::exp` of numbers from `EXP_LOWEST` to zero, with the same bits: the nearest whole number by an addition whose
-// last place is 1, and the power of two added to the exponent. Of other numbers it is anything.
-__device__ inline f32 exp_within(f32 x) {
-    constexpr f32 MAGIC = 12582912.0f;
-    const f32 shifted = x * math::LOG2_E + MAGIC;
-    const f32 count = shifted - MAGIC;
-    f32 rest = fmaf(count, -math::LN2_HIGH, x);
-    rest = fmaf(count, -math::LN2_LOW, rest);
-    const f32 tail = math::polynomial(rest, {0.49999994f, 0.16666515f, 0.041668456f, 0.008369419f, 0.001381318f});
-    const f32 power = fmaf(tail, rest * rest, rest) + 1.0f;
-    return __uint_as_float((__float_as_uint(shifted) << 23) + __float_as_uint(power));
+// The factors of scores: one that rounds by itself, and one that multiplies within the subtraction and turns them into
+// powers of two. Scores that nothing changes between the two need the second alone.
+struct Scale {
+    f32 rounding;
+    f32 exponent;
+};
+
+__device__ inline Scale scale_of(const Problem& problem) {
+    return {problem.rounding, problem.exponent};
 }
 
-// `math::exp` of numbers up to zero and minus infinity, with the same bits. Of what is not a number it is anything.
-__device__ inline f32 exp_of_negative(f32 x) {
-    const f32 result = exp_within(x);
-    return x < math::EXP_LOWEST ? 0.0f : result;
+template <u32 FRAGMENTS>
+__device__ inline void multiply(f32 (&scores)[FRAGMENTS][4], const Scale& scale) {
+    if (scale.rounding == 1.0f) {
+        return;
+    }
+#pragma unroll
+    for (u32 column = 0; column < FRAGMENTS; column++) {
+#pragma unroll
+        for (u32 index = 0; index < 4; index++) {
+            scores[column][index] *= scale.rounding;
+        }
+    }
 }
 
-// `math::exp` of any number, with the same bits.
-__device__ inline f32 exp_of_any(f32 number) {
-    // 126 more, which makes half a power of two of the last bits.
-    constexpr f32 MAGIC = 12582912.0f + 126.0f;
-    const f32 x = tensor_core::smaller_or_nan(number, 88.8f);
-    const f32 shifted = x * math::LOG2_E + MAGIC;
+// Depths say how far a power of two is below 1, and are 1 more, so that roundings do not make them negative. From the
+// deepest on powers are 0.
+constexpr f32 NO_DEPTH = 1.0f;
+constexpr f32 DEEPEST = 126.0f;
+
+// `2^rest` for half a unit to both sides: `cpu::math::power_of_depth`.
+__device__ inline f32 power_of_rest(f32 rest) {
+    return math::polynomial(rest, {1.0f, 0.6931242f, 0.24024099f, 0.055906426f, 0.009582853f});
+}
+
+// `2^(1 - depth)` of depths from zero to the deepest: the nearest whole number by an addition whose last place is 1,
+// and the power of two added to the exponent. Of others it is anything.
+__device__ inline f32 power_within(f32 depth) {
+    constexpr f32 MAGIC = math::WHOLE + NO_DEPTH;
+    const f32 shifted = MAGIC - depth;
     const f32 count = shifted - MAGIC;
-    f32 rest = fmaf(count, -math::LN2_HIGH, x);
-    rest = fmaf(count, -math::LN2_LOW, rest);
-    const f32 tail = math::polynomial(rest, {0.49999994f, 0.16666515f, 0.041668456f, 0.008369419f, 0.001381318f});
-    const f32 power = fmaf(tail, rest * rest, rest) + 1.0f;
-    const f32 half = power * __uint_as_float(__float_as_uint(shifted) << 23);
-    return number < math::EXP_LOWEST ? 0.0f : half + half;
+    return __uint_as_float((__float_as_uint(shifted) << 23) + __float_as_uint(power_of_rest(-depth - count)));
+}
+
+// The same of depths from zero on, which may be infinite. Of what is not a number it is anything.
+__device__ inline f32 power_from_zero(f32 depth) {
+    const f32 result = power_within(depth);
+    return depth > DEEPEST ? 0.0f : result;
+}
+
+// The same of any depth, with the same bits.
+__device__ inline f32 power_of_any(f32 depth) {
+    // 127 more, which makes half a power of two of the last bits.
+    constexpr f32 MAGIC = math::WHOLE + 127.0f;
+    // From 127 on it is infinite.
+    const f32 x = tensor_core::smaller_or_nan(-depth, 127.25f);
+    const f32 shifted = x + MAGIC;
+    const f32 count = shifted - MAGIC;
+    const f32 half = power_of_rest(x - count) * __uint_as_float(__float_as_uint(shifted) << 23);
+    return depth > DEEPEST ? 0.0f : half + half;
 }
 
 // The random words of a fragment whose rows are queries, of which the thread's first has this token, and whose columns

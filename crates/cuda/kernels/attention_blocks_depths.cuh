@@ -1,40 +1,9 @@
-// Exponentials of a tile of scores by warpgroups: of how far the scores are below what is subtracted from them.
+// Exponentials of a tile of scores by warpgroups: powers of two of how far the scores are below what is subtracted.
 #pragma once
 
 #include "attention_blocks.cuh"
 
 namespace attention_blocks {
-
-// The factor of scores in two parts, of which one is 1. A power of two up to 1 multiplies exactly, so that the product
-// needs no rounding of its own; where it is subnormal, the exponential is 1 whatever its last bits are.
-struct Scale {
-    // Multiplies and rounds.
-    f32 rounding;
-    // Multiplies within another operation.
-    f32 exact;
-};
-
-__device__ inline Scale scale_of(const Problem& problem) {
-    constexpr u32 ONE = 0x3f800000;
-    constexpr u32 SIGN_AND_SIGNIFICAND = 0x807fffff;
-    const u32 bits = __float_as_uint(problem.scale);
-    const bool is_power = (bits & SIGN_AND_SIGNIFICAND) == 0 && bits != 0 && bits <= ONE;
-    return {is_power ? 1.0f : problem.scale, is_power ? problem.scale : 1.0f};
-}
-
-template <u32 FRAGMENTS>
-__device__ inline void multiply(f32 (&scores)[FRAGMENTS][4], const Scale& scale) {
-    if (scale.rounding == 1.0f) {
-        return;
-    }
-#pragma unroll
-    for (u32 column = 0; column < FRAGMENTS; column++) {
-#pragma unroll
-        for (u32 index = 0; index < 4; index++) {
-            scores[column][index] *= scale.rounding;
-        }
-    }
-}
 
 // How the exponentials of a warp's tile are computed.
 enum class Depths {
@@ -45,9 +14,6 @@ enum class Depths {
     // Some may be infinite or not a number.
     Any,
 };
-
-// The depth from which on exponentials are 0.
-constexpr f32 DEEPEST = -math::EXP_LOWEST;
 
 // Of depths whose bits are at most these. Negative numbers and what is not a number have larger ones, so depths up to
 // `DEEPEST` are usual ones.
@@ -70,12 +36,12 @@ __device__ inline u32 largest_bits(const f32 (&depths)[FRAGMENTS][4]) {
     return max(max(largest[0], largest[1]), max(largest[2], largest[3]));
 }
 
-// Depths of two fragments become exponentials of their opposites, with the bits of `math::exp`.
+// Depths of two fragments become powers of two, with the bits of `cpu::math::power_of_depth`.
 __device__ inline void exponentiate(f32 (&numbers)[2][4], Depths depths) {
     f32 powers[8];
 #pragma unroll
     for (u32 index = 0; index < 8; index++) {
-        powers[index] = exp_within(-numbers[index / 4][index % 4]);
+        powers[index] = power_within(numbers[index / 4][index % 4]);
     }
     if (depths == Depths::SomeDeep) {
 #pragma unroll
@@ -86,7 +52,7 @@ __device__ inline void exponentiate(f32 (&numbers)[2][4], Depths depths) {
     if (depths == Depths::Any) {
 #pragma unroll
         for (u32 index = 0; index < 8; index++) {
-            powers[index] = exp_of_any(-numbers[index / 4][index % 4]);
+            powers[index] = power_of_any(numbers[index / 4][index % 4]);
         }
     }
 #pragma unroll

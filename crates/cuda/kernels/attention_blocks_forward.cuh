@@ -21,7 +21,7 @@ struct Forward {
     bool vectors;
 };
 
-// The running softmax of a thread's two queries: the largest score, and the thread's share of the sum.
+// The running softmax of a thread's two queries: the largest score as a power of two, and the thread's share of sums.
 struct Running {
     f32 max[2];
     f32 sum[2];
@@ -47,13 +47,7 @@ template <typename Asked>
 __device__ inline void finish_scores(f32 (&scores)[TILE][4], const Asked& problem, const Queries& queries, i32 first,
                                      bool sees_all) {
     const i32 key = first + (i32)(threadIdx.x % 4 * 2);
-#pragma unroll
-    for (u32 column = 0; column < TILE; column++) {
-#pragma unroll
-        for (u32 index = 0; index < 4; index++) {
-            scores[column][index] *= problem.scale;
-        }
-    }
+    multiply(scores, scale_of(problem));
     if (has_cap(problem)) {
 #pragma unroll
         for (u32 column = 0; column < TILE; column++) {
@@ -87,8 +81,9 @@ __device__ inline void finish_scores(f32 (&scores)[TILE][4], const Asked& proble
     }
 }
 
-// The largest of a row's scores and of `max`, NaN if there is one.
-__device__ inline f32 raised(f32 max, const f32 (&scores)[TILE][4], u32 row) {
+// The largest of a row's scores, NaN if there is one.
+__device__ inline f32 largest_of_row(const f32 (&scores)[TILE][4], u32 row) {
+    f32 max = -math::infinity();
 #pragma unroll
     for (u32 column = 0; column < TILE; column++) {
         max = tensor_core::larger_or_nan(max, scores[column][2 * row]);
@@ -102,12 +97,14 @@ __device__ inline f32 raised(f32 max, const f32 (&scores)[TILE][4], u32 row) {
 template <typename Element, typename Asked>
 __device__ void exponentiate(u32 (&left)[4], Running& running, const f32 (&scores)[TILE][4], u32 block,
                              const f32 (&shift)[2], const Asked& problem, const Queries& queries, u32 first_key) {
+    const Scale scale = scale_of(problem);
 #pragma unroll
     for (u32 half = 0; half < 2; half++) {
         f32 powers[4];
 #pragma unroll
         for (u32 index = 0; index < 4; index++) {
-            powers[index] = exp_of_negative(scores[2 * block + half][index] - shift[index / 2]);
+            powers[index] =
+                power_from_zero(fmaf(scores[2 * block + half][index], -scale.exponent, shift[index / 2]));
             running.sum[index / 2] += powers[index];
         }
         if (has_dropout(problem)) {
@@ -165,14 +162,16 @@ __device__ void multiply_values(f32 (&outputs)[CHANNELS / COLUMNS][4], Running& 
     }
 }
 
-// Raises the maxima by a tile's scores. Earlier sums decay, and outputs are to; says what is subtracted from scores.
-__device__ inline void raise_maxima(f32 (&shift)[2], f32 (&decay)[2], Running& running, const f32 (&scores)[TILE][4]) {
+// Raises the maxima by a tile's scores. Earlier sums decay, and outputs are to; says the depth of scores of zero.
+__device__ inline void raise_maxima(f32 (&shift)[2], f32 (&decay)[2], Running& running, const f32 (&scores)[TILE][4],
+                                    const Scale& scale) {
 #pragma unroll
     for (u32 row = 0; row < 2; row++) {
         const f32 old = running.max[row];
-        running.max[row] = raised(old, scores, row);
-        shift[row] = shift_of(running.max[row]);
-        decay[row] = exp_of_negative(old - shift[row]);
+        running.max[row] = tensor_core::larger_or_nan(old, largest_of_row(scores, row) * scale.exponent);
+        const f32 subtracted = shift_of(running.max[row]);
+        shift[row] = subtracted + NO_DEPTH;
+        decay[row] = power_from_zero(subtracted - old + NO_DEPTH);
         running.sum[row] *= decay[row];
     }
 }
@@ -202,7 +201,7 @@ __device__ void finish(const Forward<Element>& tensors, const Problem& problem, 
         sum += __shfl_xor_sync(ALL_LANES, sum, 2);
         const f32 max = running.max[row];
         f32 factor = 0.0f < sum ? problem.dropout.kept / sum : 0.0f;
-        f32 log_sum_exp = max + math::log(sum);
+        f32 log_sum_exp = max * math::LN2 + math::log(sum);
         // A score was infinite or is not a number, and neither is a probability.
         if (!(max < math::infinity())) {
             factor = math::not_a_number();

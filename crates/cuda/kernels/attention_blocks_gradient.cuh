@@ -72,14 +72,17 @@ enum class Delta {
 
 // Values of a query that the gradient of a score reads.
 struct QueryGradient {
-    f32 log_sum_exp;
+    // The depth of a score of zero.
+    f32 shift;
+    // `scale` times `dout . out`.
     f32 delta;
 };
 
-// Turns a product into its score below the soft cap, where there is one; the slope of the cap.
+// Turns a product into its score below the soft cap, where there is one; the slope of the cap. `rounding` is that of
+// `Scale`.
 template <typename Asked>
-__device__ inline f32 cap_score(f32& score, const Asked& problem) {
-    score *= problem.scale;
+__device__ inline f32 cap_score(f32& score, const Asked& problem, f32 rounding) {
+    score *= rounding;
     if (!has_cap(problem)) {
         return 1.0f;
     }
@@ -87,13 +90,17 @@ __device__ inline f32 cap_score(f32& score, const Asked& problem) {
     return problem.soft_cap.slope(score);
 }
 
+__device__ inline f32 shift_of_gradient(f32 log_sum_exp) {
+    return fmaf(log_sum_exp, math::LOG2_E, NO_DEPTH);
+}
+
 // Turns a score into a probability after dropout, and the gradient of that into `scale` times the gradient of the
-// score. `factor` is that of dropout.
+// score. `exponent` is that of `Scale`, `factor` is that of dropout.
 __device__ inline void score_gradient(f32& score, f32& gradient, const Problem& problem, const QueryGradient& query,
-                                      f32 factor, f32 cap_slope, bool visible) {
-    f32 probability = exp_of_any(score - query.log_sum_exp);
+                                      f32 exponent, f32 factor, f32 cap_slope, bool visible) {
+    f32 probability = power_of_any(fmaf(score, -exponent, query.shift));
     probability = visible ? probability : 0.0f;
-    gradient = probability * (gradient * factor - query.delta) * cap_slope * problem.scale;
+    gradient = probability * fmaf(gradient * factor, problem.scale, -query.delta) * cap_slope;
     score = probability * factor;
 }
 

@@ -22,7 +22,7 @@ __device__ inline Depths lower(f32 (&scores)[QUERIES / COLUMNS][4], const Scale&
 #pragma unroll
         for (u32 index = 0; index < 4; index++) {
             f32& score = scores[column][index];
-            score = fmaf(score, -scale.exact, rows.log_sum_exp[query + column * COLUMNS + index % 2]);
+            score = fmaf(score, -scale.exponent, rows.shift[query + column * COLUMNS + index % 2]);
         }
     }
     const bool all_are_usual = __all_sync(ALL_LANES, are_usual(largest_bits(scores)));
@@ -146,7 +146,7 @@ __device__ void backward_by_warpgroups(const PlainProblem& problem, const Backwa
                 for (u32 index = 0; index < 4; index++) {
                     const f32 delta =
                         block_rows.delta[(2 * block + half) * COLUMNS + threadIdx.x % 4 * 2 + index % 2];
-                    gradient[index] = powers[half][index] * (gradient[index] - delta) * problem.scale;
+                    gradient[index] = powers[half][index] * fmaf(gradient[index], problem.scale, -delta);
                 }
                 probabilities[2 * half] = tensor_core::packed<Element>(powers[half][0], powers[half][1]);
                 probabilities[2 * half + 1] = tensor_core::packed<Element>(powers[half][2], powers[half][3]);

@@ -17,7 +17,8 @@ static_assert(WINDOW % WARPS == 0, "a warp looks at one block after the other");
 // Inputs of the scores of a block of queries.
 template <u32 QUERIES>
 struct QueryRows {
-    f32 log_sum_exp[QUERIES];
+    // As those of `QueryGradient`.
+    f32 shift[QUERIES];
     f32 delta[QUERIES];
     i32 first[QUERIES];
     i32 last[QUERIES];
@@ -120,8 +121,8 @@ template <u32 QUERIES>
 __device__ inline void write_row(QueryRows<QUERIES>& rows, const Problem& problem, const QueryRow& row) {
     if (threadIdx.x < QUERIES) {
         const Interval interval = interval_within(problem, row.first, row.last);
-        rows.log_sum_exp[threadIdx.x] = row.log_sum_exp;
-        rows.delta[threadIdx.x] = row.delta.joined();
+        rows.shift[threadIdx.x] = shift_of_gradient(row.log_sum_exp);
+        rows.delta[threadIdx.x] = row.delta.joined() * problem.scale;
         rows.first[threadIdx.x] = interval.first;
         rows.last[threadIdx.x] = interval.last;
         rows.end[threadIdx.x] = interval.end;
@@ -134,6 +135,7 @@ __device__ inline void score_gradients(u32 (&probabilities)[4], u32 (&left)[4], 
                                        f32 (&gradients)[2][4], const Asked& problem, const QueryRows<QUERIES>& rows,
                                        u32 first_query, u32 token, u32 head, f32 slope, u32 first_key, bool sees_all) {
     const u32 key = first_key + threadIdx.x % 32 / 4;
+    const Scale scale = scale_of(problem);
 #pragma unroll
     for (u32 half = 0; half < 2; half++) {
         u32 words[4];
@@ -145,12 +147,12 @@ __device__ inline void score_gradients(u32 (&probabilities)[4], u32 (&left)[4], 
             const u32 query = first_query + half * COLUMNS + threadIdx.x % 4 * 2 + index % 2;
             const u32 place = key + index / 2 * 8;
             f32& score = scores[half][index];
-            const f32 cap_slope = cap_score(score, problem);
+            const f32 cap_slope = cap_score(score, problem, scale.rounding);
             score = !has_bias(problem) ? score : attention::biased(score, place, rows.end[query], slope);
             const f32 factor = !has_dropout(problem) ? 1.0f : problem.dropout.factor(words[index]);
             const bool visible = sees_all || attention::is_visible(place, rows.first[query], rows.last[query]);
-            score_gradient(score, gradients[half][index], problem, {rows.log_sum_exp[query], rows.delta[query]}, factor,
-                           cap_slope, visible);
+            score_gradient(score, gradients[half][index], problem, {rows.shift[query], rows.delta[query]},
+                           scale.exponent, factor, cap_slope, visible);
         }
         probabilities[2 * half] = tensor_core::packed<Element>(scores[half][0], scores[half][1]);
         probabilities[2 * half + 1] = tensor_core::packed<Element>(scores[half][2], scores[half][3]);

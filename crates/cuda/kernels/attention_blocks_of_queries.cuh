@@ -30,11 +30,12 @@ __device__ Queries queries_of(const Problem& problem, const Backward<Element>& t
             const u64 token = queries.token + 8 * row;
             const u32 column = head * problem.head_dim;
             queries.gradients[row] = {
-                tensors.log_sum_exp.row(token)[head],
-                delta == Delta::Stored
-                    ? stored_delta(tensors, token, column, problem.head_dim).joined()
-                    : delta_of_channels(tensors.dout.row(token) + column, tensors.out.row(token) + column,
-                                        problem.head_dim, tensors.vectors)};
+                shift_of_gradient(tensors.log_sum_exp.row(token)[head]),
+                problem.scale *
+                    (delta == Delta::Stored
+                         ? stored_delta(tensors, token, column, problem.head_dim).joined()
+                         : delta_of_channels(tensors.dout.row(token) + column, tensors.out.row(token) + column,
+                                             problem.head_dim, tensors.vectors))};
         }
     }
     return queries;
@@ -44,6 +45,7 @@ __device__ Queries queries_of(const Problem& problem, const Backward<Element>& t
 template <typename Element, typename Asked>
 __device__ inline void score_gradients(u32 (&left)[4], f32 (&scores)[2][4], f32 (&gradients)[2][4],
                                        const Asked& problem, const Queries& queries, u32 key, bool sees_all) {
+    const Scale scale = scale_of(problem);
 #pragma unroll
     for (u32 half = 0; half < 2; half++) {
         const u32 first = key + half * COLUMNS;
@@ -56,12 +58,12 @@ __device__ inline void score_gradients(u32 (&left)[4], f32 (&scores)[2][4], f32 
             const Interval& interval = queries.intervals[index / 2];
             const u32 place = first + threadIdx.x % 4 * 2 + index % 2;
             f32& score = scores[half][index];
-            const f32 cap_slope = cap_score(score, problem);
+            const f32 cap_slope = cap_score(score, problem, scale.rounding);
             score = !has_bias(problem) ? score : attention::biased(score, place, interval.end, queries.slope);
             const f32 factor = !has_dropout(problem) ? 1.0f : problem.dropout.factor(words[index]);
             const bool visible = sees_all || attention::is_visible(place, interval.first, interval.last);
-            score_gradient(score, gradients[half][index], problem, queries.gradients[index / 2], factor, cap_slope,
-                           visible);
+            score_gradient(score, gradients[half][index], problem, queries.gradients[index / 2], scale.exponent, factor,
+                           cap_slope, visible);
         }
         left[2 * half] = tensor_core::packed<Element>(gradients[half][0], gradients[half][1]);
         left[2 * half + 1] = tensor_core::packed<Element>(gradients[half][2], gradients[half][3]);

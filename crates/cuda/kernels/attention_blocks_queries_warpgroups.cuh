@@ -21,7 +21,7 @@ __device__ inline Depths lower(f32 (&scores)[FRAGMENTS][4], const Scale& scale, 
 #pragma unroll
         for (u32 index = 0; index < 4; index++) {
             f32& score = scores[column][index];
-            score = fmaf(score, -scale.exact, queries.gradients[index / 2].log_sum_exp);
+            score = fmaf(score, -scale.exponent, queries.gradients[index / 2].shift);
         }
     }
     const bool all_are_usual = __all_sync(ALL_LANES, are_usual(largest_bits(scores)));
@@ -41,7 +41,7 @@ __device__ inline void score_gradients(u32 (&left)[4], f32 (&scores)[2][4], f32 
 #pragma unroll
         for (u32 index = 0; index < 4; index++) {
             f32& gradient = gradients[half][index];
-            gradient = scores[half][index] * (gradient - queries.gradients[index / 2].delta) * scale;
+            gradient = scores[half][index] * fmaf(gradient, scale, -queries.gradients[index / 2].delta);
         }
         left[2 * half] = tensor_core::packed<Element>(gradients[half][0], gradients[half][1]);
         left[2 * half + 1] = tensor_core::packed<Element>(gradients[half][2], gradients[half][3]);

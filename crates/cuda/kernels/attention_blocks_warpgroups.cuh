@@ -100,17 +100,17 @@ __device__ inline Depths lower(f32 (&scores)[TILE][4], f32 (&decay)[2], Running&
 #pragma unroll
     for (u32 row = 0; row < 2; row++) {
         const f32 old = running.max[row];
-        running.max[row] = tensor_core::larger_or_nan(old, largest(scores, row) * scale.exact);
-        const f32 shift = shift_of(running.max[row]);
-        const f32 depth = shift - old;
-        decay[row] = depth > DEEPEST ? 0.0f : exp_within(-depth);
+        running.max[row] = tensor_core::larger_or_nan(old, largest(scores, row) * scale.exponent);
+        const f32 subtracted = shift_of(running.max[row]);
+        const f32 shift = subtracted + NO_DEPTH;
+        decay[row] = power_from_zero(subtracted - old + NO_DEPTH);
         running.sum[row] *= decay[row];
 #pragma unroll
         for (u32 column = 0; column < TILE; column++) {
 #pragma unroll
             for (u32 index = 0; index < 2; index++) {
                 f32& score = scores[column][2 * row + index];
-                score = fmaf(score, -scale.exact, shift);
+                score = fmaf(score, -scale.exponent, shift);
             }
         }
     }
@@ -159,7 +159,6 @@ __device__ void forward_by_warpgroups(const PlainProblem& problem, const Forward
     const auto next = [&](u32 number) { return next_tile<KEYS>(number, of_block, of_lane); };
     const auto exists = [&](u32 number) { return (i32)(number * KEYS) < of_block.last; };
 
-    const Scale scale = scale_of(problem);
     Running running = {{-math::infinity(), -math::infinity()}, {0.0f, 0.0f}};
     f32 outputs[CHANNELS / COLUMNS][4] = {};
     u32 number = next(of_block.start() / KEYS);
@@ -181,6 +180,7 @@ __device__ void forward_by_warpgroups(const PlainProblem& problem, const Forward
         f32 decay[2];
         warpgroup::wait<0>();
         warpgroup::pin(all(scores));
+        const Scale scale = scale_of(problem);
         multiply(scores, scale);
         if (!sees_all) {
             hide(scores, queries.intervals, first, -math::infinity());

@@ -115,7 +115,7 @@ __device__ void forward(const Problem& problem, const Forward<Element>& tensors)
             f32 shift[2];
             f32 decay[2];
             finish_scores(scores, problem, queries, first, false);
-            raise_maxima(shift, decay, running, scores);
+            raise_maxima(shift, decay, running, scores, scale_of(problem));
             decay_outputs(outputs, decay);
             multiply_values<Element, CHUNK, false>(outputs, running, scores, keys, begin, end, shift, problem, queries,
                                                    (u32)first);

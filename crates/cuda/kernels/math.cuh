@@ -11,6 +11,7 @@ namespace math {
 constexpr f32 LN2_HIGH = 0.69314575f;
 constexpr f32 LN2_LOW = 1.4286068e-6f;
 constexpr f32 LOG2_E = 1.44269504088896340736f;
+constexpr f32 LN2 = 0.693147180559945309417f;
 constexpr f32 EXP_LOWEST = -86.643394f;
 constexpr f32 EXP_HIGHEST = 88.72284f;
 constexpr f32 MIN_POSITIVE = 1.17549435e-38f;

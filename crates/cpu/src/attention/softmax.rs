@@ -57,7 +57,7 @@ pub(super) struct Changes {
 
 impl Changes {
     /// Whether they change any.
-    fn are_some(self) -> bool {
+    pub fn are_some(self) -> bool {
         self.soft_cap.is_some() || self.slope.is_some()
     }
 }

@@ -7,6 +7,7 @@ use crate::lanes::{Kernel, LANES, run};
 #[derive(Clone, Copy, Debug)]
 enum Function {
     Exp,
+    PowerOfDepth,
     Log,
     Sigmoid,
     Complement,
@@ -25,6 +26,7 @@ impl Kernel for Apply<'_> {
         let x = L::load(self.1);
         let y = match self.0 {
             Function::Exp => exp(x),
+            Function::PowerOfDepth => power_of_depth(x),
             Function::Log => log(x),
             Function::Sigmoid => sigmoid(x),
             Function::Complement => sigmoid_and_complement(x).1,
@@ -66,6 +68,7 @@ fn erf_series(x: f64) -> f64 {
 fn exact(function: Function, x: f64) -> f64 {
     match function {
         Function::Exp => x.exp(),
+        Function::PowerOfDepth => (1.0 - x).exp2(),
         Function::Log => x.ln(),
         Function::Sigmoid => 1.0 / (1.0 + (-x).exp()),
         Function::Complement => 1.0 / (1.0 + x.exp()),
@@ -126,6 +129,30 @@ fn errors_are_those_written_in_the_table() {
     assert!(largest_error_in_ulp(Function::Complement, &[(-79.0, 79.0)]) < 3.0);
     assert!(largest_error_in_ulp(Function::Tanh, &[(-12.0, 12.0), (-0.7, 0.7)]) < 1.6);
     assert!(largest_error_in_ulp(Function::Erf, &[(-5.0, 5.0), (-1.1, 1.1)]) < 1.6);
+}
+
+/// All exponents and all last bits are among the depths.
+#[test]
+fn powers_of_depths_are_within_their_bound() {
+    let mut largest: f64 = 0.0;
+    for (first, last) in [(-126.0, 126.0), (0.0, 2.0), (-1.0, 1.0)] {
+        sweep(Function::PowerOfDepth, first, last, 400_000, |x, y| {
+            let truth = exact(Function::PowerOfDepth, f64::from(x));
+            largest = largest.max((f64::from(y) / truth - 1.0).abs());
+        });
+    }
+    println!("2^{:.2} of the result", largest.log2());
+    assert!(largest < 2f64.powf(-18.4));
+    let special = [1.0, 0.0, 2.0, 126.0, 126.00001, -126.0, -127.0, f32::INFINITY, -f32::INFINITY, f32::NAN];
+    let mut x = [0.0; LANES];
+    x[..special.len()].copy_from_slice(&special);
+    for set in InstructionSet::available() {
+        let y = run(set, Apply(Function::PowerOfDepth, &x));
+        let smallest = 2f32.powi(-125);
+        assert_eq!(y[..5], [1.0, 2.0, 0.5, smallest, 0.0], "{set:?}");
+        assert_eq!(y[5..9], [2f32.powi(127), f32::INFINITY, 0.0, f32::INFINITY], "{set:?}");
+        assert!(y[9].is_nan(), "{set:?}");
+    }
 }
 
 #[test]

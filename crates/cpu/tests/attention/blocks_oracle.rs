@@ -1,11 +1,13 @@
 //! Attention with products in blocks as it is defined, a query at a time in plain Rust.
 
+use std::f32::consts::{LN_2, LOG2_E};
+
 use cpu::attention::BLOCK_KEYS;
 use device::{Bf16, Element, F16};
 
 use crate::blocks_definition::Definition;
 use crate::case::{Case, Outputs};
-use crate::pairs_oracle::{exp, log};
+use crate::pairs_oracle::log;
 use crate::reference::{Products, keep_factor};
 
 /// The operands of a case, and the format of its results.
@@ -27,6 +29,17 @@ impl Numbers {
             Products::Chained | Products::Pairs => panic!("{:?} are not in blocks", case.products),
         }
     }
+}
+
+/// `2^(1 - depth)`; zero below 2^-125.
+fn power(depth: f32) -> f32 {
+    if depth > 126.0 {
+        return 0.0;
+    }
+    let count = (-depth).round_ties_even();
+    let coefficients = [0.009_582_853, 0.055_906_426, 0.240_240_99, 0.693_124_2, 1.0];
+    let power = coefficients.into_iter().reduce(|sum: f32, next| sum.mul_add(-depth - count, next)).expect("some");
+    (f64::from(power) * f64::from(count + 1.0).exp2()) as f32
 }
 
 /// The operands of one head of one sequence.
@@ -53,6 +66,17 @@ impl Head<'_> {
         self.numbers.definition.continued(sum, steps, factors)
     }
 
+    /// The factors of products and of scores: one is enough where there is no bias.
+    fn factors(&self) -> [f32; 2] {
+        let attention = self.case.attention();
+        if attention.alibi.is_some() { [attention.scale, LOG2_E] } else { [1.0, attention.scale * LOG2_E] }
+    }
+
+    /// The depth of a score below `shift`, and one more.
+    fn depth(&self, score: f32, shift: f32) -> f32 {
+        score.mul_add(-self.factors()[1], shift)
+    }
+
     /// The score of a key, with its bias; `None` where it is not seen.
     fn score(&self, query: usize, key: usize) -> Option<f32> {
         let attention = self.case.attention();
@@ -62,7 +86,7 @@ impl Head<'_> {
             return None;
         }
         let product = self.continued(0.0, self.q[query].len(), |i| (self.k[key][i], self.q[query][i]));
-        let score = product * attention.scale;
+        let score = product * self.factors()[0];
         let distance = (key + 1) as f32 - last as f32;
         Some(attention.alibi.map_or(score, |alibi| distance.mul_add(alibi.slope(self.head), score)))
     }
@@ -77,10 +101,11 @@ impl Head<'_> {
             if scores.iter().flatten().count() == 0 {
                 continue;
             }
-            let new = scores.iter().flatten().fold(max, |max, score| max.max(*score));
-            let decay = exp(max - new);
+            let new = scores.iter().flatten().fold(max, |max, score| max.max(*score * self.factors()[1]));
+            let decay = power((new - max) + 1.0);
             max = new;
-            let powers: Vec<f32> = scores.iter().map(|score| score.map_or(0.0, |score| exp(score - max))).collect();
+            let power_of = |score: &Option<f32>| score.map_or(0.0, |score| power(self.depth(score, max + 1.0)));
+            let powers: Vec<f32> = scores.iter().map(power_of).collect();
             // Two neighbours of each eight keys belong to a chain.
             for (chain, sum) in chains.iter_mut().enumerate() {
                 let own = keys.iter().zip(&powers).filter(|(key, _)| *key % 8 / 2 == chain);
@@ -97,7 +122,7 @@ impl Head<'_> {
         let keep_scale = attention.dropout.map_or(1.0, |dropout| 1.0 / (1.0 - dropout.probability));
         let sum = (chains[0] + chains[1]) + (chains[2] + chains[3]);
         let factor = if sum > 0.0 { keep_scale / sum } else { 0.0 };
-        (sums.iter().map(|sum| (self.numbers.rounded)(sum * factor)).collect(), max + log(sum))
+        (sums.iter().map(|sum| (self.numbers.rounded)(sum * factor)).collect(), max * LN_2 + log(sum))
     }
 
     /// The terms of gradients.
@@ -105,16 +130,17 @@ impl Head<'_> {
         let attention = self.case.attention();
         let dout = &self.dout[query];
         let delta = dout.iter().zip(out).fold(0.0f32, |dot, (dout, out)| dout.mul_add(*out, dot));
+        let (shift, scale) = (log_sum_exp.mul_add(LOG2_E, 1.0), attention.scale);
         let (mut probabilities, mut gradients) = (Vec::new(), Vec::new());
         for key in 0..self.k.len() {
-            let probability = self.score(query, key).map_or(0.0, |score| exp(score - log_sum_exp));
+            let probability = self.score(query, key).map_or(0.0, |score| power(self.depth(score, shift)));
             let product = self.continued(0.0, dout.len(), |i| (self.v[key][i], dout[i]));
             let factor = attention.dropout.map_or(1.0, |dropout| {
                 let keep = keep_factor(&attention, self.first_token + query, self.head, key) != 0.0;
                 if keep { 1.0 / (1.0 - dropout.probability) } else { 0.0 }
             });
             probabilities.push((self.numbers.rounded)(probability * factor));
-            gradients.push((self.numbers.rounded)(probability * (product * factor - delta) * attention.scale));
+            gradients.push((self.numbers.rounded)(probability * (product * factor).mul_add(scale, -(delta * scale))));
         }
         Weights { probabilities, gradients }
     }

@@ -56,6 +56,23 @@ impl Products {
         }
     }
 
+    /// Relative error of an exponential, in u.
+    fn power(self) -> f64 {
+        match self {
+            Products::Chained | Products::Pairs => 2.0,
+            Products::Blocks16 | Products::Blocks8OfFp16 => 2.0f64.powf(24.0 - 18.4) + 1.0,
+        }
+    }
+
+    /// Relative error, in u, of powers of scores of at most this size by their factor, which has two roundings, and by
+    /// what is subtracted: a product or a logarithm times the factor (four roundings), and a sum.
+    fn factor(self, size: f64) -> f64 {
+        match self {
+            Products::Chained | Products::Pairs => 0.0,
+            Products::Blocks16 | Products::Blocks8OfFp16 => 7.0 * (size + 1.0),
+        }
+    }
+
     /// Relative error of what is stored, or multiplied after it was computed.
     fn rounding(self) -> f64 {
         match self {
@@ -137,6 +154,8 @@ struct Query {
     out_error: f64,
     /// Largest magnitude of score - lse.
     range: f64,
+    /// Largest magnitude of a score.
+    size: f64,
 }
 
 /// By what a probability is multiplied.
@@ -187,8 +206,9 @@ fn query(attention: &Attention<'_>, operands: &Operands, (token, head): (usize, 
     let tiles = (length / KEYS + 2) as f64;
     // A power: its score, the subtraction and exp. A sum of them: a chain per tile, and per tile a decay and an
     // addition.
-    let power_error = score_error + (range + 2.0) * U;
-    let sum_error = power_error + (KEYS as f64 + tiles * (range + 4.0)) * U;
+    let size = keys.iter().map(|(_, score, _)| score.abs()).fold(0.0, f64::max);
+    let power_error = score_error + (range + products.power() + products.factor(size)) * U;
+    let sum_error = power_error + (KEYS as f64 + tiles * (range + 2.0 + products.power())) * U;
     Query {
         q_at,
         lse_at: token * shape.heads + head,
@@ -200,6 +220,7 @@ fn query(attention: &Attention<'_>, operands: &Operands, (token, head): (usize, 
         // Numerator and denominator, the factor's two roundings and its product; probabilities may be rounded.
         out_error: 2.0 * sum_error + products.besides_tiles(length) * U + 4.0 * U + products.rounding(),
         range,
+        size,
     }
 }
 
@@ -257,7 +278,8 @@ fn backward(attention: &Attention<'_>, query: &Query, operands: &Operands, produ
     let tiles = (shape.sequence_length / KEYS + 2) as f64;
     let blocks = ((shape.sequence_length / QUERIES + 1) * shape.heads / shape.kv_heads) as f64;
     // Of a probability that is recomputed, and of the sums over keys and over queries.
-    let p_error = query.score_error + query.lse_error + (query.range + 2.0) * U;
+    let power = query.range + products.power() + products.factor(query.size + query.range);
+    let p_error = query.score_error + query.lse_error + power * U;
     let over_keys = KEYS as f64 + tiles + products.besides_tiles(shape.sequence_length);
     let group = shape.heads / shape.kv_heads;
     let over_queries = QUERIES as f64 + blocks + group as f64 * products.besides_tiles(shape.sequence_length);
@@ -267,7 +289,7 @@ fn backward(attention: &Attention<'_>, query: &Query, operands: &Operands, produ
         let (dp, dp_size) = dot(dout, &operands.v[*k_at..k_at + d]);
         let gradient = factor * dp - delta;
         let ds = p * gradient * scale;
-        let inner = factor * dp_size * (products.chain(d) + 3.0) * U + delta_error + U * gradient.abs();
+        let inner = factor * dp_size * (products.chain(d) + 3.0) * U + delta_error + U * (gradient.abs() + delta.abs());
         let ds_error = ds.abs() * (p_error + 3.0 * U + rounding) + p * scale * inner + products.least();
         for (i, dout) in dout.iter().enumerate() {
             let (k, q) = (operands.k[k_at + i], operands.q[q_at + i]);

@@ -1,5 +1,7 @@
 //! Attention: a block of threads per block of queries or tile of keys, head, range of channels and sequence.
 
+use std::f32::consts::LOG2_E;
+
 use config::{MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS, MAX_HEAD_DIM, Products};
 use device::{AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Dtype, Tensor};
 use gpu::LaunchShape;
@@ -16,6 +18,12 @@ const NO_DROPOUT: [u32; 8] = [0, 0, 0, 0, 0, 0, 0, 1f32.to_bits()];
 const KEYS_OF_MASK: usize = 4;
 /// Most blocks of a launch along y and z.
 const MAX_BLOCKS: usize = 65_535;
+
+/// The factors of scores with products in blocks: one that rounds by itself, and one that makes powers of two of
+/// scores. Scores without a cap and biases need the second alone.
+fn factors_in_blocks(scale: f32, is_changed: bool) -> [f32; 2] {
+    if !is_changed && scale > 0.0 { [1.0, scale * LOG2_E] } else { [scale, LOG2_E] }
+}
 
 /// `Op::Attention`
 pub(super) fn forward(site: &Site, o: &AttentionOperands) -> Result<Vec<Launch>, DeviceError> {
@@ -154,7 +162,8 @@ impl<'a> Pass<'a> {
         let sizes = [sequence_length, self.keys, heads, kv_heads, head_dim].map(|size| size as u32);
         let places = [o.places.map_or(0, |places| places.first_key) as u32, u32::from(o.places.is_some())];
         let scalars = [o.scale.to_bits(), first_head as u32, alibi_heads as u32];
-        let sizes = [&sizes[..], &scalars, &places, &soft_cap::words(o.soft_cap)].concat();
+        let factors = factors_in_blocks(o.scale, o.alibi.is_some() || o.soft_cap.is_some()).map(f32::to_bits);
+        let sizes = [&sizes[..], &scalars, &places, &soft_cap::words(o.soft_cap), &factors].concat();
         let parameters = Parameters::new().words(&sizes).place(site.dense(o.visible, Dtype::I32)?);
         let masked = match o.dropout {
             Some(key) => parameters.dropout(key),

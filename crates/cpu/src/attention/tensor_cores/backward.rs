@@ -1,12 +1,12 @@
 //! The backward pass: probabilities are recomputed, tile by tile.
 
+use super::softmax::{Factors, TileGradient};
 use super::workspace::{BackwardWorkspace, Memory, Workspace};
-use super::{GROUP, Group, GroupTile, Scaled};
+use super::{GROUP, Group, GroupTile};
 use crate::attention::backward::Rows;
 use crate::attention::key_sums::{KeySums, Sum};
 use crate::attention::pairs::store_queries;
 use crate::attention::query_block::{KeyTile, QueryBlock};
-use crate::attention::softmax::SoftmaxTileBackward;
 use crate::attention::widened::Operand;
 use crate::attention::{Attention, Backward, QUERIES};
 use crate::gemm::pairs::small::Adjacent;
@@ -124,7 +124,8 @@ impl Pass<'_> {
             let c = MatMut::new(target.as_flattened_mut(), keys, queries, QUERIES);
             lanes::run(set, Multiply { rule, instruction_set: set, a, b, c });
         }
-        let kernel = SoftmaxTileBackward {
+        let changes = self.attention.changes(head);
+        let kernel = TileGradient {
             block,
             tile,
             scores,
@@ -132,10 +133,9 @@ impl Pass<'_> {
             log_sum_exp: &rows.log_sum_exp,
             delta: &rows.delta,
             scale: self.attention.scale,
-            changes: self.attention.changes(head),
+            factors: Factors::new(self.attention.scale, changes),
+            changes,
             dropout: self.attention.dropout_of(head),
-            probabilities: Scaled,
-            gradients: Scaled,
         };
         lanes::run(set, kernel);
     }

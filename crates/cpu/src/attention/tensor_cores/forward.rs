@@ -1,6 +1,6 @@
 //! The forward pass.
 
-use super::softmax::{ChainedSoftmax, Chains};
+use super::softmax::{ChainedSoftmax, Chains, Factors};
 use super::workspace::{Memory, Workspace};
 use super::{GROUP, Group, GroupTile};
 use crate::attention::pairs::store_queries;
@@ -97,13 +97,14 @@ impl Pass<'_> {
         let c = MatMut::new(scores.as_flattened_mut(), keys, queries, QUERIES);
         lanes::run(set, Multiply { rule, instruction_set: set, a, b, c });
 
+        let changes = self.attention.changes(head);
         let softmax = ChainedSoftmax {
             block,
             tile,
             scores: &mut *scores,
             running: &mut *running,
-            scale: self.attention.scale,
-            changes: self.attention.changes(head),
+            factors: Factors::new(self.attention.scale, changes),
+            changes,
             dropout: self.attention.dropout_of(head),
         };
         lanes::run(set, softmax);

@@ -9,8 +9,6 @@ pub use backward::attention_backward_blocks;
 pub use forward::attention_forward_blocks;
 
 use super::group;
-use super::softmax::Results;
-use crate::lanes::{LANES, Lanes};
 
 /// Keys per tile. Part of the numerics.
 pub const BLOCK_KEYS: usize = 128;
@@ -21,18 +19,3 @@ const GROUP: usize = 4;
 
 type Group = group::Group<GROUP, BLOCK_KEYS>;
 type GroupTile = group::GroupTile<GROUP>;
-
-/// In place of products, which are scaled, not the queries.
-struct Scaled;
-
-impl Results for Scaled {
-    #[inline(always)]
-    fn score<L: Lanes>(product: L, scale: f32) -> L {
-        product * L::splat(scale)
-    }
-
-    #[inline(always)]
-    fn store<L: Lanes>(&mut self, _: usize, _: usize, in_place: &mut [f32; LANES], value: L) {
-        value.store(in_place);
-    }
-}
