@@ -13,7 +13,7 @@ use mesh::{Axis, Mesh, Rank};
 use nvidia::{Search, cublaslt, cudnn, nccl};
 use train::{
     AttentionUse, BlocksBy, GpuError, GpuMemory, GpuPlaces, Gpus, GraphNotice, GraphUse, ModelChoices, RunDevice,
-    Setup, check_numerics, gpus_of,
+    Setup, TimedTiles, check_numerics, gpus_of,
 };
 
 use crate::failure::Failure;
@@ -337,7 +337,7 @@ fn multiplied(config: &RunConfig) -> String {
              compared and timed by `train`\n"
                 .into()
         }
-        (Products::Blocks16, _) if has_timed_kernels(config) => {
+        (Products::Blocks16, _) if timed_tiles(config).is_some() => {
             "products in blocks of 16 by the fastest of pleach's kernels for each, timed by `train`\n".into()
         }
         (Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8, _)
@@ -363,13 +363,14 @@ pub fn has_equal_algorithms(config: &RunConfig) -> bool {
     }
 }
 
-/// Whether the kernels of products are chosen by their times before the first step. Those of a GPU in software mean
-/// nothing.
-pub fn has_timed_kernels(config: &RunConfig) -> bool {
+/// The tiles of products that are timed before the first step, if any are. Times of a GPU in software mean nothing.
+pub fn timed_tiles(config: &RunConfig) -> Option<TimedTiles> {
     match (config.run.product_kernels, config.run.device, config.train.precision.products()) {
-        (ProductKernels::Auto, DeviceChoice::Cuda, Products::Blocks16)
-        | (ProductKernels::Timed, DeviceChoice::Cuda | DeviceChoice::SoftGpu, Products::Blocks16) => true,
-        (ProductKernels::Auto | ProductKernels::Estimated | ProductKernels::Timed, _, _) => false,
+        (ProductKernels::Auto, DeviceChoice::Cuda, Products::Blocks16) => Some(TimedTiles::HaveRun),
+        (ProductKernels::Timed, DeviceChoice::Cuda | DeviceChoice::SoftGpu, Products::Blocks16) => {
+            Some(TimedTiles::All)
+        }
+        (ProductKernels::Auto | ProductKernels::Estimated | ProductKernels::Timed, _, _) => None,
     }
 }
 

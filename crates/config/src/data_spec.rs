@@ -355,7 +355,7 @@ pub enum ProductAlgorithms {
 /// same bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProductKernels {
-    /// By times on a GPU of NVIDIA, by the estimate on one in software.
+    /// By times of those that have run on a GPU, on a GPU of NVIDIA; by the estimate on one in software.
     #[default]
     Auto,
     /// By times of an H200.

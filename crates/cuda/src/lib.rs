@@ -37,4 +37,4 @@ pub use launch::{ProductTile, product_tiles};
 pub use library_products::LIBRARY_RANK_BYTES;
 pub use product_timing::{Choice, choose_algorithms};
 pub use reader::CudaReader;
-pub use tile_timing::{TileChoice, choose_tiles};
+pub use tile_timing::{TileChoice, TimedTiles, choose_tiles};

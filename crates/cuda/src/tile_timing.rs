@@ -56,9 +56,27 @@ struct Candidate {
     tiles: Vec<ProductTile>,
 }
 
-/// Chooses a tile for each of `products` in blocks of 16 that has several on `gpu`: the fastest one. The largest
-/// products are timed first. None is begun after `limit`; these, and those that do not fit in the free memory, keep the
-/// estimated tile.
+/// Which tiles are timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimedTiles {
+    /// Those that have run on a GPU.
+    HaveRun,
+    /// Also those that have run on GPUs in software only.
+    All,
+}
+
+impl TimedTiles {
+    fn include(self, tile: ProductTile) -> bool {
+        match self {
+            TimedTiles::HaveRun => tile.has_run(),
+            TimedTiles::All => true,
+        }
+    }
+}
+
+/// Chooses a tile for each of `products` in blocks of 16 that has several of `which` on `gpu`: the fastest one. The
+/// largest products are timed first. None is begun after `limit`; these, and those that do not fit in the free memory,
+/// keep the estimated tile.
 ///
 /// # Errors
 /// The driver's, but for a lack of memory.
@@ -66,9 +84,9 @@ pub fn choose_tiles(
     gpu: &Arc<dyn Gpu>,
     code: &[CompiledSource],
     products: &[KernelProduct],
-    limit: Duration,
+    (which, limit): (TimedTiles, Duration),
 ) -> Result<TileChoice, DeviceError> {
-    let candidates = candidates(&**gpu, code, products);
+    let candidates = candidates(&**gpu, code, products, which);
     let mut choice = TileChoice { left: candidates.len(), ..TileChoice::default() };
     let Some(timer) = TileTimer::new(gpu, code, &candidates)? else { return Ok(choice) };
     let (begin, mut chosen) = (Instant::now(), vec![]);
@@ -87,7 +105,7 @@ pub fn choose_tiles(
 }
 
 /// The products with several tiles, each once, the largest first.
-fn candidates(gpu: &dyn Gpu, code: &[CompiledSource], products: &[KernelProduct]) -> Vec<Candidate> {
+fn candidates(gpu: &dyn Gpu, code: &[CompiledSource], products: &[KernelProduct], which: TimedTiles) -> Vec<Candidate> {
     let facts = gpu.facts();
     let site = Site {
         arena: ANY_ARENA,
@@ -105,7 +123,8 @@ fn candidates(gpu: &dyn Gpu, code: &[CompiledSource], products: &[KernelProduct]
     products.dedup();
     let candidate = |product: KernelProduct| {
         let (op, end_bytes) = product.op()?;
-        let tiles = tiles_by_estimate(&op, &site);
+        let mut tiles = tiles_by_estimate(&op, &site);
+        tiles.retain(|tile| which.include(*tile));
         (tiles.len() > 1).then_some(Candidate { product, op, end_bytes, tiles })
     };
     products.into_iter().filter_map(candidate).collect()

@@ -8,7 +8,7 @@ use std::time::Duration;
 use config::{Activation, Products};
 use cuda::code::CompiledSource;
 use cuda::kernels::SOURCES;
-use cuda::{ChosenTiles, CudaDevice, KernelProduct, TileChoice, choose_tiles};
+use cuda::{ChosenTiles, CudaDevice, KernelProduct, TileChoice, TimedTiles, choose_tiles};
 use device::{Device, Dtype, Op, Orientation, Stream, Tensor, Write};
 use gpu::{
     Arguments, Driver, DriverError, EventHandle, FactorForm, FunctionHandle, Gpu, LaunchShape, MatrixElement,
@@ -88,8 +88,12 @@ impl TimedGpu {
     }
 
     fn choose(self: &Arc<TimedGpu>, products: &[KernelProduct], limit: Duration) -> TileChoice {
+        self.choose_of(TimedTiles::All, products, limit)
+    }
+
+    fn choose_of(self: &Arc<TimedGpu>, which: TimedTiles, products: &[KernelProduct], limit: Duration) -> TileChoice {
         let gpu: Arc<dyn Gpu> = Arc::clone(self) as _;
-        choose_tiles(&gpu, &code(), products, limit).expect("a choice")
+        choose_tiles(&gpu, &code(), products, (which, limit)).expect("a choice")
     }
 }
 
@@ -143,7 +147,12 @@ fn the_fastest_tile_is_chosen_where_it_is_clearly_faster_than_the_estimated_one(
                  [768, 768, 512] Some(InTurnsOf128)\n\
                  [256, 256, 8200] Some(Of64)\n\
                  4 timed, 4 not as estimated, 0 left\n";
-    assert_eq!(said(&[("turns_nt_128", 0.5), ("turns_nn_128", 0.5), ("turns_tn_128", 0.5), ("_64", 0.6)]), other);
+    let times = &[("turns_nt_128", 0.5), ("turns_nn_128", 0.5), ("turns_tn_128", 0.5), ("_64", 0.6)];
+    assert_eq!(said(times), other);
+    let gpu = TimedGpu::new(times, Settings::default());
+    let chosen = described(&gpu.choose_of(TimedTiles::HaveRun, &products, LONG), &products);
+    assert_eq!(chosen, other.replace("InTurnsOf128", "Of64"), "tiles in turns have not run on a GPU");
+    assert!(launches(&gpu).keys().all(|kernel| !kernel.contains("turns")), "nor are they launched");
 }
 
 /// Launches of each kernel.
@@ -195,7 +204,8 @@ fn products_that_other_kernels_compute_are_not_timed() {
     let common: Vec<CompiledSource> =
         common.into_iter().filter(|code| code.source.instructions == cuda::kernels::Instructions::Common).collect();
     let shared: Arc<dyn Gpu> = gpu;
-    assert_eq!(choose_tiles(&shared, &common, &[alone(dense)], LONG).expect("a choice"), TileChoice::default());
+    let chosen = choose_tiles(&shared, &common, &[alone(dense)], (TimedTiles::All, LONG));
+    assert_eq!(chosen.expect("a choice"), TileChoice::default());
 }
 
 #[test]

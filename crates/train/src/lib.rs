@@ -15,7 +15,7 @@ mod worker;
 pub use all_ranks::{Assignment, Assignments, verify_all_ranks};
 pub use cuda::{
     BlocksProduct, Choice, ChosenAlgorithms, ChosenTiles, EqualChoice, GraphNotice, GraphUse, KernelProduct,
-    StreamProduct, TileChoice, check_products,
+    StreamProduct, TileChoice, TimedTiles, check_products,
 };
 pub use engine::attention_source::{ATTENTION_RANK_BYTES, AttentionSource, AttentionUse};
 pub use engine::gpu_algorithms::{ModelChoices, ProductChoice};

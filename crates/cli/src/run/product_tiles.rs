@@ -37,9 +37,7 @@ struct Told {
 /// Failures of other processes; GPUs that cannot be found any more.
 pub fn decide(session: &Session<'_>) -> Result<Decided, Failure> {
     let Session { verdict, company, .. } = session;
-    if !gpu::has_timed_kernels(&verdict.config) {
-        return Ok(Decided::default());
-    }
+    let Some(which) = gpu::timed_tiles(&verdict.config) else { return Ok(Decided::default()) };
     let RunDevice::Gpus(gpus) = gpu::run_device(&verdict.config)? else { return Ok(Decided::default()) };
     let products = kernel_products(&verdict.setup, session.text.training()).map_err(|error| error.to_string());
     let used = company.gpus_of(&verdict.config, &verdict.setup, &gpus)?;
@@ -51,7 +49,7 @@ pub fn decide(session: &Session<'_>) -> Result<Decided, Failure> {
         let choice = products
             .as_ref()
             .map_err(String::clone)
-            .and_then(|products| gpus.choose_tiles(index, products, LIMIT).map_err(|error| error.to_string()));
+            .and_then(|products| gpus.choose_tiles(index, products, (which, LIMIT)).map_err(|error| error.to_string()));
         let (choice, failure) = match choice {
             Ok(choice) => (choice, None),
             Err(failure) => (TileChoice::default(), Some(failure)),

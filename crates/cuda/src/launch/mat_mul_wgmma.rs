@@ -85,6 +85,11 @@ impl Tile {
     }
 
     /// None of a kernel that has not run on a GPU.
+    /// Whether it has run on a GPU.
+    pub fn has_run(self) -> bool {
+        self.cost().is_some()
+    }
+
     fn cost(self) -> Option<Cost> {
         match self {
             Tile::Of256 => Some(Cost { alone: 600, together: 780, end: 3000 }),

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use cuda::{BlocksProduct, ChosenAlgorithms, ChosenTiles, EqualChoice, KernelProduct, StreamProduct, TileChoice};
+use cuda::{
+    BlocksProduct, ChosenAlgorithms, ChosenTiles, EqualChoice, KernelProduct, StreamProduct, TileChoice, TimedTiles,
+};
 use device::DeviceError;
 use gpu_rank::{named, on_gpu};
 
@@ -80,11 +82,11 @@ impl Gpus {
         &self,
         index: usize,
         products: &[KernelProduct],
-        limit: Duration,
+        limits: (TimedTiles, Duration),
     ) -> Result<TileChoice, DeviceError> {
         let (gpu, facts) = (self.context(index)?, &self.facts()[index]);
         let code = self.code(facts.capability)?.operations;
-        cuda::choose_tiles(&gpu, &code, products, limit).map_err(|error| on_gpu(facts, error))
+        cuda::choose_tiles(&gpu, &code, products, limits).map_err(|error| on_gpu(facts, error))
     }
 
     /// Chooses among pleach's kernels and equal algorithms for `products` in blocks of 16 on the GPU of this index,
