@@ -238,7 +238,7 @@ impl<'a> Comparison<'a> {
         let elements = [product.factors, product.factors, product.result, product.result];
         let all = [Filled::A, Filled::B, Filled::D, Filled::Bias];
         for (filled, ((place, end), element)) in all.into_iter().zip(places.into_iter().zip(ends).zip(elements)) {
-            // A matrix that begins behind a multiple of an alignment ends before the next one begins.
+            // A matrix that begins after a multiple of an alignment ends before the next one begins.
             let bytes = end.saturating_sub(place) / element.bytes() * element.bytes();
             draw.fill(self.gpu, self.stream(), (self.at(place), bytes), (filled, element))?;
         }

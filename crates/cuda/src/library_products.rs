@@ -41,7 +41,7 @@ pub(crate) fn proposed(
     library.algorithms(&product, ProductLimits { workspace_bytes, sums: SumForm::Split, most: CANDIDATES })
 }
 
-/// What computes products without a chosen algorithm.
+/// The kernels or the library that compute products without a chosen algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Others {
     /// The first algorithm that the library proposes.

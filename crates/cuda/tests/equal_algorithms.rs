@@ -253,7 +253,7 @@ fn algorithms_with_the_bits_of_blocks_compete_and_those_with_rare_faults_do_not(
     let choice = Rig::new(SLOW, Settings::default()).choose(&code, &products, &ChosenAlgorithms::default(), LONG);
     let by_kernels = expected.replace("whole sums", "pleach's kernels").replace("4 by the library", "0 by the library");
     assert_eq!(described(&choice, &products), by_kernels);
-    // What is known is compared no more, whatever its time.
+    // A known algorithm is compared no more, whatever its time.
     let rig = Rig::new(FAST, Settings::default());
     let known = rig.choose(&code, &products, &choice.algorithms, LONG);
     let counts = "4 compared, 4 equal, 0 by the library";

@@ -118,7 +118,7 @@ const NT: [FactorForm; 2] = [FactorForm::Plain, FactorForm::Transposed];
 const NN: [FactorForm; 2] = [FactorForm::Plain; 2];
 const TN: [FactorForm; 2] = [FactorForm::Transposed, FactorForm::Plain];
 
-/// What became of products, a line each.
+/// The tiles of products, a line each.
 fn described(choice: &TileChoice, products: &[KernelProduct]) -> String {
     let TileChoice { tiles, timed, other_than_estimated, left } = choice;
     let lines = products.iter().map(|product| format!("{:?} {:?}\n", product.product.sizes, tiles.of(product)));

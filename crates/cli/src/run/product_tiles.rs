@@ -18,7 +18,7 @@ use crate::screen::figures::counted;
 /// No product is timed after this time: training is to begin.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// What a process tells of its choice on a GPU model.
+/// The choice of a process on a GPU model, as it tells the others.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Told {
     gpu: String,
@@ -107,7 +107,7 @@ mod tests {
             Told { gpu, timed, other_than_estimated: timed / 2, left, seconds, failure: None }
         };
         let all =
-            [told("H200", 12, 0, 0.62), told("H200", 11, 1, 3.14), told("H100", 3, 9, 3.0), told("GH200", 0, 2, 0.1)];
+            [told("H200", 12, 0, 0.62), told("H200", 11, 1, 3.06), told("H100", 3, 9, 3.0), told("GH200", 0, 2, 0.1)];
         let expected = [
             "products by the fastest tiles of 12 products on H200, 6 of them not the estimated one, timed in 3.1 s\n",
             "products by the fastest tiles of 3 products on H100, 1 of them not the estimated one, timed in 3.0 s; 9 products \

@@ -1,30 +1,29 @@
 //! Products in blocks by the fastest tiles, and by algorithms of a library with the same bits.
 
-use crate::harness::prints;
-use crate::{Folder, has_compiler};
+use crate::harness::{prints, stderr, stdout};
+use crate::{Folder, has_compiler, libraries_in_software, pleach_with_libraries};
 
 /// Tiles change no bit, whichever are the fastest, so nothing is kept of them.
 #[test]
 fn timed_tiles_have_the_bits_of_estimated_ones() {
-    if !has_compiler() {
-        return;
-    }
     let folder = Folder::new("tiles");
+    let Some(libraries) = libraries_in_software(&folder) else { return };
     let set =
         ["model.hidden=32", "model.context=32", "train.precision=bf16", "train.products=blocks16", "train.steps=2"];
     let set = set.map(|setting| ["--set", setting]);
-    let trained = |name: &str, kernels: &str, launch: &[&str]| {
-        let file = folder.run(name, &format!("device = \"soft-gpu\"\nproduct_kernels = {kernels:?}\n"));
-        let said = prints(&[launch, &["train", &file], set.as_flattened()].concat());
-        (folder.weights(name), said.matches("products by the fastest tiles of ").count())
+    let trained = |name: &str, kernels: &str| {
+        let file = folder.run(name, &format!("device = \"cuda\"\nproduct_kernels = {kernels:?}\n"));
+        let output = pleach_with_libraries(&libraries, &[&["train", &file], set.as_flattened()].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        (folder.weights(name), stdout(&output).matches("products by the fastest tiles of ").count())
     };
-    let (weights, lines) = trained("auto", "auto", &[]);
-    assert_eq!(lines, 0, "times of a GPU in software mean nothing");
-    assert!(trained("timed", "timed", &[]) == (weights.clone(), 1));
-    assert!(trained("shared", "timed", &["launch", "--nproc", "2", "--"]) == (weights, 1), "each process has times");
+    let (weights, lines) = trained("estimated", "estimated");
+    assert_eq!(lines, 0);
+    let (timed, lines) = trained("timed", "timed");
+    assert!(timed == weights && lines == 1, "{lines} lines");
     let file = folder.0.join("timed/run.toml").display().to_string();
     let of_each = "products in blocks of 16 by the fastest of pleach's kernels for each, timed by `train`\n";
-    assert!(prints(&["explain", &file]).contains(of_each));
+    assert!(stdout(&pleach_with_libraries(&libraries, &["explain", &file])).contains(of_each));
 }
 
 /// Whole sums of the soft GPU's library have the bits of blocks, and those that are cut in two have not.
@@ -53,12 +52,12 @@ fn equal_algorithms_leave_the_bits_of_blocks_and_are_kept() {
     let kept = std::fs::read_to_string(folder.0.join("equal/product_algorithms.json")).expect("a file");
     // The second word is the number of pieces, or all ones for pleach's kernels.
     assert!(kept.contains("\"0000000000000001\"") && !kept.contains("\"0000000000000002\""), "{kept}");
-    let run = folder.0.join("equal").display().to_string();
-    let said = prints(&["train", "--resume", &run, "--set", "train.steps=4"]);
-    assert!(said.contains("products by pleach's kernels and by the algorithms of product_algorithms.json"), "{said}");
     let file = |name: &str| folder.0.join(name).join("run.toml").display().to_string();
     let compared = prints(&["check", &file("blocks"), &file("equal")]);
     assert!(compared.contains(": other sums\n") && compared.contains("run.product_algorithms"), "{compared}");
     let explained = prints(&["explain", &file("equal")]);
     assert!(explained.contains("of the library's algorithms with their bits, compared and timed by `train`\n"));
+    let run = folder.0.join("equal").display().to_string();
+    let said = prints(&["train", "--resume", &run, "--set", "train.steps=4"]);
+    assert!(said.contains("products by pleach's kernels and by the algorithms of product_algorithms.json"), "{said}");
 }

@@ -125,8 +125,8 @@ fn write_samples(samples: &SampleSpec, writer: &mut Writer) {
 }
 
 /// Writes the section; without `rank_memory_bytes` this machine's memory is meant, without `gpus` all of its GPUs,
-/// without `gpu_collectives`, `gpu_graphs`, `product_algorithms`, `product_kernels` and `attention_library` the choice is
-/// the run's, without `memory_every` there is no checkpoint in the memory of hosts, and without `store` none in an
+/// without `gpu_collectives`, `gpu_graphs`, `product_algorithms`, `product_kernels` and `attention_library` the choice
+/// is the run's, without `memory_every` there is no checkpoint in the memory of hosts, and without `store` none in an
 /// object store.
 pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.section("run");

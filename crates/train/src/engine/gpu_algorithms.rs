@@ -12,7 +12,7 @@ use gpu_rank::{named, on_gpu};
 
 use crate::engine::gpus::{GpuError, Gpus};
 
-/// What was chosen for the products of ranks on GPUs of a model.
+/// The choice for the products of ranks on GPUs of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProductChoice {
     /// Algorithms of the library; of other products the first ones that it proposes.

@@ -34,7 +34,7 @@ pub const CONTEXT_BYTES: u64 = 600 << 20;
 /// estimate.
 pub const RANK_MARGIN_BYTES: u64 = 64 << 20;
 
-/// What may compute products in blocks of 16.
+/// The kernels or algorithms that may compute products in blocks of 16.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BlocksBy {
     /// Pleach's kernels.
@@ -305,7 +305,7 @@ impl Gpus {
         self.blocks.get_or_init(|| blocks);
     }
 
-    /// What may compute products in blocks of 16.
+    /// The kernels or algorithms that may compute products in blocks of 16.
     pub(crate) fn blocks(&self) -> BlocksBy {
         self.blocks.get().copied().unwrap_or_default()
     }
