@@ -137,8 +137,8 @@ fn an_abort_wakes_every_waiting_rank_with_its_cause(wire: Wire) {
         match rank.0 {
             0 => {
                 let channel = channel(&transport);
-                let send = channel.post_loan(5, 1, Arc::new(vec![0u8; 8])).unwrap();
-                channel.wait(send).unwrap_err()
+                let send = channel.post_loan(5, 1, Arc::new(vec![0u8; 8]));
+                send.and_then(|send| channel.wait(send)).unwrap_err()
             }
             1 => communicator(&transport).broadcast_bytes(1, &mut [0; 40_000]).unwrap_err(),
             _ => communicator(&transport).barrier().unwrap_err(),
@@ -156,9 +156,10 @@ fn a_panic_of_one_rank_ends_the_waits_of_all_others(wire: Wire) {
     let results = run_world(wire, 8, patient(), |transport| {
         let communicator = communicator(&transport);
         let mut data = vec![0.0; if cfg!(miri) { 500 } else { 50_000 }];
-        communicator.all_reduce_sum(&mut data).unwrap();
+        // Rank 5 may panic before the slowest ranks have all of the first sum.
+        let first = communicator.all_reduce_sum(&mut data);
         assert!(transport.rank() != Rank(5), "a bad step");
-        communicator.all_reduce_sum(&mut data).unwrap_err()
+        first.and_then(|()| communicator.all_reduce_sum(&mut data)).unwrap_err()
     });
     for (rank, result) in results.into_iter().enumerate() {
         match result {
