@@ -308,6 +308,8 @@ mod tests {
             "rotary_table",
             "rounded_to_single",
             "scaled_sum",
+            "soft_cap",
+            "soft_cap_backward",
             "squared_sum",
         ];
         assert_eq!(submitted.iter().map(String::as_str).collect::<Vec<_>>(), expected);

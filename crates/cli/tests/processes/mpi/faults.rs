@@ -91,7 +91,7 @@ fn a_killed_process_ends_the_run_and_is_named() {
 fn a_process_that_stops_answering_is_named() {
     let folder = crate::harness::several::Folder::new("mpi-stopped");
     for library in of_each_library() {
-        let (child, rest) = started(&library, &[&folder.run("run"), "run.heartbeat_seconds=3"]);
+        let (child, rest) = started(&library, &[&folder.run("run"), "run.heartbeat_seconds=8"]);
         let silent = process(&child, 1);
         signal(silent, "STOP");
         // A launcher may wait for a process that is stopped; it ends by itself once it continues.
