@@ -4,52 +4,13 @@
 // other.
 #pragma once
 
-#include "activation.cuh"
-#include "vectors.cuh"
+#include "product_activation.cuh"
 #include "warpgroup_turns.cuh"
 
-// The function of an activation.
-enum class CurveNumber : u32 { GELU_TANH, GELU_ERF, GELU_SIGMOID, RELU, SILU };
-
-// Numbers of a chunk of 16 bytes.
-constexpr u32 IN_CHUNK = 8;
 // Columns of a part of bf16 or fp16 numbers.
 constexpr u32 NARROW_PART = warpgroup::PART_BYTES / 2;
 // Rows that the lanes of a warp take at once.
 constexpr u32 ROWS_AT_ONCE = 32 / warpgroup::CHUNKS;
-
-// Calls `form.finish<Curve, E>(..)` with the curve and the type of these numbers.
-template <typename E, typename Form, typename... Arguments>
-__device__ inline void finish_plain(const Form &form, CurveNumber curve, Arguments &&...arguments) {
-    switch (curve) {
-    case CurveNumber::GELU_TANH:
-        return form.template finish<activation::GeluTanh, E>(arguments...);
-    case CurveNumber::GELU_ERF:
-        return form.template finish<activation::GeluErf, E>(arguments...);
-    case CurveNumber::GELU_SIGMOID:
-        return form.template finish<activation::GeluSigmoid, E>(arguments...);
-    case CurveNumber::RELU:
-        return form.template finish<activation::Relu, E>(arguments...);
-    case CurveNumber::SILU:
-        return;
-    }
-}
-
-// The same with those of gates.
-template <typename E, typename Form, typename... Arguments>
-__device__ inline void finish_gated(const Form &form, CurveNumber curve, Arguments &&...arguments) {
-    switch (curve) {
-    case CurveNumber::GELU_TANH:
-        return form.template finish<activation::GeluTanh, E>(arguments...);
-    case CurveNumber::GELU_ERF:
-        return form.template finish<activation::GeluErf, E>(arguments...);
-    case CurveNumber::SILU:
-        return form.template finish<activation::Silu, E>(arguments...);
-    case CurveNumber::GELU_SIGMOID:
-    case CurveNumber::RELU:
-        return;
-    }
-}
 
 // The sums of a warp in a tile of 128 columns, rounded in shared memory.
 struct RoundedTile {
@@ -121,26 +82,6 @@ struct Chunk {
         return *(const uint4 *)(buffers.bytes[of] + warpgroup::place_of<E>(own_row, number));
     }
 };
-
-// Eight numbers, widened, and rounded.
-template <typename E>
-__device__ inline void widen_chunk(f32 (&values)[IN_CHUNK], uint4 chunk) {
-    unpack<E>(values[0], values[1], chunk.x);
-    unpack<E>(values[2], values[3], chunk.y);
-    unpack<E>(values[4], values[5], chunk.z);
-    unpack<E>(values[6], values[7], chunk.w);
-}
-
-template <typename E>
-__device__ inline uint4 round_chunk(const f32 (&values)[IN_CHUNK]) {
-    return {tensor_core::packed<E>(values[0], values[1]), tensor_core::packed<E>(values[2], values[3]),
-            tensor_core::packed<E>(values[4], values[5]), tensor_core::packed<E>(values[6], values[7])};
-}
-
-// A chunk of a matrix.
-__device__ inline uint4 *chunk_of(const AnyMatrix &matrix, u64 row, u64 col) {
-    return (uint4 *)((u8 *)matrix.start + (row * matrix.stride + col) * 2);
-}
 
 // `x = a b^T + bias` and `y = f(x)`
 struct ActivationOutput {

@@ -456,14 +456,23 @@ pub fn accepts(choice: NumericsChoice) -> bool {
     }
 }
 
+/// The order of products in blocks that tensor cores of this capability have.
+pub(crate) fn blocks_of(capability: Capability) -> Products {
+    match capability.major {
+        ..9 => Products::Blocks8,
+        9.. => Products::Blocks16,
+    }
+}
+
 /// Refuses an order of products that tensor cores of this capability do not have.
 ///
 /// # Errors
 /// [`DeviceError::Refused`] with the order that they have.
 pub fn check_products(products: Products, capability: Capability) -> Result<(), DeviceError> {
-    let (device, theirs) = match capability.major {
-        ..9 => (DeviceKind("a GPU before compute capability 9.0"), Products::Blocks8),
-        9.. => (DeviceKind("a GPU of compute capability 9.0 or later"), Products::Blocks16),
+    let theirs = blocks_of(capability);
+    let device = match capability.major {
+        ..9 => DeviceKind("a GPU before compute capability 9.0"),
+        9.. => DeviceKind("a GPU of compute capability 9.0 or later"),
     };
     match products {
         Products::Blocks16 | Products::Blocks8 if products != theirs => Err(DeviceError::Refused {

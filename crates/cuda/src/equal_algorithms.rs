@@ -111,11 +111,6 @@ pub fn choose_equal_algorithms(
     Ok(choice)
 }
 
-/// Whether kernels of this source are compared: also those of products that have no tiles to choose from.
-fn is_used(source: &str) -> bool {
-    is_timed(source) || source == "mat_mul_blocks"
-}
-
 /// The operations of each product of the library, the largest product first.
 fn grouped(products: &[BlocksProduct]) -> Vec<(StreamProduct, Vec<KernelProduct>)> {
     let mut groups: BTreeMap<_, Vec<(StreamProduct, Vec<KernelProduct>)>> = BTreeMap::new();
@@ -184,7 +179,7 @@ impl<'a> Comparison<'a> {
         let free = gpu.free_memory().map_err(failed)?.free_bytes;
         let most = usize::try_from(free.saturating_sub(MARGIN_BYTES + WORKSPACE_BYTES as u64)).unwrap_or(usize::MAX);
         let Some(bytes) = needs.iter().copied().filter(|need| *need <= most).max() else { return Ok(None) };
-        let code: Vec<CompiledSource> = code.iter().filter(|code| is_used(code.source.name)).cloned().collect();
+        let code: Vec<CompiledSource> = code.iter().filter(|code| is_timed(code.source.name)).cloned().collect();
         let device = match CudaDevice::open(Arc::clone(gpu), &code, bytes) {
             Ok(device) => device.with_products(Products::Blocks16),
             Err(DeviceError::OutOfMemory { .. } | DeviceError::OutOfHostMemory { .. }) => return Ok(None),

@@ -68,6 +68,16 @@ pub const SOURCES: &[Source] = &[
         "mat_mul_blocks_tn_bf16_64", "mat_mul_blocks_tn_f16_128", "mat_mul_blocks_tn_f16_64"
     ),
     source!(
+        "mat_mul_blocks_activation":
+        "mat_mul_blocks_activation_128_bf16", "mat_mul_blocks_activation_64_bf16",
+        "mat_mul_blocks_activation_128_f16", "mat_mul_blocks_activation_64_f16", "mat_mul_blocks_gated_128_bf16",
+        "mat_mul_blocks_gated_64_bf16", "mat_mul_blocks_gated_128_f16", "mat_mul_blocks_gated_64_f16",
+        "mat_mul_blocks_activation_backward_128_bf16", "mat_mul_blocks_activation_backward_64_bf16",
+        "mat_mul_blocks_activation_backward_128_f16", "mat_mul_blocks_activation_backward_64_f16",
+        "mat_mul_blocks_gated_backward_128_bf16", "mat_mul_blocks_gated_backward_64_bf16",
+        "mat_mul_blocks_gated_backward_128_f16", "mat_mul_blocks_gated_backward_64_f16"
+    ),
+    source!(
         of_90 "mat_mul_wgmma":
         "mat_mul_wgmma_nt_256", "mat_mul_wgmma_nt_192", "mat_mul_wgmma_nt_128", "mat_mul_wgmma_nt_64",
         "mat_mul_wgmma_nn_256", "mat_mul_wgmma_nn_192", "mat_mul_wgmma_nn_128", "mat_mul_wgmma_nn_64",
@@ -162,6 +172,8 @@ const HEADERS: &[(&str, &str)] = &[
     header!("element.cuh"),
     header!("tensor_core.cuh"),
     header!("product_output.cuh"),
+    header!("product_blocks.cuh"),
+    header!("product_activation.cuh"),
     header!("bulk_copies.cuh"),
     header!("warpgroup.cuh"),
     header!("warpgroup_output.cuh"),

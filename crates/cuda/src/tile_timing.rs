@@ -5,14 +5,13 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use config::Products;
 use device::{DeviceError, Op, Stream};
 use gpu::{DriverError, EventHandle, Gpu};
 
 use crate::chosen_algorithms::ANY_ARENA;
 use crate::chosen_tiles::{ChosenTiles, KernelProduct};
 use crate::code::CompiledSource;
-use crate::device::{CudaDevice, accelerator_error};
+use crate::device::{CudaDevice, accelerator_error, blocks_of};
 use crate::launch::{Code, ProductTile, Site, tiles_by_estimate};
 use crate::owned::{Owned, create_event};
 use crate::timing_memory::{MARGIN_BYTES, fill_with_random};
@@ -33,7 +32,7 @@ const LESS: f32 = 0.98;
 
 /// Whether kernels of this source are timed.
 pub(crate) fn is_timed(source: &str) -> bool {
-    source.starts_with("mat_mul_wgmma") || source == "activation"
+    source.starts_with("mat_mul_wgmma") || source.starts_with("mat_mul_blocks") || source == "activation"
 }
 
 /// The tiles of products after they were chosen.
@@ -74,7 +73,7 @@ impl TimedTiles {
     }
 }
 
-/// Chooses a tile for each of `products` in blocks of 16 that has several of `which` on `gpu`: the fastest one. The
+/// Chooses a tile for each of `products` in blocks that has several of `which` on `gpu`: the fastest one. The
 /// largest products are timed first. None is begun after `limit`; these, and those that do not fit in the free memory,
 /// keep the estimated tile.
 ///
@@ -112,7 +111,7 @@ fn candidates(gpu: &dyn Gpu, code: &[CompiledSource], products: &[KernelProduct]
         arena_bytes: usize::MAX,
         multiprocessors: facts.multiprocessors,
         capability: facts.capability,
-        products: Products::Blocks16,
+        products: blocks_of(facts.capability),
         code: Code::of(code),
         tile: None,
     };
@@ -152,7 +151,7 @@ impl<'a> TileTimer<'a> {
         let Some(bytes) = needs.filter(|need| *need <= most).max() else { return Ok(None) };
         let code: Vec<CompiledSource> = code.iter().filter(|code| is_timed(code.source.name)).cloned().collect();
         let device = match CudaDevice::open(Arc::clone(gpu), &code, bytes) {
-            Ok(device) => device.with_products(Products::Blocks16),
+            Ok(device) => device.with_products(blocks_of(gpu.facts().capability)),
             // Another process took the memory.
             Err(DeviceError::OutOfMemory { .. } | DeviceError::OutOfHostMemory { .. }) => return Ok(None),
             Err(error) => return Err(error),

@@ -267,14 +267,14 @@ fn products_with_activations_are_timed_as_a_whole() {
         let text = described(&timed.choose(&products, LONG), &products);
         (text, launches(&timed))
     };
-    let fused = "[256, 512, 128] Some(FusedOf128)\n\
-                 [256, 512, 128] Some(FusedOf128)\n\
-                 [256, 512, 128] Some(FusedOf128)\n\
+    let fused = "[256, 512, 128] Some(Fused)\n\
+                 [256, 512, 128] Some(Fused)\n\
+                 [256, 512, 128] Some(Fused)\n\
                  [256, 512, 128] Some(Of256)\n\
                  4 timed, 3 not as estimated, 0 left\n";
     let (text, counts) = said(&[]);
     assert_eq!(text, fused, "one kernel is faster than two");
     assert!(counts["mat_mul_wgmma_gated"] == 6 && counts["mat_mul_wgmma_activation_backward"] == 6, "{counts:?}");
     let (text, _) = said(&[("mat_mul_wgmma_activation", 2.1), ("mat_mul_wgmma_gated", 2.1), ("_backward", 2.1)]);
-    assert_eq!(text, fused.replace("FusedOf128", "Of256").replace("3 not", "0 not"));
+    assert_eq!(text, fused.replace("Fused", "Of256").replace("3 not", "0 not"));
 }

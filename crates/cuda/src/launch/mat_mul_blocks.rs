@@ -36,7 +36,7 @@ impl Narrow {
 /// How a kernel loads an operand: `Loading`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-enum Loading {
+pub(super) enum Loading {
     Copied,
     ByElement,
     Rounded,
@@ -46,7 +46,7 @@ impl Loading {
     /// Bytes of a chunk that is copied at once.
     const CHUNK_BYTES: usize = 16;
 
-    fn of(operand: Tensor, place: Place) -> Loading {
+    pub fn of(operand: Tensor, place: Place) -> Loading {
         match operand.dtype {
             Dtype::F32 => Loading::Rounded,
             Dtype::Bf16 | Dtype::F16 | Dtype::I32 | Dtype::I64 => {
@@ -63,14 +63,14 @@ impl Loading {
 
 /// A square tile of the output, which a block computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tile {
+pub(super) enum Tile {
     Of128,
     Of64,
 }
 
 impl Tile {
     /// Large tiles read less; small ones fill the GPU where there are few.
-    fn of(site: &Site, rows: usize, cols: usize) -> Tile {
+    pub fn of(site: &Site, rows: usize, cols: usize) -> Tile {
         let [rows, cols] = Tile::Of128.grid(rows, cols);
         if rows * cols >= site.multiprocessors as usize { Tile::Of128 } else { Tile::Of64 }
     }
@@ -83,11 +83,14 @@ impl Tile {
         [rows.div_ceil(side), cols.div_ceil(side)]
     }
 
-    fn threads(self) -> u32 {
-        match self {
+    /// A block for each tile of an output.
+    pub fn shape(self, rows: usize, cols: usize) -> LaunchShape {
+        let threads = match self {
             Tile::Of128 => 256,
             Tile::Of64 => 128,
-        }
+        };
+        let [rows, cols] = self.grid(rows, cols);
+        LaunchShape { grid: [rows as u32, cols as u32, 1], block: [threads, 1, 1], shared_bytes: 0 }
     }
 
     fn kernel(self, orientation: Orientation, narrow: Narrow) -> &'static str {
@@ -140,7 +143,5 @@ pub(super) fn in_blocks(site: &Site, product: Product) -> Result<Vec<Launch>, De
         .place(to)
         .u32(type_of_out.number)
         .flag(write == Write::Accumulate);
-    let [rows, cols] = tile.grid(m, n);
-    let shape = LaunchShape { grid: [rows as u32, cols as u32, 1], block: [tile.threads(), 1, 1], shared_bytes: 0 };
-    Ok(vec![Launch::new(tile.kernel(orientation, narrow), shape, parameters)])
+    Ok(vec![Launch::new(tile.kernel(orientation, narrow), tile.shape(m, n), parameters)])
 }

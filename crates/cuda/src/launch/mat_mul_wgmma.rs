@@ -5,9 +5,10 @@ use config::Products;
 use device::{Dtype, Op, Orientation, Tensor};
 use gpu::{DevicePointer, LaunchShape, TensorElement, TensorPromotion, TensorSwizzle, TensorTiles};
 
+use super::fused::in_one_launch;
 use super::mat_mul::Product;
 use super::mat_mul_blocks::Narrow;
-use super::mat_mul_wgmma_activation::{has_kernel, in_one_launch};
+use super::product_activation::Fused;
 use super::{Code, Launch, Parameters, Place, Site};
 
 /// Rows of a tile.
@@ -21,8 +22,8 @@ const SHARED_BYTES: u32 = (192 + 32 + 1 + 1) << 10;
 /// Boxes and rows of boxes begin at multiples of these.
 pub(super) const ALIGNMENT: usize = 16;
 
-/// The columns of a tile of 128 rows, and who multiplies it: both warpgroups together, or one while the other one
-/// stores its own.
+/// The tile of a product and who multiplies it. By warpgroups it has 128 rows, and these columns; both warpgroups
+/// multiply it, or one while the other one stores its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tile {
     Of256,
@@ -31,9 +32,12 @@ pub enum Tile {
     Of128,
     Of64,
     InTurnsOf128,
-    /// In turns, with the activation that follows, or its gradient, before a tile is stored. Products alone have no
-    /// such kernel.
-    FusedOf128,
+    /// With the activation that follows, or its gradient, before a tile is stored: in turns, or by warps. Products
+    /// alone have no such kernel.
+    Fused,
+    /// By warps, with 128 rows and columns, or 64 where there are few. GPUs without warpgroups have no other one for
+    /// products alone.
+    ByWarps,
 }
 
 /// Nanoseconds on an H200, of what `cargo bench -p cuda --bench products` measured: they decide which tile is the
@@ -57,10 +61,18 @@ enum Pieces {
 
 impl Tile {
     /// In the order in which equals are taken.
-    pub const ALL: [Tile; 7] =
-        [Tile::Of256, Tile::Of192, Tile::Of160, Tile::Of128, Tile::Of64, Tile::InTurnsOf128, Tile::FusedOf128];
+    pub const ALL: [Tile; 8] = [
+        Tile::Of256,
+        Tile::Of192,
+        Tile::Of160,
+        Tile::Of128,
+        Tile::Of64,
+        Tile::InTurnsOf128,
+        Tile::Fused,
+        Tile::ByWarps,
+    ];
 
-    /// The tiles that have a kernel for products of this orientation, with K steps and this type of the output.
+    /// The tiles that have a kernel by warpgroups for products of this orientation, with K steps and this type of the output.
     pub fn candidates(orientation: Orientation, k: usize, out: Dtype) -> impl Iterator<Item = Tile> {
         let has_rounded_pieces = has_pieces(orientation, k) && out != Dtype::F32;
         let fits = move |tile: &Tile| !has_rounded_pieces || tile.pieces() == Pieces::InRegisters;
@@ -72,24 +84,27 @@ impl Tile {
             Tile::Of256 => 256,
             Tile::Of192 => 192,
             Tile::Of160 => 160,
-            Tile::Of128 | Tile::InTurnsOf128 | Tile::FusedOf128 => 128,
+            Tile::Of128 | Tile::InTurnsOf128 | Tile::Fused | Tile::ByWarps => 128,
             Tile::Of64 => 64,
         }
     }
 
     fn pieces(self) -> Pieces {
         match self {
-            Tile::Of256 | Tile::Of192 | Tile::InTurnsOf128 | Tile::FusedOf128 => Pieces::ThroughOutput,
-            Tile::Of160 | Tile::Of128 | Tile::Of64 => Pieces::InRegisters,
+            Tile::Of256 | Tile::Of192 | Tile::InTurnsOf128 | Tile::Fused => Pieces::ThroughOutput,
+            Tile::Of160 | Tile::Of128 | Tile::Of64 | Tile::ByWarps => Pieces::InRegisters,
         }
     }
 
-    /// None of a kernel that has not run on a GPU.
-    /// Whether it has run on a GPU.
+    /// Whether its kernels have run on a GPU.
     pub fn has_run(self) -> bool {
-        self.cost().is_some()
+        match self {
+            Tile::Of256 | Tile::Of192 | Tile::Of160 | Tile::Of128 | Tile::Of64 | Tile::ByWarps => true,
+            Tile::InTurnsOf128 | Tile::Fused => false,
+        }
     }
 
+    /// None of kernels that were not measured.
     fn cost(self) -> Option<Cost> {
         match self {
             Tile::Of256 => Some(Cost { alone: 600, together: 780, end: 3000 }),
@@ -97,7 +112,7 @@ impl Tile {
             Tile::Of160 => Some(Cost { alone: 370, together: 500, end: 2600 }),
             Tile::Of128 => Some(Cost { alone: 290, together: 400, end: 2000 }),
             Tile::Of64 => Some(Cost { alone: 200, together: 330, end: 1200 }),
-            Tile::InTurnsOf128 | Tile::FusedOf128 => None,
+            Tile::InTurnsOf128 | Tile::Fused | Tile::ByWarps => None,
         }
     }
 
@@ -139,7 +154,7 @@ impl Tile {
             (Orientation::Nn, Tile::InTurnsOf128) => Some("mat_mul_wgmma_turns_nn_128"),
             (Orientation::Tn, Tile::InTurnsOf128) => Some("mat_mul_wgmma_turns_tn_128"),
             (Orientation::Nt | Orientation::Nn, Tile::Of160) => None,
-            (Orientation::Nt | Orientation::Nn | Orientation::Tn, Tile::FusedOf128) => None,
+            (Orientation::Nt | Orientation::Nn | Orientation::Tn, Tile::Fused | Tile::ByWarps) => None,
         }
     }
 }
@@ -148,27 +163,35 @@ impl Tile {
 /// time alone; none for other operations. Factors that are not at multiples of 16 bytes take other kernels, whatever
 /// the tile.
 pub fn product_tiles(op: &Op) -> Vec<Tile> {
-    let fused = has_kernel(op).then_some(Tile::FusedOf128);
+    let fused = Fused::of(op).map(|_| Tile::Fused);
     let Some(Op::MatMul { orientation, a, b, bias, out, write }) = op.unfused().next() else { return vec![] };
     let product = Product { orientation, a, b, bias, out, write };
     let Ok([_, _, k]) = product.sizes() else { return vec![] };
     Tile::candidates(orientation, k, out.dtype).chain(fused).collect()
 }
 
-/// The tiles with which kernels by warpgroups compute a product, with or without what follows it, the one that is
-/// estimated to be the fastest first; none for products and operations that other kernels compute.
+/// The tiles with which kernels in blocks compute a product, with or without what follows it, the one that is
+/// estimated to be the fastest first; none for other operations, and for those that have one kernel whatever the tile.
 pub(crate) fn tiles_by_estimate(op: &Op, site: &Site) -> Vec<Tile> {
     let Some(Op::MatMul { orientation, a, b, bias, out, write }) = op.unfused().next() else { return vec![] };
     let product = Product { orientation, a, b, bias, out, write };
-    let has_boxes =
-        |tensor: Tensor| site.matrix(tensor, tensor.dtype).is_ok_and(|place| Factor { tensor, place }.has_boxes());
-    let (Code::Of90, Ok(sizes), true) = (site.code, product.sizes(), has_boxes(a) && has_boxes(b)) else {
-        return vec![];
+    let Ok(sizes) = product.sizes() else { return vec![] };
+    let alone = match site.code {
+        Code::Common => vec![Tile::ByWarps],
+        Code::Of90 => {
+            let has_boxes = |tensor: Tensor| {
+                site.matrix(tensor, tensor.dtype).is_ok_and(|place| Factor { tensor, place }.has_boxes())
+            };
+            if !has_boxes(a) || !has_boxes(b) {
+                return vec![];
+            }
+            let estimated = Tile::of(&product, sizes, site.multiprocessors as usize, None);
+            let others = Tile::candidates(orientation, sizes[2], out.dtype).filter(|tile| Some(*tile) != estimated);
+            estimated.into_iter().chain(others).collect()
+        }
     };
-    let Some(estimated) = Tile::of(&product, sizes, site.multiprocessors as usize, None) else { return vec![] };
-    let others = Tile::candidates(orientation, sizes[2], out.dtype).filter(|tile| *tile != estimated);
-    let fused = matches!(in_one_launch(site, op), Ok(Some(_))).then_some(Tile::FusedOf128);
-    std::iter::once(estimated).chain(others).chain(fused).collect()
+    let fused = matches!(in_one_launch(site, op), Ok(Some(_))).then_some(Tile::Fused);
+    alone.into_iter().chain(fused).collect()
 }
 
 /// Whether sums are cut into pieces.

@@ -90,8 +90,13 @@ impl Order {
     /// With warpgroups that multiply in turns, of a GPU on which blocks have one or two tiles each.
     pub const IN_TURNS: Order = Order { tile: Some(ProductTile::InTurnsOf128), ..Order::BLOCKS16_OF_90 };
     /// With activations in the kernels of products.
-    pub const FUSED: Order = Order { tile: Some(ProductTile::FusedOf128), ..Order::BLOCKS16_OF_90 };
+    pub const FUSED: Order = Order { tile: Some(ProductTile::Fused), ..Order::BLOCKS16_OF_90 };
     pub const FUSED_OF_ONE: Order = Order { multiprocessors: 1, ..Order::FUSED };
+    /// The same by warps, in tiles of 64.
+    pub const FUSED_BY_WARPS: Order = Order { tile: Some(ProductTile::Fused), multiprocessors: 64, ..Order::BLOCKS16 };
+    /// In tiles of 128.
+    pub const FUSED_BY_WARPS_OF_ONE: Order = Order { multiprocessors: 1, ..Order::FUSED_BY_WARPS };
+    pub const FUSED_IN_BLOCKS8: Order = Order { tile: Some(ProductTile::Fused), ..Order::BLOCKS8 };
     /// On a GPU whose block has all tiles.
     pub const IN_TURNS_OF_ONE: Order = Order { multiprocessors: 1, ..Order::IN_TURNS };
 

@@ -94,6 +94,32 @@ fn products_in_one_kernel_with_an_activation_have_the_bits_of_the_cpu() {
     assert_same_in(Order::FUSED_OF_ONE, IN_ONE, one_kernel);
 }
 
+/// The same for GPUs without warpgroups.
+const IN_ONE_BY_WARPS: &[&str] = &["mat_mul_blocks_activation"];
+
+#[test]
+fn products_in_one_kernel_by_warps_with_an_activation_have_the_bits_of_the_cpu() {
+    assert_same_in(Order::FUSED_BY_WARPS, IN_ONE_BY_WARPS, one_kernel);
+    assert_same_in(Order::FUSED_BY_WARPS_OF_ONE, IN_ONE_BY_WARPS, one_kernel);
+    assert_same_in(Order::FUSED_IN_BLOCKS8, IN_ONE_BY_WARPS, one_kernel);
+}
+
+/// Factors whose rows are not at multiples of 16 bytes are loaded by element.
+#[test]
+fn products_in_one_kernel_by_warps_take_factors_at_any_place() {
+    let sources = ["mat_mul_blocks_activation", "mat_mul_blocks", "activation"];
+    assert_same_in(Order::FUSED_BY_WARPS, &sources, |bench| in_order(bench, narrow(), 1, 12));
+    assert_same_in(Order::FUSED_BY_WARPS_OF_ONE, IN_ONE_BY_WARPS, any_factors);
+}
+
+pub fn any_factors(bench: &Bench) {
+    for (orientation, gap) in [(Orientation::Nt, 3), (Orientation::Nn, 1)] {
+        let (activation, sizes, gaps) = (Activation::SwiGlu, [70, 72, 45], [gap, gap, 8, 0]);
+        let (has_bias, values, stored) = (true, Values::Plain, Dtype::Bf16);
+        Fused { orientation, activation, sizes, gaps, has_bias, values, stored }.compare(bench, 5);
+    }
+}
+
 /// All activations and both directions: tiles and pairs of them that are whole or not, bias, gaps, wild values.
 pub fn one_kernel(bench: &Bench) {
     let sizes = [[264, 136, 72], [24, 200, 64], [130, 64, 456], [1, 8, 8], [256, 256, 64]];

@@ -117,6 +117,7 @@ const FUSED: &[Implied] = &[
         "without pieces no turn comes after that of a tile that is not there",
     ),
 ];
+const FUSED_BY_WARPS: &[Implied] = &[];
 const FORWARD: &[Implied] = &[
     ("attention_blocks_warpgroups.cuh: tensor_core::wait_for_copies<0>();: left out", NO_COPIES),
     ("attention_blocks_warpgroups.cuh: tensor_core::wait_for_copies<0>();: one more open", NO_COPIES),
@@ -187,6 +188,16 @@ fn faults_in_products_in_turns_are_found() {
 fn faults_in_products_with_activations_are_found() {
     let cases: [(Order, Cases); 2] = [(Order::FUSED, fused::one_kernel), (Order::FUSED_OF_ONE, fused::one_kernel)];
     assert_found_by("mat_mul_wgmma_activation", &[], &cases, FUSED);
+}
+
+#[test]
+fn faults_in_products_by_warps_with_activations_are_found() {
+    let cases: [(Order, Cases); 3] = [
+        (Order::FUSED_BY_WARPS, fused::one_kernel),
+        (Order::FUSED_BY_WARPS_OF_ONE, fused::one_kernel),
+        (Order::FUSED_BY_WARPS, fused::any_factors),
+    ];
+    assert_found_by("mat_mul_blocks_activation", &[], &cases, FUSED_BY_WARPS);
 }
 
 #[test]

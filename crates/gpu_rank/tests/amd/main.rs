@@ -15,6 +15,7 @@ const DIALECT: &str = include_str!("dialect.h");
 /// Sources whose instructions are NVIDIA's alone, and sources whose tiles of sums need more registers.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("mat_mul_blocks", "instructions of tensor cores"),
+    ("mat_mul_blocks_activation", "instructions of tensor cores"),
     ("mat_mul_wgmma", "instructions of warpgroups"),
     ("mat_mul_wgmma_turns", "instructions of warpgroups"),
     ("mat_mul_wgmma_activation", "instructions of warpgroups"),
