@@ -337,8 +337,8 @@ fn multiplied(config: &RunConfig) -> String {
              compared and timed by `train`\n"
                 .into()
         }
-        (Products::Blocks16, _) if timed_tiles(config).is_some() => {
-            "products in blocks of 16 by the fastest of pleach's kernels for each, timed by `train`\n".into()
+        (Products::Blocks16 | Products::Blocks8, _) if timed_tiles(config).is_some() => {
+            "products in blocks by the fastest of pleach's kernels for each, timed by `train`\n".into()
         }
         (Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8, _)
         | (Products::Device, DeviceChoice::Cpu) => String::new(),
@@ -363,11 +363,12 @@ pub fn has_equal_algorithms(config: &RunConfig) -> bool {
     }
 }
 
-/// The tiles of products that are timed before the first step, if any are. Times of a GPU in software mean nothing.
+/// The tiles of products that are timed before the first step, if any are. Times of a GPU in software mean nothing, so
+/// they are measured only where they are asked for.
 pub fn timed_tiles(config: &RunConfig) -> Option<TimedTiles> {
     match (config.run.product_kernels, config.run.device, config.train.precision.products()) {
         (ProductKernels::Auto, DeviceChoice::Cuda, Products::Blocks16) => Some(TimedTiles::HaveRun),
-        (ProductKernels::Timed, DeviceChoice::Cuda | DeviceChoice::SoftGpu, Products::Blocks16) => {
+        (ProductKernels::Timed, DeviceChoice::Cuda | DeviceChoice::SoftGpu, Products::Blocks16 | Products::Blocks8) => {
             Some(TimedTiles::All)
         }
         (ProductKernels::Auto | ProductKernels::Estimated | ProductKernels::Timed, _, _) => None,

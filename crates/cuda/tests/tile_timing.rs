@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use config::{Activation, Products};
 use cuda::code::CompiledSource;
-use cuda::kernels::SOURCES;
+use cuda::kernels::{Instructions, SOURCES};
 use cuda::{ChosenTiles, CudaDevice, KernelProduct, TileChoice, TimedTiles, choose_tiles};
 use device::{Device, Dtype, Op, Orientation, Stream, Tensor, Write};
 use gpu::{
@@ -198,14 +198,15 @@ fn products_that_other_kernels_compute_are_not_timed() {
     .map(alone);
     let gpu = TimedGpu::new(&[], Settings::default());
     assert_eq!(gpu.choose(&products, LONG), TileChoice::default());
-    // GPUs of other capabilities have none of these kernels.
-    let common: Vec<CompiledSource> =
-        code().into_iter().filter(|code| !code.source.name.starts_with("mat_mul_wgmma")).collect();
-    let common: Vec<CompiledSource> =
-        common.into_iter().filter(|code| code.source.instructions == cuda::kernels::Instructions::Common).collect();
+    // GPUs of other capabilities have one kernel for it.
     let shared: Arc<dyn Gpu> = gpu;
-    let chosen = choose_tiles(&shared, &common, &[alone(dense)], (TimedTiles::All, LONG));
+    let chosen = choose_tiles(&shared, &common(), &[alone(dense)], (TimedTiles::All, LONG));
     assert_eq!(chosen.expect("a choice"), TileChoice::default());
+}
+
+/// The sources of GPUs without warpgroups.
+fn common() -> Vec<CompiledSource> {
+    code().into_iter().filter(|code| code.source.instructions == Instructions::Common).collect()
 }
 
 #[test]
@@ -251,17 +252,7 @@ fn a_device_takes_the_chosen_tile() {
 /// A product with the activation that follows, in one kernel or in two.
 #[test]
 fn products_with_activations_are_timed_as_a_whole() {
-    let matrix = |place: usize, rows, cols| Tensor::new((place << 20) + 256, rows, cols, Dtype::Bf16);
-    let (a, b, dy, x) = (matrix(0, 256, 128), matrix(1, 512, 128), matrix(2, 256, 512), matrix(3, 256, 512));
-    let (dx, y, transposed) = (matrix(4, 256, 512), matrix(5, 256, 512), matrix(1, 128, 512));
-    let activation = Activation::GeluTanh;
-    let ops = [
-        Op::MatMulActivation { a, b, bias: Some(matrix(6, 1, 512)), activation, x, y },
-        Op::MatMulActivation { a, b, bias: None, activation: Activation::SwiGlu, x, y: matrix(5, 256, 256) },
-        Op::MatMulActivationBackward { a, b: transposed, activation, dy, x, dx, y },
-        Op::MatMul { orientation: Orientation::Nt, a, b, bias: None, out: x, write: Write::Assign },
-    ];
-    let products = ops.map(|op| KernelProduct::of(&op).expect("a product"));
+    let products = products_with_activations();
     let said = |times| {
         let timed = TimedGpu::new(times, Settings::default());
         let text = described(&timed.choose(&products, LONG), &products);
@@ -277,4 +268,38 @@ fn products_with_activations_are_timed_as_a_whole() {
     assert!(counts["mat_mul_wgmma_gated"] == 6 && counts["mat_mul_wgmma_activation_backward"] == 6, "{counts:?}");
     let (text, _) = said(&[("mat_mul_wgmma_activation", 2.1), ("mat_mul_wgmma_gated", 2.1), ("_backward", 2.1)]);
     assert_eq!(text, fused.replace("Fused", "Of256").replace("3 not", "0 not"));
+}
+
+/// GPUs without warpgroups have one kernel or two.
+#[test]
+fn products_by_warps_with_activations_are_timed_as_a_whole() {
+    let products = products_with_activations();
+    let said = |times, which| {
+        let gpu: Arc<dyn Gpu> = TimedGpu::new(times, Settings::default());
+        described(&choose_tiles(&gpu, &common(), &products, (which, LONG)).expect("a choice"), &products)
+    };
+    let fused = "[256, 512, 128] Some(Fused)\n\
+                 [256, 512, 128] Some(Fused)\n\
+                 [256, 512, 128] Some(Fused)\n\
+                 [256, 512, 128] None\n\
+                 3 timed, 3 not as estimated, 0 left\n";
+    assert_eq!(said(&[], TimedTiles::All), fused, "one kernel is faster than two");
+    let slow = &[("_activation_64_bf16", 2.1), ("_gated_64_bf16", 2.1), ("_backward_64_bf16", 2.1)];
+    assert_eq!(said(slow, TimedTiles::All), fused.replace("Fused", "ByWarps").replace("3 not", "0 not"));
+    let none = fused.replace("Some(Fused)", "None").replace("3 timed, 3 not", "0 timed, 0 not");
+    assert_eq!(said(&[], TimedTiles::HaveRun), none, "fused kernels have not run on a GPU");
+}
+
+fn products_with_activations() -> [KernelProduct; 4] {
+    let matrix = |place: usize, rows, cols| Tensor::new((place << 20) + 256, rows, cols, Dtype::Bf16);
+    let (a, b, dy, x) = (matrix(0, 256, 128), matrix(1, 512, 128), matrix(2, 256, 512), matrix(3, 256, 512));
+    let (dx, y, transposed) = (matrix(4, 256, 512), matrix(5, 256, 512), matrix(1, 128, 512));
+    let activation = Activation::GeluTanh;
+    let ops = [
+        Op::MatMulActivation { a, b, bias: Some(matrix(6, 1, 512)), activation, x, y },
+        Op::MatMulActivation { a, b, bias: None, activation: Activation::SwiGlu, x, y: matrix(5, 256, 256) },
+        Op::MatMulActivationBackward { a, b: transposed, activation, dy, x, dx, y },
+        Op::MatMul { orientation: Orientation::Nt, a, b, bias: None, out: x, write: Write::Assign },
+    ];
+    ops.map(|op| KernelProduct::of(&op).expect("a product"))
 }

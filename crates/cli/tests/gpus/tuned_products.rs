@@ -22,8 +22,28 @@ fn timed_tiles_have_the_bits_of_estimated_ones() {
     let (timed, lines) = trained("timed", "timed");
     assert!(timed == weights && lines == 1, "{lines} lines");
     let file = folder.0.join("timed/run.toml").display().to_string();
-    let of_each = "products in blocks of 16 by the fastest of pleach's kernels for each, timed by `train`\n";
+    let of_each = "products in blocks by the fastest of pleach's kernels for each, timed by `train`\n";
     assert!(stdout(&pleach_with_libraries(&libraries, &["explain", &file])).contains(of_each));
+}
+
+/// GPUs without warpgroups compute products with the activations that follow in one kernel or in two.
+#[test]
+fn timed_kernels_by_warps_have_the_bits_of_estimated_ones() {
+    if !has_compiler() {
+        return;
+    }
+    let folder = Folder::new("warps");
+    let set =
+        ["model.hidden=32", "model.context=32", "train.precision=bf16", "train.products=blocks16", "train.steps=2"];
+    let set = set.map(|setting| ["--set", setting]);
+    let trained = |name: &str, kernels: &str| {
+        let file = folder.run(name, &format!("device = \"soft-gpu\"\nproduct_kernels = {kernels:?}\n"));
+        let said = prints(&[&["train", &file], set.as_flattened()].concat());
+        (folder.weights(name), said)
+    };
+    let ((estimated, _), (timed, said)) = (trained("estimated", "estimated"), trained("timed", "timed"));
+    assert!(said.contains("products by the fastest tiles of ") && said.contains(" on soft GPU"), "{said}");
+    assert!(timed == estimated, "one kernel has the bits of two");
 }
 
 /// Whole sums of the soft GPU's library have the bits of blocks, and those that are cut in two have not.

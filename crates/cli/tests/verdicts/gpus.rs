@@ -4,7 +4,7 @@ use crate::oracle::{Values, int, text};
 
 /// GPUs have every order of products but that of AMX, the one in software none of older tensor cores, and ranks without
 /// threads of their own. CPUs have all but that of a library, which alone has
-/// choices of algorithms. Blocks of 16 have choices of kernels on GPUs.
+/// choices of algorithms. Blocks have choices of kernels on GPUs, and those of 16 of algorithms with the same bits.
 pub fn gpus(values: &Values) -> bool {
     let is_device = text(values, "train.products", "chained") == "device";
     let has_choice = text(values, "run.product_algorithms", "first") == "timed"
@@ -13,8 +13,9 @@ pub fn gpus(values: &Values) -> bool {
         return false;
     }
     let is_equal = text(values, "run.product_algorithms", "first") == "equal";
-    let has_kernels = is_equal || text(values, "run.product_kernels", "auto") != "auto";
-    if has_kernels && text(values, "train.products", "chained") != "blocks16" {
+    let products = text(values, "train.products", "chained");
+    let has_kernels = text(values, "run.product_kernels", "auto") != "auto";
+    if (is_equal && products != "blocks16") || (has_kernels && !["blocks16", "blocks8"].contains(&products)) {
         return false;
     }
     match text(values, "run.device", "cpu") {

@@ -195,7 +195,7 @@ fn product_algorithms(config: &RunConfig, rules: &mut Rules) {
     }
 }
 
-/// Only products in blocks of 16 on GPUs have several kernels.
+/// Only products in blocks on GPUs have several kernels.
 fn product_kernels(config: &RunConfig, rules: &mut Rules) {
     let value = match config.run.product_kernels {
         ProductKernels::Auto => return,
@@ -207,10 +207,10 @@ fn product_kernels(config: &RunConfig, rules: &mut Rules) {
             let remedy = "write run.device = \"cuda\", or leave it out";
             rules.report(Problem::of_value(key, value, "has no effect where run.device = \"cpu\"", remedy));
         }
-        (DeviceChoice::Cuda | DeviceChoice::SoftGpu, Products::Blocks16) => {}
+        (DeviceChoice::Cuda | DeviceChoice::SoftGpu, Products::Blocks16 | Products::Blocks8) => {}
         (DeviceChoice::Cuda | DeviceChoice::SoftGpu, products) => {
             let rule = format!("has no effect where train.products = \"{}\"", products.name());
-            let remedy = "write train.products = \"blocks16\", or leave it out";
+            let remedy = "write train.products = \"blocks16\" or \"blocks8\", or leave it out";
             rules.report(Problem::of_value(key, value, rule, remedy));
         }
     }

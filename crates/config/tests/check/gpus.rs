@@ -57,7 +57,7 @@ fn algorithms_to_choose_from_need_a_library() {
 }
 
 #[test]
-fn kernels_to_choose_from_need_products_in_blocks_of_16_on_a_gpu() {
+fn kernels_to_choose_from_need_products_in_blocks_on_a_gpu() {
     expect(&[
         (
             &["run.product_kernels=best"],
@@ -70,7 +70,7 @@ fn kernels_to_choose_from_need_products_in_blocks_of_16_on_a_gpu() {
         (
             &["run.device=soft-gpu", "run.product_kernels=estimated"],
             "run.product_kernels = \"estimated\" has no effect where train.products = \"chained\"; write train.products = \
-             \"blocks16\", or leave it out",
+             \"blocks16\" or \"blocks8\", or leave it out",
         ),
     ]);
 }

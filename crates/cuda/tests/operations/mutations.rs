@@ -24,7 +24,7 @@ const MAT_MUL: &[Implied] = &[
 const MAT_MUL_BLOCKS: &[Implied] = &[
     ("const u32 count = left < CHUNK ? (u32)left : CHUNK;: <= for < at column 22", BOTH_ARE_EQUAL),
     (
-        "const bool is_inside = row < matrix.rows && col < matrix.cols;: <= for < at column 47, place 1 of 2",
+        "product_blocks.cuh: const bool is_inside = row < matrix.rows && col < matrix.cols;: <= for < at column 47",
         "nothing is left there",
     ),
     ("if (stage < count) {: <= for < at column 9", "the stage after the last one is empty"),
