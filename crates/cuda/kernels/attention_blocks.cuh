@@ -277,18 +277,20 @@ __device__ inline void multiply(f32 (&scores)[FRAGMENTS][4], const Scale& scale)
 constexpr f32 NO_DEPTH = 1.0f;
 constexpr f32 DEEPEST = 126.0f;
 
-// `2^rest` for half a unit to both sides: `cpu::math::power_of_depth`.
-__device__ inline f32 power_of_rest(f32 rest) {
-    return math::polynomial(rest, {1.0f, 0.6931242f, 0.24024099f, 0.055906426f, 0.009582853f});
+// Twice `2^rest` for half a unit to both sides: exactly twice the polynomial of `cpu::math::power_of_depth`. The 1 of
+// depths is in this factor and not in the number by which they are rounded. That number must be even, so that halves
+// become even whole numbers, as on CPUs.
+__device__ inline f32 twice_power_of_rest(f32 rest) {
+    return math::polynomial(
+        rest, {2.0f, 2.0f * 0.6931242f, 2.0f * 0.24024099f, 2.0f * 0.055906426f, 2.0f * 0.009582853f});
 }
 
 // `2^(1 - depth)` of depths from zero to the deepest: the nearest whole number by an addition whose last place is 1,
 // and the power of two added to the exponent. Of others it is anything.
 __device__ inline f32 power_within(f32 depth) {
-    constexpr f32 MAGIC = math::WHOLE + NO_DEPTH;
-    const f32 shifted = MAGIC - depth;
-    const f32 count = shifted - MAGIC;
-    return __uint_as_float((__float_as_uint(shifted) << 23) + __float_as_uint(power_of_rest(-depth - count)));
+    const f32 shifted = math::WHOLE - depth;
+    const f32 count = shifted - math::WHOLE;
+    return __uint_as_float((__float_as_uint(shifted) << 23) + __float_as_uint(twice_power_of_rest(-depth - count)));
 }
 
 // The same of depths from zero on, which may be infinite. Of what is not a number it is anything.
@@ -299,14 +301,15 @@ __device__ inline f32 power_from_zero(f32 depth) {
 
 // The same of any depth, with the same bits.
 __device__ inline f32 power_of_any(f32 depth) {
-    // 127 more, which makes half a power of two of the last bits.
-    constexpr f32 MAGIC = math::WHOLE + 127.0f;
+    // 126 more; an exponent is one more than that.
+    constexpr f32 MAGIC = math::WHOLE + 126.0f;
+    constexpr u32 ONE_MORE = 1u << 23;
     // From 127 on it is infinite.
     const f32 x = tensor_core::smaller_or_nan(-depth, 127.25f);
     const f32 shifted = x + MAGIC;
     const f32 count = shifted - MAGIC;
-    const f32 half = power_of_rest(x - count) * __uint_as_float(__float_as_uint(shifted) << 23);
-    return depth > DEEPEST ? 0.0f : half + half;
+    const f32 result = twice_power_of_rest(x - count) * __uint_as_float((__float_as_uint(shifted) << 23) + ONE_MORE);
+    return depth > DEEPEST ? 0.0f : result;
 }
 
 // The random words of a fragment whose rows are queries, of which the thread's first has this token, and whose columns

@@ -26,6 +26,9 @@ const THREADS: u32 = 256;
 const PARTS: usize = 3;
 /// Distance of the numbers of a sample: odd, so that all exponents and all last bits are among them.
 const SAMPLED: u32 = 4093;
+/// Distance of the numbers whose last 12 bits are zeros. Halves between two whole numbers are among them, which the
+/// sample misses.
+const SHORT: u32 = 1 << 12;
 
 /// Functions by their names in `math.cuh`.
 const FUNCTIONS: [&str; 5] = ["exp", "log", "sigmoid", "tanh", "erf"];
@@ -100,16 +103,32 @@ fn functions_of_every_number_have_the_bits_of_the_cpu() {
         Err(_) => SAMPLED,
     };
     let gpu = gpu();
-    let module = loaded(&*gpu, &compiler, text("initialize", ("math", &FUNCTIONS)));
-    let powers = loaded(&*gpu, &compiler, text("attention_blocks_queries", ("attention_blocks", &POWERS)));
-    let functions =
-        FUNCTIONS.map(|function| (module, function)).into_iter().chain(POWERS.map(|function| (powers, function)));
+    let functions = all_functions(&*gpu, &compiler);
     std::thread::scope(|scope| {
-        for ((module, function), part) in functions.flat_map(|function| (0..PARTS).map(move |part| (function, part))) {
+        for ((module, function), part) in
+            functions.into_iter().flat_map(|function| (0..PARTS).map(move |part| (function, part)))
+        {
             let gpu = &*gpu;
             scope.spawn(move || compare_part(gpu, module, (function, step), part));
         }
     });
+}
+
+#[test]
+fn functions_of_numbers_with_few_digits_have_the_bits_of_the_cpu() {
+    let Some(compiler) = compiler() else { return };
+    let gpu = gpu();
+    // They are one launch, the first of the parts.
+    for (module, function) in all_functions(&*gpu, &compiler) {
+        compare_part(&*gpu, module, (function, SHORT), 0);
+    }
+}
+
+/// Each function with the module that has it.
+fn all_functions(gpu: &dyn Gpu, compiler: &Compiler) -> Vec<(ModuleHandle, &'static str)> {
+    let module = loaded(gpu, compiler, text("initialize", ("math", &FUNCTIONS)));
+    let powers = loaded(gpu, compiler, text("attention_blocks_queries", ("attention_blocks", &POWERS)));
+    FUNCTIONS.map(|function| (module, function)).into_iter().chain(POWERS.map(|function| (powers, function))).collect()
 }
 
 /// All significands, with the smallest exponent and the largest: the steps between scale with powers of two.
