@@ -338,7 +338,7 @@ fn multiplied(config: &RunConfig) -> String {
                 .into()
         }
         (Products::Blocks16 | Products::Blocks8, _) if timed_tiles(config).is_some() => {
-            "products in blocks by the fastest of pleach's kernels for each, timed by `train`\n".into()
+            "products in blocks by the fastest of pleach's kernels for each, timed by `train` where there are several\n".into()
         }
         (Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8, _)
         | (Products::Device, DeviceChoice::Cpu) => String::new(),

@@ -22,7 +22,8 @@ fn timed_tiles_have_the_bits_of_estimated_ones() {
     let (timed, lines) = trained("timed", "timed");
     assert!(timed == weights && lines == 1, "{lines} lines");
     let file = folder.0.join("timed/run.toml").display().to_string();
-    let of_each = "products in blocks by the fastest of pleach's kernels for each, timed by `train`\n";
+    let of_each =
+        "products in blocks by the fastest of pleach's kernels for each, timed by `train` where there are several\n";
     assert!(stdout(&pleach_with_libraries(&libraries, &["explain", &file])).contains(of_each));
 }
 
