@@ -1,7 +1,7 @@
-// Products in blocks, as in `mat_mul_blocks.cu`, with the activation that follows, or its gradient, in place of the
-// storing of a tile: while a block of threads computes them, another one of the same multiprocessor multiplies. The sums
-// of a tile are rounded as the product stores them and pass through shared memory; from there a thread takes eight
-// neighbours of a row at a time. Outputs have the type of the factors, and rows at multiples of 16 bytes. The bits are
+// Products in blocks, as in `mat_mul_blocks.cu`, with the activation that follows, or its gradient, before a tile is
+// stored: while a block of threads computes them, another one of the same multiprocessor multiplies. The sums of a tile
+// are rounded as the product stores them and pass through shared memory; from there a thread takes eight neighbours of
+// a row at a time. Outputs have the type of the factors, and rows at multiples of 16 bytes. The bits are
 // those of the product and of `activation.cu`, one after the other.
 #include "product_activation.cuh"
 #include "product_blocks.cuh"

@@ -20,7 +20,7 @@ constexpr u32 CHUNK = 8;
 constexpr u32 WARP_COLS = 32;
 constexpr u32 WARPS_OF_ROWS = 2;
 
-// The columns of the right operand that a tile has: neighbours, or as many of the first half of all as of the second one.
+// The columns of the right operand that a tile has: neighbours, or as many of the first half of all as of the second.
 enum class Lanes { TOGETHER, IN_HALVES };
 
 // The layout of an operand in memory: its steps along a row, or its rows (of the left operand) or columns (of the right

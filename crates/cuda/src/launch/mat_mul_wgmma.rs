@@ -72,7 +72,8 @@ impl Tile {
         Tile::ByWarps,
     ];
 
-    /// The tiles that have a kernel by warpgroups for products of this orientation, with K steps and this type of the output.
+    /// The tiles that have a kernel by warpgroups for products of this orientation, with K steps and this type of the
+    /// output.
     pub fn candidates(orientation: Orientation, k: usize, out: Dtype) -> impl Iterator<Item = Tile> {
         let has_rounded_pieces = has_pieces(orientation, k) && out != Dtype::F32;
         let fits = move |tile: &Tile| !has_rounded_pieces || tile.pieces() == Pieces::InRegisters;

@@ -43,7 +43,7 @@ impl Form {
     }
 }
 
-/// What follows a product.
+/// The activation that follows a product, or its gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Activation(Form),
