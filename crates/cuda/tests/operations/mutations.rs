@@ -64,7 +64,7 @@ const EMBEDDING: &[Implied] = &[(
 /// After the last group.
 const NO_GROUPS: &str = "a turn without groups adds nothing";
 /// Of two values that are equal either may be taken.
-const BOTH_ARE_EQUAL: &str = "both values are equal there";
+pub const BOTH_ARE_EQUAL: &str = "both values are equal there";
 
 /// Mutants of a source that are in the sample: of its order between threads, and of its bounds and indices.
 const SAMPLED: usize = 2;

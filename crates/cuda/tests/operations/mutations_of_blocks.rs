@@ -2,7 +2,7 @@
 //! warpgroups there run that of all other GPUs.
 
 use crate::bench::{Cases, Order};
-use crate::mutations::{Implied, assert_found_by, assert_found_in};
+use crate::mutations::{BOTH_ARE_EQUAL, Implied, assert_found_by, assert_found_in};
 use crate::{attention_blocks, fused, mat_mul_turns, mat_mul_wgmma};
 
 /// At the end of a kernel.
@@ -117,7 +117,34 @@ const FUSED: &[Implied] = &[
         "without pieces no turn comes after that of a tile that is not there",
     ),
 ];
-const FUSED_BY_WARPS: &[Implied] = &[];
+/// Of factors.
+const NONE_IS_ROUNDED: &str = "factors have the narrow type of the output";
+/// In sums before the first product.
+const ONLY_ZEROS: &str = "zeros are put there, and a register without a value is zero on the GPU in software";
+const FUSED_BY_WARPS: &[Implied] = &[
+    ("product_blocks.cuh: const u32 count = left < CHUNK ? (u32)left : CHUNK;: <= for < at column 22", BOTH_ARE_EQUAL),
+    (
+        "product_blocks.cuh: const bool is_inside = row < matrix.rows && col < matrix.cols;: <= for < at column 47",
+        "nothing is left there",
+    ),
+    ("product_blocks.cuh: if (stage < count) {: <= for < at column 9", "the stage after the last one is empty"),
+    (
+        "product_blocks.cuh: for (u32 stage = 0; stage < STAGES - 1; stage++) {: <= for < at column 25",
+        "a stage is loaded twice",
+    ),
+    ("place + 1 < count ? from[1] : 0.0f);: <= for < at column 42", NONE_IS_ROUNDED),
+    ("place + 1 < count ? from[1] : 0.0f);: <= for < at column 78", NONE_IS_ROUNDED),
+    ("place + 1 < count ? from[1] : 0.0f);: [word] + 1 at column 5", NONE_IS_ROUNDED),
+    ("place + 1 < count ? from[1] : 0.0f);: [0] + 1 at column 57", NONE_IS_ROUNDED),
+    ("place + 1 < count ? from[1] : 0.0f);: [1] + 1 at column 93", NONE_IS_ROUNDED),
+    (
+        "const bool is_there = round < Own::ROUNDS && own.is_in(sums);: <= for < at column 27",
+        "the chunk after the last one is loaded and not taken",
+    ),
+    ("body(values[row_tile][index / 4][index % 4], row, col);: [row_tile] + 1 at column 11", ONLY_ZEROS),
+    ("body(values[row_tile][index / 4][index % 4], row, col);: [index / 4] + 1 at column 21", ONLY_ZEROS),
+    ("body(values[row_tile][index / 4][index % 4], row, col);: [index % 4] + 1 at column 32", ONLY_ZEROS),
+];
 const FORWARD: &[Implied] = &[
     ("attention_blocks_warpgroups.cuh: tensor_core::wait_for_copies<0>();: left out", NO_COPIES),
     ("attention_blocks_warpgroups.cuh: tensor_core::wait_for_copies<0>();: one more open", NO_COPIES),
