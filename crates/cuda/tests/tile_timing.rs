@@ -284,7 +284,7 @@ fn products_by_warps_with_activations_are_timed_as_a_whole() {
                  [256, 512, 128] None\n\
                  3 timed, 3 not as estimated, 0 left\n";
     assert_eq!(said(&[], TimedTiles::All), fused, "one kernel is faster than two");
-    let slow = &[("_activation_64_bf16", 2.1), ("_gated_64_bf16", 2.1), ("_backward_64_bf16", 2.1)];
+    let slow = &[("_128_bf16", 2.1)];
     assert_eq!(said(slow, TimedTiles::All), fused.replace("Fused", "ByWarps").replace("3 not", "0 not"));
     let none = fused.replace("Some(Fused)", "None").replace("3 timed, 3 not", "0 timed, 0 not");
     assert_eq!(said(&[], TimedTiles::HaveRun), none, "fused kernels have not run on a GPU");

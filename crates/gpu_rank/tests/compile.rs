@@ -40,15 +40,15 @@ const REGISTERS: &[(&str, u32)] = &[
     ("mat_mul_blocks_nt_f16_64", 96),
     ("mat_mul_blocks_nn_f16_64", 96),
     ("mat_mul_blocks_tn_f16_64", 128),
-    // Two blocks are on an SM, so that one multiplies while the other one computes activations.
-    ("mat_mul_blocks_activation_128_bf16", 128),
-    ("mat_mul_blocks_activation_128_f16", 128),
-    ("mat_mul_blocks_gated_128_bf16", 128),
-    ("mat_mul_blocks_gated_128_f16", 128),
-    ("mat_mul_blocks_activation_backward_128_bf16", 128),
-    ("mat_mul_blocks_activation_backward_128_f16", 128),
-    ("mat_mul_blocks_gated_backward_128_bf16", 128),
-    ("mat_mul_blocks_gated_backward_128_f16", 128),
+    // Several blocks are on an SM, so that one multiplies while another one computes activations.
+    ("mat_mul_blocks_activation_128", 128),
+    ("mat_mul_blocks_activation_64", 96),
+    ("mat_mul_blocks_gated_128", 128),
+    ("mat_mul_blocks_gated_64", 96),
+    ("mat_mul_blocks_activation_backward_128", 128),
+    ("mat_mul_blocks_activation_backward_64", 96),
+    ("mat_mul_blocks_gated_backward_128", 128),
+    ("mat_mul_blocks_gated_backward_64", 96),
     // A block of 512 threads is on an SM at once.
     ("norm_backward_weight", 128),
     // Five blocks of 128 threads are.
