@@ -109,14 +109,18 @@ fn products_in_one_kernel_by_warps_with_an_activation_have_the_bits_of_the_cpu()
 fn products_in_one_kernel_by_warps_take_factors_at_any_place() {
     let sources = ["mat_mul_blocks_activation", "mat_mul_blocks", "activation"];
     assert_same_in(Order::FUSED_BY_WARPS, &sources, |bench| in_order(bench, narrow(), 1, 12));
+    assert_same_in(Order::FUSED_BY_WARPS, IN_ONE_BY_WARPS, any_factors);
     assert_same_in(Order::FUSED_BY_WARPS_OF_ONE, IN_ONE_BY_WARPS, any_factors);
+    assert_same_in(Order::FUSED_IN_BLOCKS8, IN_ONE_BY_WARPS, any_factors);
 }
 
 pub fn any_factors(bench: &Bench) {
     for (orientation, gap) in [(Orientation::Nt, 3), (Orientation::Nn, 1)] {
-        let (activation, sizes, gaps) = (Activation::SwiGlu, [70, 72, 45], [gap, gap, 8, 0]);
-        let (has_bias, values, stored) = (true, Values::Plain, Dtype::Bf16);
-        Fused { orientation, activation, sizes, gaps, has_bias, values, stored }.compare(bench, 5);
+        for (activation, stored) in [(Activation::SwiGlu, Dtype::Bf16), (Activation::GeluTanh, Dtype::F16)] {
+            let (sizes, gaps) = ([70, 72, 45], [gap, gap, 8, 0]);
+            let (has_bias, values) = (true, Values::Plain);
+            Fused { orientation, activation, sizes, gaps, has_bias, values, stored }.compare(bench, 5);
+        }
     }
 }
 
@@ -144,15 +148,20 @@ pub fn one_kernel(bench: &Bench) {
 fn products_that_no_kernel_takes_with_an_activation_have_the_bits_of_the_cpu() {
     assert_same_in(Order::FUSED, &["mat_mul_wgmma", "mat_mul_blocks", "activation"], |bench| {
         in_order(bench, narrow(), 1, 12);
-        for gated in [Activation::SwiGlu, Activation::GeluErf] {
-            let mut case = Case::new(3).storing(Dtype::Bf16);
-            let width = 64 * gated.inputs_per_output();
-            let (a, b) = (case.stored(136, 64, 0, Values::Plain), case.stored(64, 64, 0, Values::Plain));
-            let [x, dx] = [0; 2].map(|gap| case.stored(136, width, gap, Values::Plain));
-            let dy = case.stored(136, 64, 0, Values::Plain);
-            bench.compare(&case, &Op::MatMulActivationBackward { a, b, activation: gated, dy, x, dx, y: a });
-        }
+        outputs_in_place_of_factors(bench);
     });
+    assert_same_in(Order::FUSED_BY_WARPS, IN_BLOCKS, outputs_in_place_of_factors);
+}
+
+fn outputs_in_place_of_factors(bench: &Bench) {
+    for activation in [Activation::SwiGlu, Activation::GeluErf] {
+        let mut case = Case::new(3).storing(Dtype::Bf16);
+        let width = 64 * activation.inputs_per_output();
+        let (a, b) = (case.stored(136, 64, 0, Values::Plain), case.stored(64, 64, 0, Values::Plain));
+        let [x, dx] = [0; 2].map(|gap| case.stored(136, width, gap, Values::Plain));
+        let dy = case.stored(136, 64, 0, Values::Plain);
+        bench.compare(&case, &Op::MatMulActivationBackward { a, b, activation, dy, x, dx, y: a });
+    }
 }
 
 /// Rows of 16 bytes are copied in boxes.

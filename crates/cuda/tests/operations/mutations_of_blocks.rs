@@ -120,7 +120,8 @@ const FUSED: &[Implied] = &[
 /// Of factors.
 const NONE_IS_ROUNDED: &str = "factors have the narrow type of the output";
 /// In sums before the first product.
-const ONLY_ZEROS: &str = "zeros are put there, and a register without a value is zero on the GPU in software";
+const ONLY_ZEROS: &str =
+    "zeros are put there: a GPU in software has zeros in registers without a value, so it finds none of these";
 const FUSED_BY_WARPS: &[Implied] = &[
     ("product_blocks.cuh: const u32 count = left < CHUNK ? (u32)left : CHUNK;: <= for < at column 22", BOTH_ARE_EQUAL),
     (
