@@ -154,6 +154,17 @@ fn losses_and_weights_have_no_bound_beyond_a_sum_of_learning_rates() {
 }
 
 #[test]
+fn state_and_activations_in_memory_of_the_host_change_no_bit() {
+    let Files { names: files, .. } = &Files::new("offload", &[ONE, ONE]);
+    let other = std::fs::read_to_string(&files[1]).expect("a file");
+    let other = other.replace("global_batch = 4", "global_batch = 4\noffload = \"all\"");
+    std::fs::write(&files[1], other).expect("a file");
+    let proved = pleach(&["prove", &files[0], &files[1]]);
+    assert_eq!(proved.status.code(), Some(0), "{}", stderr(&proved));
+    assert!(stdout(&proved).contains(", 3 steps: same bits, "), "{}", stdout(&proved));
+}
+
+#[test]
 fn two_runs_that_are_not_one_are_refused() {
     let Files { names: files, .. } = &Files::new("two", &[ONE, STAGES]);
     let other = std::fs::read_to_string(&files[1]).expect("a file").replace("global_batch = 4", "global_batch = 8");

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use config::{GradientSums, RunConfig, TrainSpec};
+use config::{GradientSums, Offload, RunConfig, TrainSpec};
 use prove::{EqualityClass, RankOrder};
 use train::describe_engine;
 
@@ -55,6 +55,7 @@ pub fn compare(names: [String; 2], first: &RunConfig, second: &RunConfig) -> Com
     let [first_train, second_train] = [first, second].map(|config| TrainSpec {
         batch_ramp: None,
         sums: GradientSums::Single,
+        offload: Offload::None,
         ..config.train.clone()
     });
     let same_run = (&first.model, &first_train, &first.data) == (&second.model, &second_train, &second.data);
@@ -173,6 +174,12 @@ mod tests {
              every sum has the same terms in the same order: losses, norms and weights have the same bits\n  \
              parallelism.pp    2 | 1\n  \
              parallelism.zero  1 | 0\n"
+        );
+        assert_eq!(
+            compared(&[], &["train.offload=all"]),
+            "a.toml and b.toml: same order\n\
+             every sum has the same terms in the same order: losses, norms and weights have the same bits\n  \
+             train.offload  (not set) | \"all\"\n"
         );
         assert!(compared(&[], &["parallelism.dp=4"]).starts_with("a.toml and b.toml: other order\n"));
         let exact = "train.sums=exact";
