@@ -8,6 +8,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("philox", &[]),
     ("sync", &[]),
     ("files", &[]),
+    ("secrets", &["files"]),
     ("formats", &[]),
     ("stores", &["files"]),
     ("report", &[]),
