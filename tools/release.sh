@@ -3,7 +3,7 @@
 #
 #   tools/release.sh CUDA_FOLDER    the folder of NVRTC: tools/install-cuda.sh installs the pinned one into target/cuda
 #
-# The program is target/release/pleach. It carries PTX of our own kernels, and no file of NVIDIA's.
+# The program is target/dist/pleach. It carries PTX of our own kernels, and no file of NVIDIA's.
 set -eu
 
 cuda=${1:?the folder of NVRTC}
@@ -11,8 +11,8 @@ target=${CARGO_TARGET_DIR:-target}
 mkdir -p "$target"
 archive=$(cd "$target" && pwd)/kernels
 
-cargo build --release -p surveys --bin kernel_archive
-"$target/release/kernel_archive" "$archive" --cuda "$cuda"
-PLEACH_KERNELS=$archive cargo build --release -p cli
-echo "$target/release/pleach: $(wc -c < "$target/release/pleach") bytes"
-PLEACH_CUDA='' "$target/release/pleach" doctor | grep -A 1 'GPU code'
+cargo build --profile dist -p surveys --bin kernel_archive
+"$target/dist/kernel_archive" "$archive" --cuda "$cuda"
+PLEACH_KERNELS=$archive cargo build --profile dist -p cli
+echo "$target/dist/pleach: $(wc -c < "$target/dist/pleach") bytes"
+PLEACH_CUDA='' "$target/dist/pleach" doctor | grep -A 1 'GPU code'
