@@ -6,8 +6,8 @@ use std::path::Path;
 use checkpoint::TensorReader;
 use harness::stdout;
 
-use crate::training::{sets, training, with_tokenizer};
-use crate::{Folder, bits, harness, pleach, stderr, succeeds, whole};
+use crate::hugging_face::training::{sets, training, with_tokenizer};
+use crate::hugging_face::{Folder, bits, harness, pleach, stderr, succeeds, whole};
 
 const ALL: &str = "model.lora={ rank = 4, alpha = 6.0, targets = [\"query\", \"key\", \"value\", \"output\", \"gate\", \"up\", \"down\"] }";
 
@@ -119,7 +119,7 @@ fn an_export_replaces_an_earlier_one_and_nothing_else() {
     succeeds(&exported);
     let of_adapters = names(&out);
     assert_eq!(of_adapters[..2], ["adapter_config.json", "adapter_model.safetensors"]);
-    let stored = crate::stored(&Path::new(&out).join("adapter_model.safetensors"));
+    let stored = crate::hugging_face::stored(&Path::new(&out).join("adapter_model.safetensors"));
     assert!(stored.iter().all(|(_, dtype, ..)| *dtype == safetensors::Dtype::BF16));
     let refused = |arguments: &[&str]| {
         let output = pleach(arguments);
