@@ -71,8 +71,5 @@ pub use violation::{Rule, Violation};
 pub use waits::Waits;
 pub use world::{World, WorldRank, WorldStep};
 
-// Tests name the crate as its users do.
-#[cfg(test)]
-extern crate self as program;
 #[cfg(test)]
 mod tests;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use config::{Microbatch, Offload, Overlap, Recompute, ScheduleKind, TiedSum, Unit, ZeroStage};
-use program::{
+use crate::{
     ActivationPart, Category, ContributionOrder, Demands, Durations, Instr, PlannedLife, Program, Queue, Queues,
     RankView, StepTimes, UpdatedGathers, Updates, Value, Verified, link, verify,
 };
+use config::{Microbatch, Offload, Overlap, Recompute, ScheduleKind, TiedSum, Unit, ZeroStage};
 
 use crate::tests::setup::{KINDS, RECOMPUTES, Setup, small_sizes, zero_forms};
 use crate::tests::waits::copies_without_a_wait;
@@ -90,7 +90,7 @@ fn at_most_three_layers_have_activations_in_an_arena() {
             for (overlap, most) in [(Overlap::Off, 2), (Overlap::On, 3)] {
                 let plain = Setup { offload: Offload::None, ..setup.clone() };
                 let verified = verified(setup.programs(), &setup, overlap).expect("verified");
-                let plan = |setup: &Setup| program::plan_memory(&setup.graph(), &small_sizes(setup), overlap);
+                let plan = |setup: &Setup| crate::plan_memory(&setup.graph(), &small_sizes(setup), overlap);
                 for ((program, plan), plain) in
                     verified.programs().iter().zip(&verified.plan().ranks).zip(&plan(&plain).ranks)
                 {

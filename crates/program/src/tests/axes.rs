@@ -1,15 +1,15 @@
 //! Every axis of every reduction of a compiled program: none can be left out or added without a violation that names
 //! it.
 
+use crate::{
+    CompileInput, ContributionOrder, Demands, GradientAxes, Instr, Program, Purpose, Rule, Schedule, Sizes, StageCosts,
+    State, Violation, compile, link, split_stages, verify,
+};
 use config::{
     Activation, Biases, Degrees, Format, GradientReduction, GradientSums, Masters, ModelSpec, Norm, NormKind, Overlap,
     Parallelism, ScheduleKind, SequenceParallel, TiedSum, TopQuery, Unit, ZeroStage,
 };
 use mesh::{Axis, AxisSet};
-use program::{
-    CompileInput, ContributionOrder, Demands, GradientAxes, Instr, Program, Purpose, Rule, Schedule, Sizes, StageCosts,
-    State, Violation, compile, link, split_stages, verify,
-};
 
 use crate::tests::setup::{Setup, ZERO_3, footprints, work};
 

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use crate::{CellTimes, Purpose, Schedule, StageCosts, Timeline};
 use config::{FullRecompute, Recompute, SavedInputs, ScheduleKind, TiedSum};
-use program::{CellTimes, Purpose, Schedule, StageCosts, Timeline};
 
 use crate::tests::setup::{Setup, ZERO_3};
 

@@ -1,11 +1,11 @@
 //! Weights of their own for the optimizer, next to the parameters that layers read.
 
+use crate::{ContributionOrder, Demands, Instr, Sizes, State, Value, link, verify};
 use config::{Format, GradientSums, Masters, Overlap, Unit, ZeroStage};
-use program::{ContributionOrder, Demands, Instr, Sizes, State, Value, link, verify};
 
 use crate::tests::setup::{Setup, footprints};
 
-fn setup_apart(zero: ZeroStage) -> (Vec<program::Program>, Sizes) {
+fn setup_apart(zero: ZeroStage) -> (Vec<crate::Program>, Sizes) {
     let setup = Setup { zero, ..Setup::default() };
     let mut programs = setup.programs();
     programs.iter_mut().for_each(|program| program.view.masters = Masters::Apart);

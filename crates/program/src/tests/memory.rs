@@ -1,11 +1,11 @@
 //! Plans are small, and everything has its place.
 
-use config::{Overlap, Recompute, ScheduleKind, TiedSum, Unit, UnitClass, ZeroStage};
-use program::packing::{Effort, Item, largest_live_bytes, pack};
-use program::{
+use crate::packing::{Effort, Item, largest_live_bytes, pack};
+use crate::{
     Category, ContributionOrder, Demands, Footprint, Footprints, ProgramSet, Purpose, Sizes, State, Value, Verified,
     link, plan_memory, verify,
 };
+use config::{Overlap, Recompute, ScheduleKind, TiedSum, Unit, UnitClass, ZeroStage};
 use proptest::prelude::*;
 
 use crate::tests::random::{MicrobatchOrder, schedule};

@@ -1,6 +1,6 @@
 //! Programs from schedule to memory plan.
 
-#![expect(clippy::unwrap_used, clippy::wildcard_enum_match_arm, reason = "a test may stop at once")]
+#![expect(clippy::wildcard_enum_match_arm, reason = "a test may stop at once")]
 
 mod activations;
 mod axes;

@@ -1,9 +1,9 @@
 //! Each rule refuses a program that breaks it, by name, and where the rules are independent, no other rule does.
 
-use config::{Microbatch, Overlap, Recompute, ScheduleKind, Unit};
-use program::{
+use crate::{
     ContributionOrder, Demands, Instr, Partner, Program, Purpose, Rule, Schedule, StageSplit, Violation, link, verify,
 };
+use config::{Microbatch, Overlap, Recompute, ScheduleKind, Unit};
 
 use crate::tests::setup::Setup;
 
@@ -275,7 +275,7 @@ fn inputs_that_do_not_fit_together_are_refused_by_compile() {
     let setup = Setup::default();
     let compile = |schedule: &str, layers: &[usize], num_microbatches| {
         let stages = StageSplit::given(layers, layers.iter().sum(), layers.len()).unwrap();
-        let input = program::CompileInput {
+        let input = crate::CompileInput {
             model: &setup.model(),
             parallelism: &setup.parallelism(),
             stages: &stages,
@@ -288,7 +288,7 @@ fn inputs_that_do_not_fit_together_are_refused_by_compile() {
             purpose: Purpose::Train,
             num_microbatches,
         };
-        program::compile(&input).unwrap_err().to_string()
+        crate::compile(&input).unwrap_err().to_string()
     };
     assert_eq!(
         compile("0F0 0B0", &[4], 1),

@@ -1,10 +1,10 @@
 //! Optimizer state in memory of the host: instructions, memory, and faults that the verifier finds.
 
-use config::{Offload, Overlap, Unit, ZeroStage};
-use program::{
+use crate::{
     ContributionOrder, Demands, Durations, Instr, Program, Queue, Queues, RankView, StepTimes, UpdatedGathers, Updates,
     Value, Verified, link, plan_memory, verify,
 };
+use config::{Offload, Overlap, Unit, ZeroStage};
 
 use crate::tests::setup::{Setup, ZERO_3, zero_forms};
 use crate::tests::waits::copies_without_a_wait;

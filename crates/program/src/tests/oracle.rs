@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::{Extent, Instr, OptimizerPart, Program, Purpose, Value, Verified, Waits};
 use config::{GradientReduction, LayerRecompute, Microbatch, Overlap, SavedInputs, Tied, Unit};
 use device::Stream;
-use program::{Extent, Instr, OptimizerPart, Program, Purpose, Value, Verified, Waits};
 
 use crate::tests::reference::{
     BATCH, CORE, GATHERED, INPUT_GRAD, LOSS, NORM, OUTPUT, Outcome, PENDING, REDUCED, SAVED_INPUT, SAVED_WEIGHT,
@@ -17,7 +17,7 @@ use crate::tests::reference::{
 /// One rank: its program, its arena in words of 64 bytes, and where it is.
 struct Rank<'a> {
     program: &'a Program,
-    plan: &'a program::RankPlan,
+    plan: &'a crate::RankPlan,
     waits: &'a Waits,
     arena: Vec<u64>,
     /// Per queue: the instructions that have not begun, the next one last.

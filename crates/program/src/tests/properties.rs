@@ -4,8 +4,8 @@
 use crate::tests::random::{MicrobatchOrder, Random, damage, schedule};
 use crate::tests::setup::{KINDS, OFFLOADS, RECOMPUTES, Setup, small_sizes, zero_forms};
 use crate::tests::{oracle, reference};
+use crate::{ContributionOrder, Demands, Program, Purpose, Schedule, Verified, Violation, link, verify};
 use config::{Overlap, TiedSum, TopQuery};
-use program::{ContributionOrder, Demands, Program, Purpose, Schedule, Verified, Violation, link, verify};
 use proptest::prelude::*;
 
 fn setups() -> impl Strategy<Value = Setup> {

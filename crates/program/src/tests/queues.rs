@@ -1,7 +1,7 @@
 //! The event clock on engines with other queues.
 
+use crate::{Durations, Instr, PassKind, Queue, Queues, RankView, StepGraph, StepTimes, UpdatedGathers, Updates};
 use config::{ScheduleKind, Unit, ZeroStage};
-use program::{Durations, Instr, PassKind, Queue, Queues, RankView, StepGraph, StepTimes, UpdatedGathers, Updates};
 
 use crate::tests::setup::Setup;
 

@@ -1,8 +1,8 @@
 //! Random legal schedules, and random damage to programs.
 
+use crate::{Cell, CellKind, GradientAxes, Instr, Program, Schedule};
 use config::{Microbatch, Unit};
 use mesh::{Axis, AxisSet};
-use program::{Cell, CellKind, GradientAxes, Instr, Program, Schedule};
 
 use crate::tests::reference::hash;
 

@@ -7,11 +7,11 @@
 //! ZB-1p and ZB-2p, which nothing was fitted to, are predicted. Stages have `(layers + 2) / p` units, the embedding and
 //! the head counting as a layer each.
 
-use config::{Degrees, Parallelism, ScheduleKind};
-use program::{
+use crate::{
     CellCosts, CellTimes, CompileInput, PassTimes, Purpose, Schedule, StageCosts, StepGraph, StepTimes, UnitTimes,
     Updates, compile, link, split_stages,
 };
+use config::{Degrees, Parallelism, ScheduleKind};
 
 use crate::tests::setup::{Setup, per_class};
 

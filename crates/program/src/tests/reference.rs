@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::{Purpose, RankView};
 use config::{GradientReduction, Kept, StateKind, Tied, Unit};
-use program::{Purpose, RankView};
 
 /// Mixes numbers into one.
 pub fn hash(parts: &[u64]) -> u64 {

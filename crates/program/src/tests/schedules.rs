@@ -1,10 +1,10 @@
 //! Generators against what the papers say of them, and text.
 
-use config::{GivenSchedule, ScheduleKind, ScheduleSpec};
-use program::{
+use crate::{
     Cell, CellCosts, CellKind, CellTimes, ContributionOrder, Schedule, StageCosts, Timeline, forward_only, gpipe,
     interleaved, one_forward_one_backward, zero_bubble_auto, zero_bubble_h1, zero_bubble_h2, zero_bubble_v,
 };
+use config::{GivenSchedule, ScheduleKind, ScheduleSpec};
 
 use crate::tests::setup::KINDS;
 

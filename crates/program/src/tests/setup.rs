@@ -1,13 +1,13 @@
 //! Small models and runs for tests.
 
+use crate::{
+    CompileInput, Footprint, Footprints, Program, Purpose, Schedule, Sizes, StageCosts, State, StateBytes, StepGraph,
+    compile, link, split_stages,
+};
 use config::{
     Activation, Biases, Blocks, Degrees, Format, FullRecompute, Gathering, GradientReduction, GradientSums, Masters,
     ModelSpec, Norm, NormKind, Offload, Parallelism, PerClass, Position, Recompute, Reshard, SavedInputs, ScheduleKind,
     SequenceParallel, TiedSum, TopQuery, UnitClass, UnitClasses, ZeroStage,
-};
-use program::{
-    CompileInput, Footprint, Footprints, Program, Purpose, Schedule, Sizes, StageCosts, State, StateBytes, StepGraph,
-    compile, link, split_stages,
 };
 
 /// Every second layer.
@@ -180,7 +180,7 @@ impl Setup {
     pub fn compile_schedule(&self, schedule: &Schedule) -> Vec<Program> {
         let num_stages = schedule.num_stages();
         let stages = match &self.stage_layers {
-            Some(given) => program::StageSplit::given(given, self.num_layers, num_stages).unwrap(),
+            Some(given) => crate::StageSplit::given(given, self.num_layers, num_stages).unwrap(),
             None => split_stages(self.num_layers, num_stages, &work()).unwrap(),
         };
         compile(&CompileInput {

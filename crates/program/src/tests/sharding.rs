@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use config::{Gathering, GradientReduction, Microbatch, Overlap, Recompute, Reshard, ScheduleKind, Unit, ZeroStage};
-use program::{
+use crate::{
     Category, ContributionOrder, Demands, Instr, PlannedLife, Program, RankPlan, Rule, Value, Violation, link,
     plan_memory, verify,
 };
+use config::{Gathering, GradientReduction, Microbatch, Overlap, Recompute, Reshard, ScheduleKind, Unit, ZeroStage};
 
 use crate::tests::setup::{Setup, ZERO_3, zero_forms};
 

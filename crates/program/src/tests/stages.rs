@@ -1,7 +1,7 @@
 //! Splitting layers into stages.
 
+use crate::{StageSplit, split_stages};
 use config::{PerClass, Stage, Unit, UnitClass, UnitClasses};
-use program::{StageSplit, split_stages};
 use proptest::prelude::*;
 
 use crate::tests::setup::per_class;

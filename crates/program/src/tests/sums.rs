@@ -1,7 +1,7 @@
 //! Exact sums of gradients: their bytes, and where the terms that they refuse are counted.
 
+use crate::{Instr, Sizes, State, Value};
 use config::{Format, Gathering, GradientReduction, GradientSums, Microbatch, Reshard, Unit, ZeroStage};
-use program::{Instr, Sizes, State, Value};
 
 use crate::tests::setup::{Setup, footprints};
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use config::{Overlap, Recompute, ScheduleKind, TiedSum, Unit, ZeroStage};
-use device::Stream;
-use program::{Access, accesses};
-use program::{
+use crate::{Access, accesses};
+use crate::{
     ContributionOrder, Demands, PlannedLife, Program, Purpose, RankPlan, Value, Verified, Waits, plan_memory, verify,
 };
+use config::{Overlap, Recompute, ScheduleKind, TiedSum, Unit, ZeroStage};
+use device::Stream;
 
 use crate::tests::random::Random;
 use crate::tests::setup::{KINDS, OFFLOADS, RECOMPUTES, Setup, small_sizes, zero_forms};

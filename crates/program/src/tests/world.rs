@@ -1,8 +1,8 @@
 //! All ranks of a mesh with programs of their own: what one rank does otherwise than its peers is found and named.
 
+use crate::{Instr, PeerGroup, Peers, Program, Rule, World, WorldRank, WorldStep};
 use config::{GradientReduction, Microbatch, ScheduleKind, Unit, UnitClass, ZeroStage};
 use mesh::{Axis, AxisSet, Mesh, Rank};
-use program::{Instr, PeerGroup, Peers, Program, Rule, World, WorldRank, WorldStep};
 
 use crate::tests::setup::{Setup, ZERO_3};
 
@@ -209,7 +209,7 @@ fn a_rank_that_reduces_over_fewer_axes_is_found() {
         let reduction = |instr: &&mut Instr| matches!(**instr, Instr::ReduceGrads { unit: Unit::Layer(3), .. });
         let Some(Instr::ReduceGrads { axes, .. }) = program.instrs.iter_mut().find(reduction) else { panic!() };
         let fewer = axes.as_slice().iter().map(|axes| axes.without(Axis::Tp));
-        *axes = program::GradientAxes::new(fewer);
+        *axes = crate::GradientAxes::new(fewer);
     })
     .unwrap_err();
     assert_eq!(rule, Rule::Gradients);
