@@ -1,5 +1,5 @@
-//! The command, as its users meet it. All tests are one program, so that those that wait for processes, deadlines and disks
-//! wait beside those that compute.
+//! The command, as its users meet it. All tests are one program, so that those that wait for processes, deadlines and
+//! disks wait while others compute.
 
 mod chat;
 mod command;

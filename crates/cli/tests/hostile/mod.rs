@@ -1,8 +1,8 @@
 //! Hostile input, as a table: what a command is given, its verdict, and the most that it may take. No command hangs,
 //! swells, destroys or panics, whatever the files are that it is given.
 //!
-//! `cargo test -p cli --test suite hostile:: -- --nocapture` prints every case with its exit code, seconds, peak memory and
-//! last line.
+//! `cargo test -p cli --test suite hostile:: -- --nocapture` prints every case with its exit code, seconds, peak memory
+//! and last line.
 #![cfg(target_os = "linux")]
 
 mod case;
