@@ -4,16 +4,15 @@
 //! With `PLEACH_CHROMIUM`, the name of the program, the tests demand it; otherwise they print that they skip where it
 //! does not run.
 
-#[path = "../../report/tests/chromium/browser.rs"]
+#[path = "../../report/src/tests/chromium/browser.rs"]
 #[allow(dead_code, reason = "the tests of pages use all of it")]
 mod browser;
-mod harness;
 
+use crate::harness::several::Folder;
+use crate::harness::{pleach, stderr};
 use browser::{Browser, Theme, Window};
-use harness::several::Folder;
-use harness::{pleach, stderr};
 
-const GEOMETRY: &str = include_str!("../../report/tests/chromium/geometry.js");
+const GEOMETRY: &str = include_str!("../../report/src/tests/chromium/geometry.js");
 
 fn picture(folder: &Folder, arguments: &[&str]) -> String {
     let file = folder.path("step.svg");

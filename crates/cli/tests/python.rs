@@ -3,14 +3,12 @@
 //! They need an interpreter with numpy, pandas, TensorBoard, pip and xxhash: that of `PLEACH_PYTHON`, which must have
 //! them, or `python3`, where the tests print that they skip.
 
-mod harness;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use harness::several::{Folder, TINY};
-use harness::{pleach, stderr, stdout};
+use crate::harness::several::{Folder, TINY};
+use crate::harness::{pleach, stderr, stdout};
 
 /// An interpreter.
 struct Python(String);

@@ -4,14 +4,12 @@
 //! With `PLEACH_TMUX`, the name of the program, the tests demand it. Otherwise they use `tmux`, and print that they
 //! skip where it does not run.
 
-mod harness;
-
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use harness::several::{Folder, TINY};
-use harness::{pleach, stdout};
+use crate::harness::several::{Folder, TINY};
+use crate::harness::{pleach, stdout};
 
 /// A deadline that only a test that fails reaches.
 const PATIENCE: Duration = Duration::from_secs(300);

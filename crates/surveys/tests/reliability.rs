@@ -43,7 +43,7 @@ const CLAIMS_AND_ENDS: &str = "claims-and-ends";
 
 fn start_with(words: &[String]) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["--exact", "child", "--nocapture", "--test-threads", "1"]).env(ROLE, words.join("\n"));
+    command.args(["--exact", "reliability::child", "--nocapture", "--test-threads", "1"]).env(ROLE, words.join("\n"));
     Ok(command)
 }
 

@@ -5,8 +5,8 @@ use std::process::Output;
 
 use nvidia::{Search, cublaslt};
 
+use crate::gpus::{Folder, has_compiler, libraries_in_software, pleach_with_libraries};
 use crate::harness::{pleach, prints, stderr, stdout};
-use crate::{Folder, has_compiler, libraries_in_software, pleach_with_libraries};
 
 /// The library is looked for before a run starts. Its products have bits of their own, and have them again.
 #[test]

@@ -2,8 +2,8 @@
 
 use gpu_rank::COLLECTIVES;
 
-use crate::kernels::{compiled, compiler, difference, reductions, soft_gpu};
-use crate::mutants::mutants;
+use crate::collectives::kernels::{compiled, compiler, difference, reductions, soft_gpu};
+use crate::collectives::mutants::mutants;
 
 #[test]
 fn every_fault_in_kernels_of_collectives_is_found() {

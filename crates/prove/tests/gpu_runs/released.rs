@@ -13,7 +13,7 @@ use nvidia::nvrtc::Compiler;
 use testkit::soft_gpus::cache_of_tests;
 use train::{ArchivedKernels, GpuPlaces, RunDevice};
 
-use crate::rig::{Folder, On, graphs, layout, outcome};
+use crate::gpu_runs::rig::{Folder, On, graphs, layout, outcome};
 
 /// The file that [`an_archive_is_compiled`] writes, in the process that compiles it.
 const ARCHIVE: &str = "PLEACH_TEST_ARCHIVE";
@@ -39,7 +39,7 @@ pub fn archive() -> &'static [u8] {
         let folder = Folder::new();
         let file = folder.0.join("archive");
         let mut child = Command::new(std::env::current_exe().expect("a program"));
-        child.args(["--exact", "released::an_archive_is_compiled"]).env(ARCHIVE, &file);
+        child.args(["--exact", "gpu_runs::released::an_archive_is_compiled"]).env(ARCHIVE, &file);
         let output = child.output().expect("a process");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         std::fs::read(file).expect("an archive").leak()
@@ -65,7 +65,7 @@ fn a_program_with_an_archive_and_a_driver_has_the_bits_of_the_cpu() {
     let device = RunDevice::open(DeviceChoice::Cuda, None, graphs(), &places).expect("a driver and an archive");
     let RunDevice::Gpus(gpus) = device else { panic!("GPUs") };
     assert_eq!((gpus.kind(), gpus.facts().len()), (device::DeviceKind::CUDA, 1));
-    for (tied, zero) in [(Tied::Yes, ZeroStage::One), (Tied::No, crate::rig::ZERO_THREE)] {
+    for (tied, zero) in [(Tied::Yes, ZeroStage::One), (Tied::No, crate::gpu_runs::rig::ZERO_THREE)] {
         let layout = layout(tied, [2, 1, 2], zero, Overlap::On, 2);
         let on_cpus = outcome(&layout, &On::Cpus).expect("a run on CPUs");
         let on_gpus = outcome(&layout, &On::Gpus(gpus.clone())).expect("a run through the driver");
