@@ -18,5 +18,7 @@ pub mod places;
 pub mod repository;
 pub mod rust_code;
 pub mod signposts;
+pub mod test_counts;
 pub mod tidy;
+pub mod whole_tests;
 pub mod words;
