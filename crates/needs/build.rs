@@ -25,7 +25,7 @@ fn main() {
     for (name, is_here) in [
         ("has_cuda", is_set("PLEACH_CUDA")),
         ("has_cudnn", std::env::var_os("PLEACH_CUDA").is_some_and(|folder| has_cudnn(Path::new(&folder)))),
-        ("has_no_gpu", !Path::new("/proc/driver/nvidia/version").exists()),
+        ("has_no_gpu", has_no_gpu()),
         ("has_avx512", has_avx512()),
         ("has_clang", is_set("PLEACH_CLANG") || has("clang++-19")),
         ("has_mpi", is_set("PLEACH_MPI") || MPI.iter().all(|file| repository.join(file).exists())),
@@ -76,6 +76,13 @@ fn has_cudnn(folder: &Path) -> bool {
     let packages = versions.map(|entry| entry.path().join("site-packages/nvidia/cudnn"));
     let places: Vec<PathBuf> = [folder.to_path_buf(), folder.join("nvidia/cudnn")].into_iter().chain(packages).collect();
     places.iter().any(|place| place.join("include/cudnn.h").exists())
+}
+
+/// Whether there is neither a driver of NVIDIA nor a library of CUDA that the loader finds.
+fn has_no_gpu() -> bool {
+    let known = printed("sh", &["-c", "PATH=$PATH:/usr/sbin:/sbin ldconfig -p"]).unwrap_or_default();
+    let has_library = ["libcuda.so", "libnvrtc.so", "libcublasLt.so"].iter().any(|name| known.contains(name));
+    !has_library && !Path::new("/proc/driver/nvidia/version").exists()
 }
 
 /// The set of `cpu::InstructionSet::Avx512`.

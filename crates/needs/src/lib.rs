@@ -26,7 +26,7 @@ macro_rules! attributes {
 attributes! {
     cuda, has_cuda, "needs CUDA: run tools/install-cuda.sh, then set PLEACH_CUDA=$PWD/target/cuda";
     cudnn, has_cudnn, "needs cuDNN: run tools/install-cuda.sh, then set PLEACH_CUDA=$PWD/target/cuda";
-    no_gpu, has_no_gpu, "needs no GPU: its error is that of a machine without one";
+    no_gpu, has_no_gpu, "needs no GPU: its errors are those of a machine without NVIDIA's driver and libraries";
     avx512, has_avx512, "needs AVX-512: tools/emulate-avx512.sh emulates a processor that has it";
     clang, has_clang, "needs clang 19: apt-get install clang-19, then set PLEACH_CLANG=clang++-19";
     mpi, has_mpi, "needs MPI: run tools/install-mpi.sh, then set PLEACH_MPI=1";
