@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What `tools/install-mpi.sh` installs, from the root of the repository.
+/// Programs that `tools/install-mpi.sh` installs, from the root of the repository.
 const MPI: [&str; 4] = [
     "/usr/bin/mpiexec.mpich",
     "/usr/bin/mpiexec.openmpi",
@@ -51,7 +51,7 @@ fn is_set(variable: &str) -> bool {
     std::env::var_os(variable).is_some()
 }
 
-/// What a program prints; `None` where it does not run or fails.
+/// The output of a program; `None` where it does not run or fails.
 fn printed(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_string())
@@ -74,7 +74,8 @@ fn has(program: &str) -> bool {
 fn has_cudnn(folder: &Path) -> bool {
     let versions = std::fs::read_dir(folder.join("lib")).into_iter().flatten().flatten();
     let packages = versions.map(|entry| entry.path().join("site-packages/nvidia/cudnn"));
-    let places: Vec<PathBuf> = [folder.to_path_buf(), folder.join("nvidia/cudnn")].into_iter().chain(packages).collect();
+    let places: Vec<PathBuf> =
+        [folder.to_path_buf(), folder.join("nvidia/cudnn")].into_iter().chain(packages).collect();
     places.iter().any(|place| place.join("include/cudnn.h").exists())
 }
 

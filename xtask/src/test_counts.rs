@@ -1,5 +1,5 @@
-//! What `cargo test` printed for all its programs, in one sum: every test that did not run has a reason, and only tools
-//! that may be missing are reasons.
+//! The tests of all programs of `cargo test` in one sum: every test that did not run has a reason, and only tools that
+//! may be missing are reasons.
 
 use std::collections::BTreeMap;
 
@@ -124,9 +124,13 @@ test result: ok. 0 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; fini
     #[test]
     fn what_is_not_allowed_to_be_missing_is_a_fault() {
         let faults = |log: &str, missing: &[&str]| Counts::of(log).faults(missing).join("; ");
-        let tmux = "2 tests may not be ignored: install tmux, or list it in ALLOW_MISSING, as in ALLOW_MISSING=\"tmux\"";
+        let tmux =
+            "2 tests may not be ignored: install tmux, or list it in ALLOW_MISSING, as in ALLOW_MISSING=\"tmux\"";
         assert_eq!(faults(LOG, &["clang 19"]), tmux);
-        assert_eq!(faults(&LOG.replace("2 passed; 0 failed", "1 passed; 1 failed"), &["tmux", "clang 19"]), "1 tests failed");
+        assert_eq!(
+            faults(&LOG.replace("2 passed; 0 failed", "1 passed; 1 failed"), &["tmux", "clang 19"]),
+            "1 tests failed"
+        );
         let bare = LOG.replace(", needs tmux: apt-get install tmux", "");
         assert_eq!(faults(&bare, &["clang 19"]), "2 tests may not be ignored: without a reason");
         let slow = LOG.replace("needs tmux: apt-get install tmux", "it is slow");

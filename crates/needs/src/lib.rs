@@ -15,7 +15,8 @@ use proc_macro::{Delimiter, Group, Ident, Literal, Punct, Spacing, Span, TokenSt
 /// "needs TOOL: REMEDY".
 macro_rules! attributes {
     ($($name:ident, $condition:ident, $reason:literal;)*) => {$(
-        #[doc = concat!("A test that ", $reason, ".")]
+        /// A test whose tool may be missing:
+        #[doc = $reason]
         #[proc_macro_attribute]
         pub fn $name(_: TokenStream, test: TokenStream) -> TokenStream {
             checked(test, |test| if cfg!($condition) { test } else { ignored($reason, test) })
@@ -47,7 +48,7 @@ fn checked(test: TokenStream, make: impl Fn(TokenStream) -> TokenStream) -> Toke
     if has_attribute(&test, "test") {
         return make(test);
     }
-    let message = Literal::string("an attribute of crate `needs` must stand above #[test]");
+    let message = Literal::string("an attribute of crate `needs` must be above #[test]");
     let call: [TokenTree; 3] = [
         Ident::new("compile_error", Span::call_site()).into(),
         Punct::new('!', Spacing::Alone).into(),

@@ -392,9 +392,8 @@ fn products_of_a_library_are_measured_and_a_missing_library_is_named() {
     let libraries = libraries_in_software(&folder);
     let profile = folder.0.join("here.toml").display().to_string();
     let device = ["--device", "cuda", "--base", "h200-141g-dgx", "--products", "device"];
-    let measure = || {
-        pleach_with_libraries(&libraries, &[&["cluster", "measure", "--out", &profile], &device[..]].concat())
-    };
+    let measure =
+        || pleach_with_libraries(&libraries, &[&["cluster", "measure", "--out", &profile], &device[..]].concat());
     let output = measure();
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{said}");

@@ -22,7 +22,7 @@ pub fn archive() -> &'static [u8] {
     })
 }
 
-/// Puts the driver of GPUs in software into a folder, under the name of NVIDIA's. Its other name is that of NVRTC, whose
+/// Puts the driver of GPUs in software into a folder, under the name of NVIDIA's, and under that of NVRTC, whose
 /// functions it does not have: a run finds no compiler, also where the loader has one.
 pub fn put_driver(folder: &Path) {
     // Cargo builds the shared library as a dependency of this test, next to the test's own program.

@@ -1,5 +1,5 @@
-//! Runs over MPI, started by the mpiexec of each library that `tools/install-mpi.sh` installs: the bits of threads, or a
-//! failure that is named in time and leaves no process.
+//! Runs over MPI, started by the mpiexec of each library of `tools/install-mpi.sh`: the bits of threads, or a failure
+//! that is named in time and leaves no process.
 
 mod bits;
 mod faults;

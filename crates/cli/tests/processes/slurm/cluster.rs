@@ -23,7 +23,8 @@ impl Cluster {
         let started = script("start", folder);
         assert!(started.status.success(), "{}", stderr(&started));
         let line = stdout(&started);
-        cluster.configuration = line.trim().strip_prefix("export SLURM_CONF=").expect("the line for shells").to_string();
+        cluster.configuration =
+            line.trim().strip_prefix("export SLURM_CONF=").expect("the line for shells").to_string();
         cluster
     }
 
