@@ -237,7 +237,6 @@ unsafe fn pack_lanes<A: Arrangement>(block: &PairsBlock<f32>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::instruction_set::InstructionSet;
 
     /// The upper halves of the terms of sixteen numbers.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
