@@ -57,10 +57,10 @@ miri)
     cargo +nightly miri test -p blame --lib entry_words
     cargo +nightly miri test -p device
     # Worlds of sixteen ranks and of thousands of calls take hours in an interpreter.
-    cargo +nightly miri test -p comm --test transports -- over_threads \
+    cargo +nightly miri test -p comm --test suite -- over_threads \
         --skip sixteen --skip large --skip any_ --skip every_ --skip counted --skip runs --skip jitter --skip deadline
     # Of the sums in runs one test is short enough; the filter above skips it by its name.
-    cargo +nightly miri test -p comm --test transports -- over_threads::one_run_and_runs_of_one_are_rank_order
+    cargo +nightly miri test -p comm --test suite -- over_threads::one_run_and_runs_of_one_are_rank_order
     ;;
 tsan)
     export CARGO_TARGET_DIR=target/tsan RUSTFLAGS=-Zsanitizer=thread RUSTDOCFLAGS=-Zsanitizer=thread
@@ -68,8 +68,8 @@ tsan)
     cargo +nightly test -Zbuild-std --target "$host" -p sync
     cargo +nightly test -Zbuild-std --target "$host" -p blame --lib entry_words
     cargo +nightly test -Zbuild-std --target "$host" -p device --lib queue
-    cargo +nightly test -Zbuild-std --target "$host" -p comm --test transports -- over_threads --skip deadline
-    PLEACH_PORTABLE_KERNELS=1 cargo +nightly test -Zbuild-std --target "$host" -p cpu --test threads
+    cargo +nightly test -Zbuild-std --target "$host" -p comm --test suite -- over_threads --skip deadline
+    PLEACH_PORTABLE_KERNELS=1 cargo +nightly test -Zbuild-std --target "$host" -p cpu --test suite threads::
     ;;
 *)
     echo "usage: tools/check-threads.sh models|faults|miri|tsan [SEEDS]" >&2

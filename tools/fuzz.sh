@@ -55,7 +55,7 @@ print(f"{said[0]}; at most {mib} MiB")
 PROGRAM
 }
 
-run prove "--test fuzz" run_files manifests safetensors_headers token_files tokenizer_files \
+run testkit "--test fuzz" run_files manifests safetensors_headers token_files tokenizer_files \
     chats::templates chats::templates_in_json chats::conversations \
     folders::hugging_face_configurations folders::hugging_face_indices \
     texts::cluster_files texts::software_files texts::schedule_files texts::host_files texts::node_lists \
@@ -64,5 +64,6 @@ run prove "--test fuzz" run_files manifests safetensors_headers token_files toke
 run comm --lib processes::fuzz::any_header_is_read_as_written_or_refused \
     processes::fuzz::any_preamble_is_read_as_written_or_refused processes::fuzz::any_stream_ends_or_is_refused \
     processes::fuzz::any_sound_frames_leave_a_world_that_fails_by_name_or_continues
-run rendezvous "--test fuzz" any_bytes_are_read_or_refused any_payload_is_read_or_refused \
-    any_message_is_read_as_it_was_written a_changed_payload_in_a_sound_frame_is_read_or_refused
+run rendezvous --lib tests::fuzz::any_bytes_are_read_or_refused tests::fuzz::any_payload_is_read_or_refused \
+    tests::fuzz::any_message_is_read_as_it_was_written \
+    tests::fuzz::a_changed_payload_in_a_sound_frame_is_read_or_refused

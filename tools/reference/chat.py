@@ -1,4 +1,4 @@
-"""Makes crates/data/tests/chat: what transformers makes of conversations under chat templates, token by token.
+"""Makes crates/data/src/tests/chat: what transformers makes of conversations under chat templates, token by token.
 
     pip install transformers jinja2
     python tools/reference/chat.py
@@ -7,7 +7,7 @@
 Kept is, in addition to a tokenizer of 400 tokens, for each template and conversation the text, the tokens, and which of these
 are of an answer: by `return_assistant_tokens_mask` where the template has a block `generation`, and otherwise by the
 rule of `data.chat`, written here a second time. With TEMPLATES and OUT, the same for a folder of other templates;
-`PLEACH_CHATS=OUT cargo test -p data --test chat` compares with it. tools/install-chats.sh makes OUT of published templates.
+`PLEACH_CHATS=OUT cargo test -p data --lib tests::chat::` compares with it. tools/install-chats.sh makes OUT of published templates.
 """
 
 import datetime
@@ -20,7 +20,7 @@ import tokenizers
 import transformers
 from transformers.utils import chat_template_utils
 
-FOLDER = pathlib.Path(__file__).parents[2] / "crates/data/tests/chat"
+FOLDER = pathlib.Path(__file__).parents[2] / "crates/data/src/tests/chat"
 SPECIAL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|head|>", "<|tail|>", "<|eot|>", "<turn>", "</turn>", "[INST]", "[/INST]"]
 
 

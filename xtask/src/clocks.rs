@@ -21,8 +21,7 @@ const ALLOWED: &[(&str, &str)] = &[
 
 /// Dates in product code of a file that is not allowed to have them.
 pub fn check(file: &SourceFile, text: &str) -> Vec<Finding> {
-    let is_product = file.path.contains("/src/") && file.stem() != "tests";
-    if !is_product || ALLOWED.iter().any(|(place, _)| file.path.starts_with(place)) {
+    if !file.is_product() || ALLOWED.iter().any(|(place, _)| file.path.starts_with(place)) {
         return vec![];
     }
     let code = code_only(text);

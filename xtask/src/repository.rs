@@ -19,6 +19,11 @@ impl SourceFile {
         SourceFile { path: path.into(), text: Some(text.into()) }
     }
 
+    /// Whether the product is compiled from it: it is below `src`, and neither a file nor in a folder of tests.
+    pub fn is_product(&self) -> bool {
+        self.path.contains("/src/") && !self.path.contains("/tests/") && self.stem() != "tests"
+    }
+
     /// The last part of the path, without extension.
     pub fn stem(&self) -> &str {
         let name = self.path.rsplit('/').next().unwrap_or_default();

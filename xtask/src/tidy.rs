@@ -12,6 +12,7 @@ use crate::page_links;
 use crate::repository::{Repository, SourceFile};
 use crate::rust_code::{code_only, function_lengths};
 use crate::signposts;
+use crate::test_programs;
 use crate::whole_tests;
 use crate::words;
 
@@ -41,8 +42,8 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/nvidia/src/cublaslt/calls.rs",
     "crates/nvidia/src/cudnn/calls.rs",
     "crates/nvidia/src/nccl/calls.rs",
-    "crates/nvidia/tests/driver_errors.rs",
-    "crates/nvidia/tests/soft_library.rs",
+    "crates/nvidia/src/tests/driver_errors.rs",
+    "crates/nvidia/src/tests/soft_library.rs",
     "crates/blame/src/ring.rs",
     "crates/cpu/",
     "crates/data/src/memory_map.rs",
@@ -91,6 +92,7 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
     findings.extend(glossary::check(repository));
     findings.extend(signposts::check(repository));
     findings.extend(page_links::check(repository));
+    findings.extend(test_programs::check(repository));
     findings
 }
 
@@ -241,7 +243,7 @@ mod tests {
             ("crates/mesh/src/a.rs", "fn a() {\n    unsafe { b() }\n}\n", "crates/mesh/src/a.rs:2: unsafe code"),
             ("crates/mesh/src/a.rs", concat!("fn a() { to", "do!() }\n"), concat!("to", "do! stands for")),
             (
-                "crates/mesh/tests/a.rs",
+                "crates/mesh/src/tests/a.rs",
                 concat!("#[test]\n#[ig", "nore]\nfn a() {}\n"),
                 concat!("#[ig", "nore stands for"),
             ),

@@ -27,3 +27,9 @@ pub use history::{Entry, RankHistory};
 pub use part::{Heard, LauncherPart, Moment, OwnFailure, ProcessEnd, ProcessPart};
 pub use report::{FORMAT, RankReport, Report};
 pub use ring::{Peers, RING_ENTRIES, Ring, RingHeader};
+
+// Tests name the crate as its users do.
+#[cfg(test)]
+extern crate self as blame;
+#[cfg(test)]
+mod tests;

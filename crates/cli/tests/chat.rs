@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod harness;
-
 use std::fs;
 use std::path::PathBuf;
 
-use harness::{pleach, stderr, stdout};
+use crate::harness::{pleach, stderr, stdout};
 
 const TEMPLATE: &str = "{% for message in messages %}<{{ message.role }}>{{ message.content }}</{{ message.role }}>\n\
                         {% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";

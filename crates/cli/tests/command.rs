@@ -1,11 +1,9 @@
 //! The built command, as a user meets it: what it prints and how it exits.
 
-mod harness;
-
 use std::path::PathBuf;
 use std::process::Output;
 
-use harness::{pleach, stderr, stdout};
+use crate::harness::{pleach, stderr, stdout};
 
 /// A new folder for one test.
 fn folder(name: &str) -> PathBuf {

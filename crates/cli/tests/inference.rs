@@ -1,13 +1,11 @@
 //! The commands that read a run's weights, as a user meets them: what they print and write, and how they exit.
 
-mod harness;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use harness::{pleach, prints};
+use crate::harness::{pleach, prints};
 
 /// Context and sequences of the run that all tests read.
 const LENGTH: usize = 24;

@@ -1,14 +1,12 @@
 //! The lessons and the handbook show outputs and pictures of the program. `RENEW_LESSONS=1 cargo test -p cli --test
-//! lessons` renews them; read them before they are committed. An output with a line `…` keeps it where the rest agrees.
-
-#[path = "harness/shown.rs"]
-mod shown;
+//! suite lessons::` renews them; read them before they are committed. An output with a line `…` keeps it where the rest
+//! agrees.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use shown::{shown, shows};
+use crate::harness::shown::{shown, shows};
 
 fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")

@@ -3,16 +3,15 @@
 //!
 //! `PLEACH_CHROMIUM` is the name of the program, otherwise `chromium`.
 
-#[path = "../../report/tests/chromium/browser.rs"]
+#[path = "../../report/src/tests/chromium/browser.rs"]
 #[allow(dead_code, reason = "the tests of pages use all of it")]
 mod browser;
-mod harness;
 
+use crate::harness::several::Folder;
+use crate::harness::{pleach, stderr};
 use browser::{Browser, Theme, Window};
-use harness::several::Folder;
-use harness::{pleach, stderr};
 
-const GEOMETRY: &str = include_str!("../../report/tests/chromium/geometry.js");
+const GEOMETRY: &str = include_str!("../../report/src/tests/chromium/geometry.js");
 
 fn picture(folder: &Folder, arguments: &[&str]) -> String {
     let file = folder.path("step.svg");

@@ -1,8 +1,6 @@
 //! `plan`, as a user meets it.
 
-mod harness;
-
-use harness::{pleach, prints, stderr, stdout};
+use crate::harness::{pleach, prints, stderr, stdout};
 
 const SMALL: [&str; 5] = ["--set", "train.global_batch=4", "--set", "model.num_layers=2", "--cluster=a100-80g-dgx"];
 

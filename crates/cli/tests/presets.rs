@@ -1,11 +1,9 @@
 //! Runs that are part of the program: published layouts are planned and fit their accelerators, and each small twin
 //! keeps under its layout the promise that it makes its own run on one rank.
 
-mod harness;
-
 use std::fs;
 
-use harness::{pleach, prints};
+use crate::harness::{pleach, prints};
 
 /// Published runs.
 const RUNS: [&str; 6] = ["codegeex-13b", "gpt-neox-20b", "glm-130b", "opt-175b", "bloom-176b", "mt-nlg-530b"];

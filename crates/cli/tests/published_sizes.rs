@@ -6,9 +6,7 @@
 //! have two bytes each, their sums of gradients four, and AdamW's master weights and moments twelve, sharded over the
 //! replicas of a sharding group.
 
-mod harness;
-
-use harness::{pleach, prints, stderr};
+use crate::harness::{pleach, prints, stderr};
 use serde_json::Value;
 
 const BLOCK: u64 = 4096;

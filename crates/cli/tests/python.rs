@@ -2,14 +2,12 @@
 //!
 //! They need an interpreter with numpy, pandas, TensorBoard, pip and xxhash: that of `PLEACH_PYTHON`, or `python3`.
 
-mod harness;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use harness::several::{Folder, TINY};
-use harness::{pleach, stderr, stdout};
+use crate::harness::several::{Folder, TINY};
+use crate::harness::{pleach, stderr, stdout};
 
 /// The interpreter.
 fn python(arguments: &[&str]) -> Command {

@@ -1,12 +1,9 @@
 //! The READMEs show outputs and numbers of the program, in every language, and their links lead somewhere.
 
-#[path = "harness/shown.rs"]
-mod shown;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use shown::{shown, shows};
+use crate::harness::shown::{shown, shows};
 
 const READMES: [&str; 2] = ["README.md", "README.zh-CN.md"];
 

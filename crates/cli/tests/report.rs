@@ -1,15 +1,13 @@
 //! `pleach report`, as a user meets it: pages, tables and event files of runs, and the server.
 
-mod harness;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use harness::several::{Folder, TINY};
-use harness::{pleach, stderr, stdout};
+use crate::harness::several::{Folder, TINY};
+use crate::harness::{pleach, stderr, stdout};
 
 /// A run of four steps.
 fn trained(folder: &Folder, name: &str, more: &[&str]) -> String {

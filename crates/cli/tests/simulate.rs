@@ -1,13 +1,9 @@
 //! `simulate`, `validate` and `cluster fit`, as a user meets them.
 
-mod harness;
-#[path = "harness/trace_events.rs"]
-mod trace_events;
-
 use std::path::PathBuf;
 
-use harness::{pleach, stderr, stdout};
-use trace_events::broken_rules;
+use crate::harness::trace_events::broken_rules;
+use crate::harness::{pleach, stderr, stdout};
 
 /// A new folder for one test.
 fn folder(name: &str) -> PathBuf {

@@ -1,13 +1,11 @@
 //! Sums in runs of replicas, in processes: the bits of threads on one host and on several, and what `check` says.
 #![cfg(target_os = "linux")]
 
-mod harness;
-
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use harness::{free_port, pleach, stderr, stdout};
+use crate::harness::{free_port, pleach, stderr, stdout};
 
 /// Four replicas whose slices are long enough to go to each host once.
 const RUN: &[&str] = &[

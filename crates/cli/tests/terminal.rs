@@ -3,14 +3,12 @@
 //!
 //! `PLEACH_TMUX` is the name of the program, otherwise `tmux`.
 
-mod harness;
-
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use harness::several::{Folder, TINY};
-use harness::{pleach, stdout};
+use crate::harness::several::{Folder, TINY};
+use crate::harness::{pleach, stdout};
 
 /// A deadline that only a test that fails reaches.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod harness;
-
 use std::path::PathBuf;
 
-use harness::{pleach, stderr, stdout};
+use crate::harness::{pleach, stderr, stdout};
 
 /// The keys that all layouts of a test share.
 const RUN: &str = "[model]\nnum_layers = 2\nhidden = 16\nnum_heads = 2\ncontext = 8\n\

@@ -82,3 +82,9 @@ pub use training::TrainSpec;
 pub use unit::{Microbatch, Stage, Tied, Unit};
 pub use unit_class::{PerClass, UnitClass, UnitClasses};
 pub use zero::{Gathering, GradientReduction, Kept, Reshard, StateKind, ZeroStage};
+
+// Tests name the crate as its users do.
+#[cfg(test)]
+extern crate self as config;
+#[cfg(test)]
+mod tests;

@@ -1,16 +1,14 @@
 //! Attention of a device by a library, which is in software here: each number against its exact value.
 
-mod numbers;
-
 use std::sync::Arc;
 
+use crate::numbers::{number, widened};
 use config::Products;
 use cuda::CudaDevice;
 use device::{
     AttentionGradients, AttentionOperands, AttentionShape, Bf16, Device, Dtype, Element as _, F16, Op, Stream, Tensor,
 };
 use gpu::{Driver, Gpu};
-use numbers::{number, widened};
 use soft_products::{SoftAttention, SoftProducts};
 use softgpu::{Settings, SoftDriver};
 

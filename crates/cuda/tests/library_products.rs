@@ -1,14 +1,12 @@
 //! Products of a device by a library, which is in software here: each against its exact value.
 
-mod numbers;
-
 use std::sync::Arc;
 
+use crate::numbers::{number, widened};
 use config::Products;
 use cuda::CudaDevice;
 use device::{Bf16, Device, DeviceError, Dtype, Element as _, F16, Op, Orientation, Stream, Tensor, Write};
 use gpu::{Driver, Gpu};
-use numbers::{number, widened};
 use soft_products::SoftProducts;
 use softgpu::{Settings, SoftDriver};
 

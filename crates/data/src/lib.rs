@@ -63,3 +63,9 @@ pub use token_file::{TokenFile, TokenFileWriter};
 pub use tokenize::{Earlier, Key, Listener, Progress, Silent, Written, tokenize, train};
 pub use tokenizer::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
 pub use tokens::{TokenType, Tokens};
+
+// Tests name the crate as its users do.
+#[cfg(test)]
+extern crate self as data;
+#[cfg(test)]
+mod tests;

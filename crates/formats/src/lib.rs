@@ -22,3 +22,9 @@ pub use format::Format;
 pub use growth::Growth;
 pub use kinds::{Cell, ColumnChoice, Rows};
 pub use part::Part;
+
+// Tests name the crate as its users do.
+#[cfg(test)]
+extern crate self as formats;
+#[cfg(test)]
+mod tests;

@@ -25,3 +25,9 @@ pub use error::InterchangeError;
 pub use export::export;
 pub use family::Family;
 pub use folder::{HuggingFaceFolder, is_exported};
+
+// Tests name the crate as its users do.
+#[cfg(test)]
+extern crate self as interchange;
+#[cfg(test)]
+mod tests;

@@ -45,3 +45,9 @@ pub mod variable {
     /// Process id of the `pleach launch` that started this process.
     pub const PARENT: &str = "PLEACH_PARENT";
 }
+
+// Tests name the crate as its users do.
+#[cfg(test)]
+extern crate self as launcher;
+#[cfg(test)]
+mod tests;

@@ -35,3 +35,9 @@ pub use placement_order::PlacementOrder;
 pub use region::{CopyRun, Region, copy_runs};
 pub use split::{alternatives, divisors, even_split, greatest_common_divisor};
 pub use tiling::{OwnedBox, TilingFault, tiling_fault};
+
+// Tests name the crate as its users do.
+#[cfg(test)]
+extern crate self as mesh;
+#[cfg(test)]
+mod tests;

@@ -22,3 +22,9 @@ pub use endpoint::{Endpoint, EndpointError};
 pub use find::{FindError, Found, Surroundings, find, launching_process, mpiexec_of};
 pub use library::{Library, LibraryError};
 pub use mover::{Failure, IDLE_TAG, Source, Target};
+
+// Tests name the crate as its users do.
+#[cfg(test)]
+extern crate self as mpi;
+#[cfg(test)]
+mod tests;

@@ -18,3 +18,9 @@ mod table;
 
 pub use library::LibraryError;
 pub use search::{Found, Search};
+
+// Tests name the crate as its users do.
+#[cfg(test)]
+extern crate self as nvidia;
+#[cfg(test)]
+mod tests;

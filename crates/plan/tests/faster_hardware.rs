@@ -3,11 +3,9 @@
 //! A sample of cases is tried by default; more are tried by
 //!
 //! ```text
-//! PLEACH_FASTER=100000 cargo test --release -p plan --test faster_hardware
+//! PLEACH_FASTER=100000 cargo test --release -p plan --test suite faster_hardware::
 //! ```
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
-
-mod drawn;
 
 use std::collections::BTreeMap;
 
@@ -16,7 +14,7 @@ use config::{Parallelism, RunConfig};
 use plan::PreparedStep;
 use plan::search::Candidates;
 
-use drawn::Numbers;
+use crate::drawn::Numbers;
 
 const CASES: &str = "PLEACH_FASTER";
 const SAMPLE: u64 = 10_000;

@@ -4,15 +4,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
-mod llama;
-
 use std::collections::BTreeMap;
 
 use cluster::{Cluster, named};
 use config::{ContextKind, Degrees};
 use plan::search::{Found, Question, search};
 
-use llama::{LLAMA_8B, LLAMA_405B, run};
+use crate::llama::{LLAMA_8B, LLAMA_405B, run};
 
 /// The fastest layout of a batch of `sequences` of `length` tokens, of those that agree with `fixed`.
 fn fastest(

@@ -7,11 +7,9 @@
 //! The table of docs/planner.md has the times and memory of all of them. It is printed by
 //!
 //! ```text
-//! cargo test -p plan --test published_layouts -- --nocapture
+//! cargo test -p plan --test suite published_layouts:: -- --nocapture
 //! ```
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
-
-mod llama;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,7 +18,7 @@ use cluster::{Cluster, Software, named};
 use config::{Degrees, context_kind_name};
 use plan::search::{Found, MEMORY_MARGIN, Question, keys, search};
 
-use llama::{LLAMA_8B, LLAMA_70B, LLAMA_405B, run};
+use crate::llama::{LLAMA_8B, LLAMA_70B, LLAMA_405B, run};
 
 const PAGE: &str = include_str!("../../../docs/planner.md");
 

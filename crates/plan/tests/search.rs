@@ -3,11 +3,9 @@
 //! A sample of random clusters is searched by default; more are searched by
 //!
 //! ```text
-//! PLEACH_SEARCHES=1000 cargo test -p plan --test search the_best_three
+//! PLEACH_SEARCHES=1000 cargo test -p plan --test suite search::the_best_three
 //! ```
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
-
-mod drawn;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -16,7 +14,7 @@ use cluster::{Cluster, Software, StreamQueue, Updates, named};
 use config::{Parallelism, RunConfig};
 use plan::search::{Candidates, Floors, Found, Question, Recordings, keys, search, search_up_to};
 
-use drawn::Numbers;
+use crate::drawn::Numbers;
 
 /// Sets the number of random clusters that are searched.
 const CASES: &str = "PLEACH_SEARCHES";

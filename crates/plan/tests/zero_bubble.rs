@@ -5,11 +5,9 @@
 //! cluster, so that of many steps a few are slower there.
 //!
 //! ```text
-//! PLEACH_SCHEDULES=1000 cargo test --release -p plan --test zero_bubble
+//! PLEACH_SCHEDULES=1000 cargo test --release -p plan --test suite zero_bubble::
 //! ```
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
-
-mod drawn;
 
 use cluster::{Cluster, named};
 use config::RunConfig;
@@ -17,7 +15,7 @@ use plan::PreparedStep;
 use program::StepTimes;
 use train::StepOrder;
 
-use drawn::Numbers;
+use crate::drawn::Numbers;
 
 /// Sets how many random steps are tried.
 const CASES: &str = "PLEACH_SCHEDULES";

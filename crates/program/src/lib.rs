@@ -70,3 +70,6 @@ pub use verify::{ContributionOrder, Demands, Verified, verify};
 pub use violation::{Rule, Violation};
 pub use waits::Waits;
 pub use world::{World, WorldRank, WorldStep};
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,5 @@
 //! Nothing over 64 KiB is allocated after step one, on one rank and on eight: a counting allocator serves the whole
-//! run.
+//! program and counts on threads that ask for it, so other tests may run at the same time.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 

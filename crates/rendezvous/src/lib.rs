@@ -46,3 +46,9 @@ pub struct Times {
     /// Time after which a silent process counts as failed: `run.heartbeat_seconds`.
     pub heartbeat: Duration,
 }
+
+// Tests name the crate as its users do.
+#[cfg(test)]
+extern crate self as rendezvous;
+#[cfg(test)]
+mod tests;

@@ -20,3 +20,9 @@ pub use page::{Delivery, data, page};
 pub use run::{Block, Fact, MemoryPlan, Run, StageMemory, StageTime, Timeline, TimelineSource};
 pub use tensorboard::{EVENT_FILE, event_file};
 pub use values::{MOST_NAMES, Values};
+
+// Tests name the crate as its users do.
+#[cfg(test)]
+extern crate self as report;
+#[cfg(test)]
+mod tests;

@@ -49,3 +49,9 @@ pub use recorded::{PassWork, RecordedUnits, UnitWork};
 pub use spent::{Loss, Spent};
 pub use svg::{Caption, share, svg};
 pub use trace::{Block, BlockKind, Communication, RankTimes, RankTrace, TimedInstr, Trace};
+
+// Tests name the crate as its users do.
+#[cfg(test)]
+extern crate self as sim;
+#[cfg(test)]
+mod tests;

@@ -28,3 +28,9 @@ pub use settings::Settings;
 pub use soft_gpu::SoftGpu;
 pub use streams::{HostFunction, HostWork};
 pub use work_log::{Pairs, Place, WorkLog};
+
+// Tests name the crate as its users do.
+#[cfg(test)]
+extern crate self as softgpu;
+#[cfg(test)]
+mod tests;

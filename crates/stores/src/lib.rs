@@ -33,3 +33,9 @@ pub use object::Object;
 #[cfg(feature = "object-stores")]
 pub use remote::Remote;
 pub use settings::{Hearer, Patience, Settings, Unanswered};
+
+// Tests name the crate as its users do.
+#[cfg(test)]
+extern crate self as stores;
+#[cfg(test)]
+mod tests;

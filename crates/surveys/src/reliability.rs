@@ -8,6 +8,7 @@ mod interruptions;
 mod kept;
 mod kills;
 mod layouts;
+pub mod page;
 mod reference;
 
 use std::path::{Path, PathBuf};

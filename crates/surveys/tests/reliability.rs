@@ -41,7 +41,9 @@ const CLAIMS_AND_ENDS: &str = "claims-and-ends";
 
 fn start_with(words: &[String]) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["--exact", "faults_are_survived", "--nocapture", "--test-threads", "1"]).env(ROLE, words.join("\n"));
+    command
+        .args(["--exact", "reliability::faults_are_survived", "--nocapture", "--test-threads", "1"])
+        .env(ROLE, words.join("\n"));
     Ok(command)
 }
 

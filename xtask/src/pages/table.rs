@@ -38,7 +38,9 @@ pub struct Page {
 impl Page {
     /// Whether the figures depend on the file at `path`. Files of unit tests do not count.
     pub fn vouches_for_file(&self, path: &str) -> bool {
-        !path.ends_with("/tests.rs") && self.files.iter().any(|entry| Page::covers(entry, path))
+        !path.ends_with("/tests.rs")
+            && !path.contains("/tests/")
+            && self.files.iter().any(|entry| Page::covers(entry, path))
     }
 
     /// Whether `entry`, a file or a folder, is or has the file at `path`.
@@ -220,7 +222,7 @@ pub const PAGES: &[Page] = &[
             "cargo bench -p train --bench checkpoint",
         ]),
         confirmation: Confirmation::Samples(&[
-            "cargo test --release -p surveys --test golden",
+            "cargo test --release -p surveys --test suite golden::",
             "cargo bench -p cpu --bench gemm -- --with-peer",
         ]),
     },

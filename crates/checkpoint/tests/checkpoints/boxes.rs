@@ -4,7 +4,7 @@ use checkpoint::{BLOCK_BYTES, Checkpoint, Uncovered, cover};
 use mesh::{Region, boxes, copy_runs};
 use proptest::prelude::*;
 
-use crate::rig::{Folder, TENSORS, check, region, save, store, value};
+use crate::checkpoints::rig::{Folder, TENSORS, check, region, save, store, value};
 
 /// A shape, cuts of its flat elements (what ranks save), and two numbers that a wanted box is drawn by.
 fn saved_and_wanted() -> impl Strategy<Value = (Vec<usize>, Vec<usize>, Region)> {

@@ -8,7 +8,7 @@ use checkpoint::{
     committed,
 };
 
-use crate::rig::{Folder, check, pieces, put, save, save_as, state, store};
+use crate::checkpoints::rig::{Folder, check, pieces, put, save, save_as, state, store};
 
 fn steps(folder: &Folder) -> Vec<u32> {
     committed(&folder.0).expect("a folder").iter().map(|found| found.steps).collect()
@@ -24,7 +24,7 @@ fn a_checkpoint_is_there_when_its_last_rank_is_done() {
     assert_eq!(folder.names(), [".lock", ".step-00000004.partial"]);
     drop((first, store));
     assert_eq!(folder.names(), [".lock"], "what was not finished is gone");
-    let store = crate::rig::store(&folder.0).expect("a store");
+    let store = crate::checkpoints::rig::store(&folder.0).expect("a store");
     save(&store, 4).outcome.expect("saved");
     save(&store, 6).outcome.expect("saved");
     assert_eq!(folder.names(), [".lock", "latest", "step-00000004", "step-00000006"]);

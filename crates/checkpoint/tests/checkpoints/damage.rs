@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use checkpoint::{Checkpoint, CheckpointError};
 use philox::philox4x32_10;
 
-use crate::rig::{Folder, check, save, store};
+use crate::checkpoints::rig::{Folder, check, save, store};
 
 /// A checkpoint after one step and one after two.
 fn two() -> (Folder, [PathBuf; 2]) {

@@ -7,7 +7,7 @@ use checkpoint::{Checkpoint, CheckpointError, committed};
 use philox::philox4x32_10;
 use testkit::faulty_disk::{Fault, FaultyDisk};
 
-use crate::rig::{Folder, check, save, store, store_on};
+use crate::checkpoints::rig::{Folder, check, save, store, store_on};
 
 /// Bytes, and steps without any, that one save takes.
 fn bytes_of_a_save() -> u64 {

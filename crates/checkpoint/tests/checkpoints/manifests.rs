@@ -2,7 +2,7 @@
 
 use checkpoint::{FORMAT, Hash, LossScaleState, Manifest, ManifestError, RunState};
 
-use crate::rig::{Folder, save, store};
+use crate::checkpoints::rig::{Folder, save, store};
 
 fn manifest() -> Manifest {
     let folder = Folder::new();

@@ -6,7 +6,7 @@ use std::path::Path;
 use checkpoint::{Checkpoint, StatePart};
 use mesh::Region;
 
-use crate::rig::value;
+use crate::checkpoints::rig::value;
 
 /// Format 1: the state of `rig` after two steps, without its long tensor.
 #[test]

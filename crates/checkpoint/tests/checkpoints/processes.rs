@@ -8,7 +8,7 @@ use checkpoint::{
     ProcessWriter, Store,
 };
 
-use crate::rig::{Folder, check, pieces, put, save, state, store};
+use crate::checkpoints::rig::{Folder, check, pieces, put, save, state, store};
 
 /// Rank `rank` alone in its process, after its file is on the disk: the message to the process that commits.
 fn message(folder: &CheckpointFolder, rank: usize, steps: u32) -> Vec<u8> {

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Output;
 
+use crate::gpus::{Folder, compile_kernels, libraries_in_software, pleach_with_libraries};
 use crate::harness::{pleach, prints, stderr, stdout};
-use crate::{Folder, compile_kernels, libraries_in_software, pleach_with_libraries};
 
 /// The library is looked for before a run starts. Its products have bits of their own, and have them again.
 #[needs::cuda]

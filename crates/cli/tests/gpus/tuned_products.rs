@@ -1,7 +1,7 @@
 //! Products in blocks by the fastest tiles, and by algorithms of a library with the same bits.
 
+use crate::gpus::{Folder, compile_kernels, libraries_in_software, pleach_with_libraries};
 use crate::harness::{prints, stderr, stdout};
-use crate::{Folder, compile_kernels, libraries_in_software, pleach_with_libraries};
 
 /// Tiles change no bit, whichever are the fastest, so nothing is kept of them.
 #[needs::cuda]

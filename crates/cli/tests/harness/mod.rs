@@ -1,7 +1,8 @@
-//! The built command: started, and what it said. Not every test uses all of it.
-#![allow(dead_code)]
+//! The built command: started, and what it said.
 
 pub mod several;
+pub mod shown;
+pub mod trace_events;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::TcpListener;

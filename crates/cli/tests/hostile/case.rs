@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 
-use crate::fixtures::Fixture;
+use crate::hostile::fixtures::Fixture;
 
 /// A command on hostile input.
 pub struct Case {

@@ -1,8 +1,8 @@
 //! Checkpoints and runs whose files are not as they were written.
 
-use crate::case::{Case, Content, case, replaced};
-use crate::fixtures::{Fixture, SMALL};
-use crate::verdict::hold;
+use crate::hostile::case::{Case, Content, case, replaced};
+use crate::hostile::fixtures::{Fixture, SMALL};
+use crate::hostile::verdict::hold;
 
 /// `inspect` of a checkpoint whose manifest was changed, and sealed again.
 fn sealed(name: &str, from: &'static str, to: impl Into<String>) -> Case {

@@ -1,8 +1,8 @@
 //! Profiles of clusters and trainers, tables of measured runs, traces, lists of hosts and schedules.
 
-use crate::case::{Case, Content, case, replaced};
-use crate::fixtures::{Fixture, SMALL};
-use crate::verdict::hold;
+use crate::hostile::case::{Case, Content, case, replaced};
+use crate::hostile::fixtures::{Fixture, SMALL};
+use crate::hostile::verdict::hold;
 
 /// A profile that is the sound one with a part replaced.
 fn profile(name: &str, from: &'static str, to: impl Into<String>) -> Case {

@@ -1,8 +1,8 @@
 //! Variables of launchers that contradict themselves, and unusable secrets.
 
-use crate::case::{Case, Content, case};
-use crate::fixtures::SMALL;
-use crate::verdict::hold;
+use crate::hostile::case::{Case, Content, case};
+use crate::hostile::fixtures::SMALL;
+use crate::hostile::verdict::hold;
 
 fn variables(variables: &str) -> Case {
     case(format!("variables: {variables}"), &format!("train {SMALL} --set run.folder={{}}/run")).variables(variables)

@@ -1,8 +1,8 @@
 //! Folders of the Hugging Face library: configurations, indexes, and names that lead out of the folder.
 
-use crate::case::{Case, Content, case, replaced};
-use crate::fixtures::Fixture;
-use crate::verdict::hold;
+use crate::hostile::case::{Case, Content, case, replaced};
+use crate::hostile::fixtures::Fixture;
+use crate::hostile::verdict::hold;
 
 fn imported(name: &str, content: Content) -> Case {
     case(format!("folder: {name}"), "import {}/hf --out {}/run").with("hf", content)

@@ -1,9 +1,9 @@
 //! Every place that takes the name of a file, with everything that a name can stand for: devices, folders, links,
 //! pipes.
 
-use crate::case::{Case, Content, case};
-use crate::fixtures::{Fixture, SMALL};
-use crate::verdict::{hold, hold_at_once};
+use crate::hostile::case::{Case, Content, case};
+use crate::hostile::fixtures::{Fixture, SMALL};
+use crate::hostile::verdict::{hold, hold_at_once};
 
 /// A place that takes the name of a file: `{}/it` in the arguments.
 struct Place {

@@ -1,9 +1,9 @@
 //! Every output, with everything that its name can stand for. Only files are replaced, and never those that a command
 //! reads.
 
-use crate::case::{Case, Content, case};
-use crate::fixtures::{Fixture, SMALL};
-use crate::verdict::hold;
+use crate::hostile::case::{Case, Content, case};
+use crate::hostile::fixtures::{Fixture, SMALL};
+use crate::hostile::verdict::hold;
 
 /// An option that names an output, as `{}/it`.
 struct Place {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, kill_process_group, prlimit};
 
-use crate::case::Case;
+use crate::hostile::case::Case;
 
 /// A command that waits for something that never comes has no time of cores to run out of: it is ended after this.
 const HANG: Duration = Duration::from_secs(120);

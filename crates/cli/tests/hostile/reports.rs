@@ -1,8 +1,8 @@
 //! Folders of runs that `report` and `blame` read: files of other people, and outputs that would damage them.
 
-use crate::case::{Case, Content, case};
-use crate::fixtures::Fixture;
-use crate::verdict::hold;
+use crate::hostile::case::{Case, Content, case};
+use crate::hostile::fixtures::Fixture;
+use crate::hostile::verdict::hold;
 
 /// A command on a copy of a run.
 fn on_run(name: &str, arguments: &str) -> Case {

@@ -1,7 +1,7 @@
 //! Run files that no person would write.
 
-use crate::case::{Case, Content, case};
-use crate::verdict::hold;
+use crate::hostile::case::{Case, Content, case};
+use crate::hostile::verdict::hold;
 
 /// A run file that `check` judges.
 fn file(name: &str, content: impl Into<Content>) -> Case {

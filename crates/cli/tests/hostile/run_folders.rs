@@ -1,9 +1,9 @@
 //! Folders of runs in which something else has the name of a run's file, and outputs and inputs with such names.
 
-use crate::case::{Case, Content, case};
-use crate::checkpoints::seal;
-use crate::fixtures::{Fixture, SMALL};
-use crate::verdict::hold;
+use crate::hostile::case::{Case, Content, case};
+use crate::hostile::checkpoints::seal;
+use crate::hostile::fixtures::{Fixture, SMALL};
+use crate::hostile::verdict::hold;
 
 const RESUME: &str = "train --quiet --resume {}/run --set train.steps=4";
 

@@ -1,8 +1,8 @@
 //! Files of sequences for `forward`.
 
-use crate::case::{Case, Content, case};
-use crate::fixtures::Fixture;
-use crate::verdict::hold;
+use crate::hostile::case::{Case, Content, case};
+use crate::hostile::fixtures::Fixture;
+use crate::hostile::verdict::hold;
 
 fn sequences(name: &str, content: impl Into<Content>) -> Case {
     case(name, "forward --tokens {}/it.json --out {}/o.safetensors --from")

@@ -1,8 +1,8 @@
 //! SIGTERM at any time: the command ends with its exit code, and what was there is there.
 
-use crate::case::{Case, Content, case};
-use crate::fixtures::{Fixture, SMALL};
-use crate::verdict::hold_at_once;
+use crate::hostile::case::{Case, Content, case};
+use crate::hostile::fixtures::{Fixture, SMALL};
+use crate::hostile::verdict::hold_at_once;
 
 /// Words of letters without an order, for which a tokenizer is trained long.
 fn words() -> String {

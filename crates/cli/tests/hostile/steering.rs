@@ -3,10 +3,10 @@
 
 use std::process::Command;
 
-use crate::case::{Case, Content, case, replaced};
-use crate::checkpoints::seal;
-use crate::fixtures::{Fixture, SMALL};
-use crate::verdict::hold;
+use crate::hostile::case::{Case, Content, case, replaced};
+use crate::hostile::checkpoints::seal;
+use crate::hostile::fixtures::{Fixture, SMALL};
+use crate::hostile::verdict::hold;
 
 /// Escapes of JSON and of TOML for what makes a terminal red, twice.
 const ESCAPED: &str = r"\u001b[31m\u009b31m";

@@ -1,8 +1,8 @@
 //! Text, JSON lines, folders of them, token files and pairs.
 
-use crate::case::{Case, Content, case};
-use crate::fixtures::{Fixture, SMALL};
-use crate::verdict::hold;
+use crate::hostile::case::{Case, Content, case};
+use crate::hostile::fixtures::{Fixture, SMALL};
+use crate::hostile::verdict::hold;
 
 /// Frames of zstd whose blocks are one byte each, 128 KiB times.
 fn zstd_bomb(blocks: usize, window: u8) -> Vec<u8> {
@@ -14,7 +14,7 @@ fn zstd_bomb(blocks: usize, window: u8) -> Vec<u8> {
 
 /// A table that pyarrow wrote.
 fn table(name: &str) -> Vec<u8> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../formats/tests/tables/");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../formats/src/tests/tables/");
     std::fs::read(format!("{folder}{name}")).expect("a table")
 }
 

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::case::{Case, case};
-use crate::fixtures::Fixture;
-use crate::verdict::hold;
+use crate::hostile::case::{Case, case};
+use crate::hostile::fixtures::Fixture;
+use crate::hostile::verdict::hold;
 
 /// A text that becomes tokens by a tokenizer of this content.
 fn tokenizer(name: &str, content: impl Into<Vec<u8>>) -> Case {

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::case::Case;
-use crate::process::{Ended, end, send_when_handled, start};
+use crate::hostile::case::Case;
+use crate::hostile::process::{Ended, end, send_when_handled, start};
 
 /// A folder that ends with its case.
 struct Folder(PathBuf);

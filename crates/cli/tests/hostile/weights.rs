@@ -1,8 +1,8 @@
 //! Weights as safetensors: headers that contradict their files.
 
-use crate::case::{Case, Content, case};
-use crate::fixtures::Fixture;
-use crate::verdict::hold;
+use crate::hostile::case::{Case, Content, case};
+use crate::hostile::fixtures::Fixture;
+use crate::hostile::verdict::hold;
 
 /// A run whose weights were changed.
 fn weights(name: &str, change: impl Fn(Vec<u8>) -> Vec<u8> + Send + Sync + 'static) -> Case {
@@ -141,7 +141,7 @@ fn numbers_that_are_not_finite_are_named() {
         case(format!("weights of {name}"), arguments)
             .with("run", Content::Changed(Fixture::Run, "weights.safetensors", Box::new(filled(value))))
     };
-    let train = format!("train {} --from {{}}/run --set run.folder={{}}/new", crate::fixtures::SMALL);
+    let train = format!("train {} --from {{}}/run --set run.folder={{}}/new", crate::hostile::fixtures::SMALL);
     hold(vec![
         run("NaN: eval", "eval --from {}/run", f32::NAN).fails("weights must be finite"),
         run("infinity: eval", "eval --from {}/run", f32::INFINITY).fails("weights must be finite"),

@@ -1,8 +1,8 @@
 //! Work that could have no end: searches, schedules, tokenizers to train, texts to continue.
 
-use crate::case::{Case, Content, case};
-use crate::fixtures::{Fixture, SMALL};
-use crate::verdict::hold;
+use crate::hostile::case::{Case, Content, case};
+use crate::hostile::fixtures::{Fixture, SMALL};
+use crate::hostile::verdict::hold;
 
 fn plan(name: &str, more: &str) -> Case {
     case(format!("plan: {name}"), &format!("plan --cluster a100-80g-dgx {more}"))

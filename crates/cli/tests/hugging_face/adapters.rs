@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use checkpoint::TensorReader;
-use harness::stdout;
 
-use crate::training::{sets, training, with_tokenizer};
-use crate::{Folder, bits, harness, pleach, stderr, succeeds, whole};
+use crate::harness::{prints, stdout};
+use crate::hugging_face::training::{sets, training, with_tokenizer};
+use crate::hugging_face::{Folder, bits, pleach, stderr, succeeds, whole};
 
 const ALL: &str = "model.lora={ rank = 4, alpha = 6.0, targets = [\"query\", \"key\", \"value\", \"output\", \"gate\", \"up\", \"down\"] }";
 
@@ -119,7 +119,7 @@ fn an_export_replaces_an_earlier_one_and_nothing_else() {
     succeeds(&exported);
     let of_adapters = names(&out);
     assert_eq!(of_adapters[..2], ["adapter_config.json", "adapter_model.safetensors"]);
-    let stored = crate::stored(&Path::new(&out).join("adapter_model.safetensors"));
+    let stored = crate::hugging_face::stored(&Path::new(&out).join("adapter_model.safetensors"));
     assert!(stored.iter().all(|(_, dtype, ..)| *dtype == safetensors::Dtype::BF16));
     let refused = |arguments: &[&str]| {
         let output = pleach(arguments);
@@ -244,7 +244,7 @@ fn layouts_keep_their_promise_with_adapters() {
 
 #[test]
 fn the_parameters_that_adapters_train_are_counted() {
-    let printed = harness::prints(&["check", "--set", "model.lora={ rank = 2 }"]);
+    let printed = prints(&["check", "--set", "model.lora={ rank = 2 }"]);
     // Two matrices of 128 x 128 in each of 6 layers.
     let line = "\nlora    6,144 parameters trained, 0.457 %: rank 2, alpha 2, query, value\n";
     assert!(printed.contains(line) && printed.starts_with("model   1,343,488 parameters: "), "{printed}");

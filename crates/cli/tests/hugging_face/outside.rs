@@ -6,8 +6,8 @@ use config::Format;
 use interchange::{InterchangeError, export};
 use serde_json::Value;
 
-use crate::reading::model;
-use crate::{Folder, fixtures, pleach};
+use crate::hugging_face::reading::model;
+use crate::hugging_face::{Folder, fixtures, pleach};
 
 /// The message about the folder of `class` with `key` of its configuration changed.
 fn refused(class: &str, key: &str, value: Value) -> String {
@@ -164,7 +164,7 @@ fn a_model_that_no_class_has_is_not_exported() {
     let folder_key = format!("run.folder={run:?}");
     let mut arguments = vec!["train", "--quiet", "--set", &folder_key, "--set", "train.warmup_steps=0"];
     sets.iter().chain(&others).for_each(|set| arguments.extend(["--set", set]));
-    crate::succeeds(&arguments);
+    crate::hugging_face::succeeds(&arguments);
     let output = pleach(&["export", &run, "--out", &folder.at("out")]);
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).expect("text");

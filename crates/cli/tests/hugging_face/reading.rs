@@ -17,7 +17,7 @@ use testkit::layout::engine;
 use testkit::text::ProofText;
 use train::{LogitsSink, Setup, SourceError, TensorSource, run_forward};
 
-use crate::{Folder, all_values};
+use crate::hugging_face::{Folder, all_values};
 
 /// A Qwen 3 whose matrices are narrow on one side and wide on the other: what another rank has of a row is 1,056
 /// elements, more than are read for nothing in place of a read of their own.
@@ -153,7 +153,7 @@ fn a_folder_of_several_files_holds_the_same() {
     single(&one);
     in_three(&one, &three);
     let [one, in_three] = [&one, &three].map(|path| HuggingFaceFolder::open(path).expect("a folder"));
-    for param in crate::parameters(&one) {
+    for param in crate::hugging_face::parameters(&one) {
         assert_eq!(all_values(&one, &param), all_values(&in_three, &param), "{}", param.name);
     }
     fs::remove_file(three.join("model-00002-of-00003.safetensors")).expect("removed");

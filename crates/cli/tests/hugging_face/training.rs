@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::{Folder, assert_same_tensors, fixtures, pleach, succeeds};
+use crate::hugging_face::{Folder, assert_same_tensors, fixtures, pleach, succeeds};
 
 /// The fixture of `class` with a tokenizer, and a text that it can read.
 pub fn with_tokenizer(class: &str, folder: &Folder) -> [String; 2] {

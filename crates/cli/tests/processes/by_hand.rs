@@ -7,7 +7,7 @@ use crate::harness::{free_port, stderr};
 
 const TOKEN: &str = "5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a";
 /// As torchrun itself has set them for process 5 of 8.
-const RECORDED: &str = include_str!("../../../launcher/tests/recorded/torchrun.env");
+const RECORDED: &str = include_str!("../../../launcher/src/tests/recorded/torchrun.env");
 
 /// `train` in eight processes, of which each has the variables that `of` gives it.
 fn trained(run: &str, of: impl Fn(usize) -> Vec<(String, String)>) -> Vec<Output> {

@@ -13,8 +13,8 @@ use blame::{Attempts, CauseKind, RankHistory, Report};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::several::{Folder, on_threads, with_keys};
-use crate::network::namespaces::Network;
-use crate::wait::wait;
+use crate::processes::network::namespaces::Network;
+use crate::processes::wait::wait;
 
 /// The part of a step in which a rank is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::harness::free_port;
 use crate::harness::several::{Folder, on_threads, with_keys};
-use crate::network::namespaces::Network;
+use crate::processes::network::namespaces::Network;
 
 /// Sums and rates that depend neither on dp nor on the number of steps.
 const RUN: &[&str] = &[

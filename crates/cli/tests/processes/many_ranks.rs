@@ -3,7 +3,7 @@
 //! CI runs 256 ranks in 8 processes. The command for 1,024 in 16 processes, as threads and in 64 processes is
 //!
 //! ```sh
-//! PLEACH_RANKS=1024 cargo test --release -p cli --test processes many_ranks -- --nocapture
+//! PLEACH_RANKS=1024 cargo test --release -p cli --test suite processes::many_ranks -- --nocapture
 //! ```
 
 use std::process::Output;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::several::{Folder, launched, with_keys};
 use crate::harness::{free_port, pleach, stderr, stdout};
-use crate::lost_hosts::{HOSTS, Launch, PATIENCE};
+use crate::processes::lost_hosts::{HOSTS, Launch, PATIENCE};
 
 /// No checkpoint goes to the disk before the end.
 const IN_MEMORY: [&str; 3] = ["run.on_loss=wait", "run.save_every=0", "run.memory_every=5"];

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::several::{Folder, processes_of, with_keys};
-use crate::wait::wait;
+use crate::processes::wait::wait;
 
 /// Two replicas, whose steps take much longer than [`RUNS`].
 const RUN: &[&str] = &[

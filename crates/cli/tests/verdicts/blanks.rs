@@ -2,7 +2,7 @@
 
 use toml::Value;
 
-use crate::oracle::{self, Values};
+use crate::verdicts::oracle::{self, Values};
 
 /// Whether it is a table with the four tokens and nothing unknown.
 pub fn is_of_its_kind(value: &Value) -> bool {

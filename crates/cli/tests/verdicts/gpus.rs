@@ -1,6 +1,6 @@
 //! Which values of keys about GPUs go together.
 
-use crate::oracle::{Values, int, text};
+use crate::verdicts::oracle::{Values, int, text};
 
 /// GPUs have every order of products but that of AMX, the one in software none of older tensor cores, and ranks without
 /// threads of their own. CPUs have all but that of a library, which alone has

@@ -1,6 +1,6 @@
 //! The oracle for `[model]`.
 
-use crate::oracle::{Values, divides, int, num, text, tokens};
+use crate::verdicts::oracle::{Values, divides, int, num, text, tokens};
 
 /// Sizes with their defaults.
 pub struct Model {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use toml::Value;
 
-use crate::blanks;
-use crate::files::RunFile;
-use crate::gpus::gpus;
-use crate::model::{self, Model, resolved_model};
-use crate::recipes;
+use crate::verdicts::blanks;
+use crate::verdicts::files::RunFile;
+use crate::verdicts::gpus::gpus;
+use crate::verdicts::model::{self, Model, resolved_model};
+use crate::verdicts::recipes;
 
 pub type Values = BTreeMap<String, Value>;
 

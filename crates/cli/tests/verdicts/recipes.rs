@@ -2,7 +2,7 @@
 
 use toml::Value;
 
-use crate::oracle::{Values, int, num, text};
+use crate::verdicts::oracle::{Values, int, num, text};
 
 /// Samples are of texts that one rank after the other knows whole.
 pub fn samples(values: &Values) -> bool {

@@ -1,8 +1,8 @@
 //! A wire that changes, loses, doubles and cuts frames: a failure with a name, or nothing at all.
 
-use crate::relay::{Fate, HEADER_BYTES, Relay, Way};
-use crate::wire::{Wire, open, seats};
-use crate::{PATIENT, receive, tag};
+use crate::processes::relay::{Fate, HEADER_BYTES, Relay, Way};
+use crate::processes::{PATIENT, receive, tag};
+use crate::worlds::wire::{Wire, open, seats};
 use comm::processes::ProcessMap;
 use comm::{AbortCause, CommError, Message, Operation, ThreadTransport, Transport};
 use mesh::Rank;

@@ -1,7 +1,7 @@
 //! The failure of a world as code outside of its ranks sees and causes it.
 
-use crate::wire::{Wire, open, seats};
-use crate::{PATIENT, receive};
+use crate::processes::{PATIENT, receive};
+use crate::worlds::wire::{Wire, open, seats};
 use comm::{AbortCause, CommError, Transport};
 use mesh::Rank;
 use std::sync::mpsc;

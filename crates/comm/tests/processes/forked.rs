@@ -1,7 +1,7 @@
 //! Real processes: this program, started again.
 
-use crate::wire::Wire;
-use crate::{PATIENT, communicator};
+use crate::processes::{PATIENT, communicator};
+use crate::worlds::wire::Wire;
 use comm::processes::{Listeners, LocalAddress, LocalRanks, Process, ProcessMap, Seat, WorldToken, open};
 use comm::{CommError, ThreadTransport};
 use mesh::Rank;
@@ -56,7 +56,7 @@ enum Sight {
 /// Starts all processes of `test` and gives them the process map.
 fn start(test: &str, wire: Wire, sight: Sight) -> Vec<Started> {
     let start = || {
-        let name = format!("forked::{test}");
+        let name = format!("processes::forked::{test}");
         let program = std::env::current_exe().unwrap();
         let mut command = match sight {
             Sight::Shared => Command::new(program),

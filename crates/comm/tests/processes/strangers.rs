@@ -1,7 +1,7 @@
 //! Connections that are not of the world, while it runs.
 
-use crate::wire::{Wire, open, seats};
-use crate::{PATIENT, communicator};
+use crate::processes::{PATIENT, communicator};
+use crate::worlds::wire::{Wire, open, seats};
 use comm::processes::{Listeners, LocalRanks, OpenError, Refusals, Seat, WorldToken};
 use comm::{ThreadTransport, Timeouts};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};

@@ -1,6 +1,6 @@
 //! Worlds, inputs and oracles shared by the tests of this crate.
 
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(clippy::unwrap_used)]
 
 pub mod wire;
 mod world;

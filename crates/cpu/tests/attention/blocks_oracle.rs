@@ -5,10 +5,10 @@ use std::f32::consts::{LN_2, LOG2_E};
 use cpu::attention::BLOCK_KEYS;
 use device::{Bf16, Element, F16};
 
-use crate::blocks_definition::Definition;
-use crate::case::{Case, Outputs};
-use crate::pairs_oracle::log;
-use crate::reference::{Products, keep_factor};
+use crate::attention::case::{Case, Outputs};
+use crate::attention::pairs_oracle::log;
+use crate::attention::reference::{Products, keep_factor};
+use crate::blocks::definition::Definition;
 
 /// The operands of a case, and the format of its results.
 #[derive(Clone, Copy)]

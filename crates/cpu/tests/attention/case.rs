@@ -12,7 +12,7 @@ use cpu::meter::Meter;
 use cpu::view::{MatMut, MatRef};
 use device::{Bf16, Element, F16};
 
-use crate::reference::{Operands, Products};
+use crate::attention::reference::{Operands, Products};
 
 /// Elements of a fused row in addition to queries, keys and values.
 pub const GAP: usize = 3;

@@ -6,9 +6,9 @@ use cpu::lanes::{self, Kernel, LANES, Lanes};
 use cpu::math;
 use device::{Bf16, Element};
 
-use crate::case::{Case, Outputs};
-use crate::definition::continued;
-use crate::reference::keep_factor;
+use crate::attention::case::{Case, Outputs};
+use crate::attention::reference::keep_factor;
+use crate::pairs::definition::continued;
 
 /// A function of one number, as all lanes compute it.
 #[derive(Clone, Copy)]

@@ -1,6 +1,6 @@
 //! Errors of the orders of products against exact sums, on the same operands of bf16.
 //!
-//! `cargo test -p cpu --test blocks errors -- --nocapture` prints them.
+//! `cargo test -p cpu --test suite blocks::errors -- --nocapture` prints them.
 
 use cpu::gemm::{
     BlockRule, BlocksProduct, Narrow, Orientation, PackingBuffers, PairsOperand, PairsProduct, Product, Write, gemm,
@@ -11,7 +11,7 @@ use cpu::meter::Meter;
 use cpu::view::{MatMut, MatRef};
 use device::{Bf16, Element};
 
-use crate::case::Random;
+use crate::blocks::case::Random;
 
 /// Rows and columns: 1,024 sums for each length.
 const SIDE: usize = 32;

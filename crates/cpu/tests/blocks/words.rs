@@ -4,8 +4,8 @@
 use cpu::gemm::{BlockRule, Term};
 use device::{Bf16, Element, F16};
 
-use crate::case::{Random, Values};
-use crate::definition::Definition;
+use crate::blocks::case::{Random, Values};
+use crate::blocks::definition::Definition;
 
 const WORDS: &str = include_str!("words.txt");
 

@@ -3,7 +3,7 @@ use cpu::activation::{ActivationBackward, ActivationForward};
 use cpu::lanes::run;
 use cpu::view::{MatMut, MatRef};
 
-use crate::support::*;
+use crate::kernels::support::*;
 
 fn normal_cumulative(x: f64) -> f64 {
     // Abramowitz and Stegun 26.2.10 (series) and 26.2.14 (continued fraction of the tail).

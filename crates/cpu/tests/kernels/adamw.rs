@@ -2,7 +2,7 @@ use cpu::adamw::AdamW;
 use cpu::lanes::run;
 use device::AdamWUpdate;
 
-use crate::support::*;
+use crate::kernels::support::*;
 
 const UPDATE: AdamWUpdate =
     AdamWUpdate { learning_rate: 0.01, weight_decay: 0.1, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, update: 1 };

@@ -5,7 +5,7 @@ use cpu::lanes::{Stored, run};
 use cpu::view::{MatMut, MatRef};
 use device::{Bf16, F16};
 
-use crate::support::*;
+use crate::kernels::support::*;
 
 const PADDING: usize = 3;
 

@@ -4,7 +4,7 @@ use cpu::lanes::run;
 use cpu::view::{MatMut, MatRef};
 use device::DropoutKey;
 
-use crate::support::*;
+use crate::kernels::support::*;
 
 fn key(probability: f32) -> DropoutKey {
     DropoutKey { seed: 0x1234_5678_9abc, step: 7, site: 3, first_token: 1000, first_channel: 0, probability }

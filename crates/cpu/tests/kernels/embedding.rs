@@ -5,7 +5,7 @@ use cpu::view::{MatMut, MatRef};
 use cpu::{copy::Copy, fill::fill};
 use device::Write;
 
-use crate::support::*;
+use crate::kernels::support::*;
 
 const TOKENS: [i32; 9] = [3, 0, 9, 3, 7, 11, 3, 9, 10];
 

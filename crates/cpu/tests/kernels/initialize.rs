@@ -2,7 +2,7 @@ use cpu::initialize::InitializeNormal;
 use cpu::lanes::run;
 use cpu::view::MatMut;
 
-use crate::support::*;
+use crate::kernels::support::*;
 
 const SEED: u64 = 42;
 

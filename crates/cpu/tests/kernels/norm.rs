@@ -4,7 +4,7 @@ use cpu::norm::{NormBackwardInput, NormBackwardWeight, NormForward};
 use cpu::view::{MatMut, MatRef};
 use device::Write;
 
-use crate::support::*;
+use crate::kernels::support::*;
 
 const KINDS: [NormKind; 3] = [NormKind::Layer, NormKind::Rms, NormKind::RmsPlusOne];
 const EPSILON: f32 = 1e-5;

@@ -4,7 +4,7 @@ use cpu::rotary::{Rotary, RotaryTable};
 use cpu::view::{MatMut, MatRef};
 use device::Direction;
 
-use crate::support::*;
+use crate::kernels::support::*;
 
 struct Tables {
     positions: usize,

@@ -11,7 +11,7 @@ use cpu::squared_sum::SquaredSum;
 use cpu::view::MatRef;
 use device::{COUNT_WORD, NOT_FINITE_WORD, Rounding, SUM_WORDS, Write};
 
-use crate::support::*;
+use crate::kernels::support::*;
 
 #[test]
 fn columns_are_summed_in_groups_of_rows() {

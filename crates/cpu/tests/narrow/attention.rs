@@ -2,7 +2,7 @@
 
 use device::{AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, Dtype, Op, Tensor};
 
-use crate::machine::{Machine, assert_rounded_once};
+use crate::narrow::machine::{Machine, assert_rounded_once};
 
 const SHAPES: [AttentionShape; 3] = [
     AttentionShape { sequences: 2, sequence_length: 70, heads: 4, kv_heads: 2, head_dim: 20 },

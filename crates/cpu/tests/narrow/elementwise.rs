@@ -3,7 +3,7 @@
 use config::{Activation, Norm, NormKind, Pairing, RotaryScaling};
 use device::{AdamWUpdate, Direction, DropoutKey, NormBackward, Op, Write};
 
-use crate::machine::assert_rounded_once;
+use crate::narrow::machine::assert_rounded_once;
 
 /// Rows with a last block that is not whole.
 const SHAPE: (usize, usize) = (35, 77);

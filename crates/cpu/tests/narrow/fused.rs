@@ -3,7 +3,7 @@
 use config::Activation;
 use device::{Op, Orientation, Tensor, Write};
 
-use crate::machine::{Machine, on_each};
+use crate::narrow::machine::{Machine, on_each};
 
 const TOKENS: usize = 35;
 const WIDTH: usize = 40;

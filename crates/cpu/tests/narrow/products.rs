@@ -2,7 +2,7 @@
 
 use device::{Dtype, Op, Orientation, Tensor, Write};
 
-use crate::machine::{Machine, assert_rounded_once};
+use crate::narrow::machine::{Machine, assert_rounded_once};
 
 const ORIENTATIONS: [Orientation; 3] = [Orientation::Nt, Orientation::Nn, Orientation::Tn];
 

@@ -8,8 +8,8 @@ use cpu::gemm::{Orientation, PackingBuffers, Write};
 use cpu::instruction_set::InstructionSet;
 use device::Bf16;
 
-use crate::case::{Case, Drawn, Random};
-use crate::oracle::Exact;
+use crate::pairs::case::{Case, Drawn, Random};
+use crate::pairs::oracle::Exact;
 
 /// Rows and columns.
 const SIDES: (usize, usize) = (13, 18);

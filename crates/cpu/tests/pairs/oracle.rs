@@ -3,8 +3,8 @@
 use cpu::gemm::{K_BLOCK, Orientation, PAIRS_BLOCK, TERMS_RUN, Write};
 use device::Bf16;
 
-use crate::case::{Case, Drawn};
-use crate::definition::continued;
+use crate::pairs::case::{Case, Drawn};
+use crate::pairs::definition::continued;
 
 /// Which terms of A and B are multiplied, in this order.
 const TERM_PRODUCTS: [(usize, usize); 6] = [(2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0)];

@@ -3,8 +3,8 @@
 use cpu::gemm::{Orientation, PackingBuffers, Write};
 use cpu::instruction_set::InstructionSet;
 
-use crate::case::{Case, Random};
-use crate::oracle::Exact;
+use crate::pairs::case::{Case, Random};
+use crate::pairs::oracle::Exact;
 
 /// Rows, columns and steps of K.
 const SIZES: (usize, usize, usize) = (5, 18, 33);

@@ -4,8 +4,8 @@ use cpu::gemm::{Orientation, PackingBuffers, TermsProduct, Write, gemm_terms};
 use cpu::instruction_set::InstructionSet;
 use cpu::meter::Meter;
 
-use crate::case::{Case, Random, Values};
-use crate::{ORIENTATIONS, around_the_edges, bits};
+use crate::pairs::case::{Case, Random, Values};
+use crate::pairs::{ORIENTATIONS, around_the_edges, bits};
 
 /// Holds one case to the definition on all instruction sets.
 fn assert_defined(case: &Case<f32>, packing: &mut PackingBuffers) {

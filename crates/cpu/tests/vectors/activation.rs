@@ -1,8 +1,8 @@
 use config::Activation;
 use device::Op;
 
-use crate::file::File;
-use crate::machine::*;
+use crate::vectors::file::File;
+use crate::vectors::machine::*;
 
 /// The argument of the exponential is off by at most 4 roundings of itself, of size x^2, which are as many of the
 /// result; where x^2 exceeds 30 the result is below 1e-12 or has no slope. The functions themselves are off by at most

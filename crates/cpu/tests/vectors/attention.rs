@@ -1,9 +1,9 @@
 use cpu::attention::Attention;
 use device::{AttentionGradients, AttentionOperands, AttentionShape, Op};
 
-use crate::file::{Case, File};
-use crate::machine::*;
-use crate::reference::{Bounded, Operands, Products, compute};
+use crate::attention::reference::{Bounded, Operands, Products, compute};
+use crate::vectors::file::{Case, File};
+use crate::vectors::machine::*;
 
 fn shape(case: Case) -> AttentionShape {
     let sizes: Vec<usize> = case.ints("sizes").iter().map(|&size| size as usize).collect();

@@ -1,7 +1,7 @@
 use device::{LogitGradient, Op, RowStatistics, Tensor};
 
-use crate::file::{Case, File};
-use crate::machine::*;
+use crate::vectors::file::{Case, File};
+use crate::vectors::machine::*;
 
 /// Columns after the real ones on every shard.
 const PADDING: usize = 2;

@@ -1,7 +1,7 @@
 use device::{Op, Write};
 
-use crate::file::File;
-use crate::machine::*;
+use crate::vectors::file::File;
+use crate::vectors::machine::*;
 
 /// Lookups are copies; a row of the gradient adds as many rows as its token occurs.
 #[test]

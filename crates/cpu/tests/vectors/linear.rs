@@ -1,7 +1,7 @@
 use device::{Dtype, Op, Orientation, Tensor, Write};
 
-use crate::file::{Case, File};
-use crate::machine::*;
+use crate::vectors::file::{Case, File};
+use crate::vectors::machine::*;
 
 /// A matrix in double precision.
 struct Matrix {

@@ -6,7 +6,7 @@ use cpu::CpuDevice;
 use cpu::instruction_set::InstructionSet;
 use device::{Arena, Device, Dtype, Frame, Op, Stream, Tensor};
 
-use crate::file::Case;
+use crate::vectors::file::Case;
 
 /// u: the largest relative error of one operation.
 pub const U: f64 = f32::EPSILON as f64 / 2.0;

@@ -1,8 +1,8 @@
 use config::{Norm, NormKind};
 use device::{NormBackward, Op, Write};
 
-use crate::file::{Case, File};
-use crate::machine::*;
+use crate::vectors::file::{Case, File};
+use crate::vectors::machine::*;
 
 const EPSILON: f32 = 1e-5;
 

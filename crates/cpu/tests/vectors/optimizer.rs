@@ -1,7 +1,7 @@
 use device::{AdamWUpdate, Op, Tensor};
 
-use crate::file::{Case, File};
-use crate::machine::*;
+use crate::vectors::file::{Case, File};
+use crate::vectors::machine::*;
 
 /// Parameters after every step, then both moments.
 fn updates(machine: &Machine, case: Case) -> Vec<Vec<f32>> {

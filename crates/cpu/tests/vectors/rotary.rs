@@ -1,8 +1,8 @@
 use config::{Pairing, RotaryScaling};
 use device::{Direction, Op};
 
-use crate::file::File;
-use crate::machine::*;
+use crate::vectors::file::File;
+use crate::vectors::machine::*;
 
 const HEAD_DIM: usize = 12;
 

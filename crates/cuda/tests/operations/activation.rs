@@ -1,8 +1,8 @@
 use config::Activation;
 use device::Op;
 
-use crate::bench::{Bench, assert_same};
-use crate::case::{Case, STORED, Values};
+use crate::operations::bench::{Bench, assert_same};
+use crate::operations::case::{Case, STORED, Values};
 
 pub const ALL: [Activation; 7] = [
     Activation::GeluTanh,

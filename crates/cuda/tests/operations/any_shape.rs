@@ -5,9 +5,9 @@ use config::{Norm, NormKind, Pairing, RotaryScaling};
 use device::{AdamWUpdate, Direction, DropoutKey, Dtype, NormBackward, Op, Rounding, SUM_WORDS, Tensor, Write};
 use proptest::prelude::*;
 
-use crate::activation::ALL as ACTIVATIONS;
-use crate::bench::Bench;
-use crate::case::{Case, STORED, Values};
+use crate::operations::activation::ALL as ACTIVATIONS;
+use crate::operations::bench::Bench;
+use crate::operations::case::{Case, STORED, Values};
 
 /// The choices that decide an operation, in addition to the words of its case.
 #[derive(Clone, Copy, Debug)]

@@ -2,9 +2,9 @@ use cpu::math::exp_f64;
 use device::{Alibi, AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, Dtype, Op, Places, Tensor};
 use proptest::prelude::*;
 
-use crate::any_shape::any_stored;
-use crate::bench::{Bench, assert_same};
-use crate::case::{Case, Values};
+use crate::operations::any_shape::any_stored;
+use crate::operations::bench::{Bench, assert_same};
+use crate::operations::case::{Case, Values};
 
 /// Which keys queries see.
 #[derive(Clone, Copy, Debug)]

@@ -4,9 +4,9 @@ use device::{AttentionShape, Bf16, Dtype, Element, F16, Op, Tensor};
 use proptest::prelude::*;
 use softgpu::Checks;
 
-use crate::attention::{ALL_VISIBLE, Attend, CAPS, Visible, dropout, shape};
-use crate::bench::{Bench, Cases, Order, assert_same_in, code_for};
-use crate::case::{Case, Values};
+use crate::operations::attention::{ALL_VISIBLE, Attend, CAPS, Visible, dropout, shape};
+use crate::operations::bench::{Bench, Cases, Order, assert_same_in, code_for};
+use crate::operations::case::{Case, Values};
 
 const SOURCES: &[&str] =
     &["attention_blocks", "attention_blocks_queries", "attention_blocks_keys", "attention_blocks_wide", "element_wise"];

@@ -17,8 +17,8 @@ use nvidia::Search;
 use nvidia::nvrtc::{Cache, Compiler, Target};
 use softgpu::{Checks, Settings};
 
-use crate::case::{Case, STORED};
-use crate::declared::Declared;
+use crate::operations::case::{Case, STORED};
+use crate::operations::declared::Declared;
 
 /// Bytes of both arenas.
 pub const ARENA_BYTES: usize = 16 << 20;

@@ -1,8 +1,8 @@
 use device::{Dtype, LogitGradient, Op, RowStatistics, Tensor, ZLoss};
 use proptest::prelude::*;
 
-use crate::bench::{Bench, assert_same};
-use crate::case::{Case, Values};
+use crate::operations::bench::{Bench, assert_same};
+use crate::operations::case::{Case, Values};
 
 /// Columns that are on this rank, that are not padding, and the global number of the first.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 use device::{DropoutKey, Dtype, Op, Tensor};
 
-use crate::bench::{Bench, assert_same};
-use crate::case::{Case, STORED, Values};
+use crate::operations::bench::{Bench, assert_same};
+use crate::operations::case::{Case, STORED, Values};
 
 fn key(first_channel: u32, probability: f32) -> DropoutKey {
     DropoutKey { seed: 0x0123_4567_89ab_cdef, step: 7, site: 3, first_token: (1 << 32) - 2, first_channel, probability }

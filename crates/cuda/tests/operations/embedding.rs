@@ -1,7 +1,7 @@
 use device::{Op, Write};
 
-use crate::bench::{Bench, assert_same};
-use crate::case::{Case, STORED, Values};
+use crate::operations::bench::{Bench, assert_same};
+use crate::operations::case::{Case, STORED, Values};
 
 /// Ids of which some are on other ranks, some do not exist, and most are few.
 fn ids(case: &mut Case, count: usize, first_row: usize, rows: usize) -> Vec<i32> {

@@ -1,6 +1,6 @@
 //! Elementary functions of kernels have the bits of those of the CPU: for a sample of all numbers of single precision,
-//! and for all of them with `PLEACH_NUMBERS=all cargo test --release -p cuda --test operations every_number`. They run
-//! on a GPU in software, or with `PLEACH_NUMBERS_ON=driver` on the first GPU of this machine.
+//! and for all of them with `PLEACH_NUMBERS=all cargo test --release -p cuda --test suite operations::every_number`.
+//! They run on a GPU in software, or with `PLEACH_NUMBERS_ON=driver` on the first GPU of this machine.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use nvidia::driver::Library;
 use nvidia::nvrtc::{Compiler, Source, Target};
 use softgpu::{Settings, SoftGpu};
 
-use crate::bench::{TARGET, compiler};
+use crate::operations::bench::{TARGET, compiler};
 
 /// Numbers of a launch.
 const COUNT: usize = 1 << 20;

@@ -1,7 +1,7 @@
 use device::{Dtype, Op, SUM_WORDS, Tensor};
 
-use crate::bench::{Bench, assert_same};
-use crate::case::{Case, Values};
+use crate::operations::bench::{Bench, assert_same};
+use crate::operations::case::{Case, Values};
 
 /// The words of a sum that other blocks and ranks have added to.
 fn sum(case: &mut Case) -> Tensor {

@@ -4,11 +4,11 @@ use config::Activation;
 use device::{Dtype, Op, Orientation};
 use proptest::prelude::*;
 
-use crate::activation::ALL;
-use crate::any_shape::any_stored;
-use crate::bench::{Bench, Order, assert_same, assert_same_in};
-use crate::case::{Case, Values};
-use crate::mat_mul::values;
+use crate::operations::activation::ALL;
+use crate::operations::any_shape::any_stored;
+use crate::operations::bench::{Bench, Order, assert_same, assert_same_in};
+use crate::operations::case::{Case, Values};
+use crate::operations::mat_mul::values;
 
 const IN_BLOCKS: &[&str] = &["mat_mul_blocks", "activation"];
 /// The second one has what the first one does not take.

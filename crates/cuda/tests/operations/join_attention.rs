@@ -1,7 +1,7 @@
 use device::{Dtype, Op, Write};
 
-use crate::bench::{Bench, assert_same};
-use crate::case::{Case, STORED, Values};
+use crate::operations::bench::{Bench, assert_same};
+use crate::operations::case::{Case, STORED, Values};
 
 /// Log-sum-exps of both sets: near each other, far apart, and of sets of which a query sees nothing.
 const LOG_SUM_EXPS: [[f32; 2]; 8] = [

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::path::PathBuf;
 
-use crate::mutations::End;
+use crate::operations::mutations::End;
 
 /// The ends of the mutants of a source, and the file that holds them. Another build of this program keeps its own.
 pub struct KeptEnds {

@@ -1,9 +1,9 @@
 use device::{Dtype, Op, Orientation, Write};
 use proptest::prelude::*;
 
-use crate::any_shape::any_stored;
-use crate::bench::{ARENA_BYTES, Bench, assert_same};
-use crate::case::{Case, STORED, Values};
+use crate::operations::any_shape::any_stored;
+use crate::operations::bench::{ARENA_BYTES, Bench, assert_same};
+use crate::operations::case::{Case, STORED, Values};
 
 #[derive(Clone, Copy, Debug)]
 struct Product {

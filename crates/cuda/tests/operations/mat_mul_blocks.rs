@@ -4,9 +4,9 @@ use cpu::gemm::PIECE;
 use device::{Bf16, Dtype, Element, F16, Op, Orientation, Tensor, Write};
 use proptest::prelude::*;
 
-use crate::bench::{ARENA_BYTES, Bench, Order, assert_same_in};
-use crate::case::{Case, Values};
-use crate::mat_mul::{orientations, values, writes};
+use crate::operations::bench::{ARENA_BYTES, Bench, Order, assert_same_in};
+use crate::operations::case::{Case, Values};
+use crate::operations::mat_mul::{orientations, values, writes};
 
 const SOURCES: &[&str] = &["mat_mul_blocks"];
 
@@ -174,7 +174,7 @@ pub fn ends(bench: &Bench) {
 #[needs::cuda]
 #[test]
 fn factors_of_two_narrow_types_or_of_none_are_refused_in_the_words_of_the_cpu() {
-    let code = crate::bench::code(SOURCES);
+    let code = crate::operations::bench::code(SOURCES);
     let bench = Bench::in_order(Order::BLOCKS16, &code, softgpu::Checks::default());
     let mut case = Case::new(0);
     let types = [SINGLE, Dtype::Bf16, Dtype::F16, Dtype::I32];

@@ -3,10 +3,10 @@
 use cpu::gemm::PIECE;
 use device::{Dtype, Orientation, Write};
 
-use crate::bench::{Bench, Order, assert_same_in};
-use crate::case::Values;
-use crate::mat_mul_blocks::{ORIENTATIONS, Product, SINGLE};
-use crate::mat_mul_wgmma;
+use crate::operations::bench::{Bench, Order, assert_same_in};
+use crate::operations::case::Values;
+use crate::operations::mat_mul_blocks::{ORIENTATIONS, Product, SINGLE};
+use crate::operations::mat_mul_wgmma;
 
 /// The second one has what the first one does not take: factors that cannot be copied in boxes.
 const SOURCES: &[&str] = &["mat_mul_wgmma_turns", "mat_mul_wgmma", "mat_mul_blocks"];

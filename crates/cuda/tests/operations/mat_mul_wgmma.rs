@@ -4,10 +4,10 @@ use cpu::gemm::PIECE;
 use device::{Dtype, Orientation, Write};
 use proptest::prelude::*;
 
-use crate::bench::{ARENA_BYTES, Bench, Order, assert_same_in};
-use crate::case::{Case, Values};
-use crate::mat_mul::{orientations, values, writes};
-use crate::mat_mul_blocks::{ORIENTATIONS, Product, SINGLE, types};
+use crate::operations::bench::{ARENA_BYTES, Bench, Order, assert_same_in};
+use crate::operations::case::{Case, Values};
+use crate::operations::mat_mul::{orientations, values, writes};
+use crate::operations::mat_mul_blocks::{ORIENTATIONS, Product, SINGLE, types};
 
 /// The second one has what the first one does not take: factors that cannot be copied in boxes.
 const SOURCES: &[&str] = &["mat_mul_wgmma", "mat_mul_blocks"];

@@ -6,11 +6,13 @@ use cuda::kernels::{SOURCES, Source};
 use nvidia::nvrtc::{Code, Compiler, Source as CompilerSource, Target};
 use softgpu::{Check, Checks};
 
-use crate::bench::{Bench, Cases, Loaded, Order, code_for, compiler};
-use crate::case::Words;
-use crate::kept_ends::KeptEnds;
-use crate::mutants::{Fault, Mutant, mutants};
-use crate::{activation, dropout, element_wise, embedding, mat_mul, mat_mul_blocks, norm, rotary, soft_cap, sums};
+use crate::operations::bench::{Bench, Cases, Loaded, Order, code_for, compiler};
+use crate::operations::case::Words;
+use crate::operations::kept_ends::KeptEnds;
+use crate::operations::mutants::{Fault, Mutant, mutants};
+use crate::operations::{
+    activation, dropout, element_wise, embedding, mat_mul, mat_mul_blocks, norm, rotary, soft_cap, sums,
+};
 
 /// The end of a mutant's name, of all places or of one, and why the mutant computes the same.
 pub type Implied = (&'static str, &'static str);

@@ -1,8 +1,8 @@
 //! Faults in the kernels of attention, losses, sums and the optimizer are found.
 
-use crate::bench::Order;
-use crate::mutations::{Implied, assert_found, assert_found_in};
-use crate::{attention, cross_entropy, fixed_point, join_attention, optimizer, rounded_sum};
+use crate::operations::bench::Order;
+use crate::operations::mutations::{Implied, assert_found, assert_found_in};
+use crate::operations::{attention, cross_entropy, fixed_point, join_attention, optimizer, rounded_sum};
 
 const REGISTERS: &str = "a step beyond an array in registers, which the compiler leaves out";
 const UNSET: &str = "registers that are not set, for which the compiler takes zeros, or that are not read";

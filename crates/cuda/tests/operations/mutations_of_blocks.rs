@@ -1,9 +1,9 @@
 //! Faults in products by warpgroups and in attention in blocks are found, on GPUs of 9.0: problems that have no code by
 //! warpgroups there run that of all other GPUs.
 
-use crate::bench::{Cases, Order};
-use crate::mutations::{BOTH_ARE_EQUAL, Implied, assert_found_by, assert_found_in};
-use crate::{attention_blocks, fused, mat_mul_turns, mat_mul_wgmma};
+use crate::operations::bench::{Cases, Order};
+use crate::operations::mutations::{BOTH_ARE_EQUAL, Implied, assert_found_by, assert_found_in};
+use crate::operations::{attention_blocks, fused, mat_mul_turns, mat_mul_wgmma};
 
 /// At the end of a kernel.
 const NO_COPIES: &str =

@@ -1,8 +1,8 @@
 use config::{Norm, NormKind};
 use device::{Dtype, NormBackward, Op, Write};
 
-use crate::bench::{Bench, assert_same};
-use crate::case::{Case, STORED, Values};
+use crate::operations::bench::{Bench, assert_same};
+use crate::operations::case::{Case, STORED, Values};
 
 /// Around lanes, teams of a warp and chunks of 1024.
 const WIDTHS: [usize; 11] = [1, 2, 15, 16, 17, 100, 255, 1023, 1024, 1025, 2500];

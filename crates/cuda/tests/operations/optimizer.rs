@@ -1,7 +1,7 @@
 use device::{AdamWUpdate, Dtype, Op, Tensor};
 
-use crate::bench::{Bench, assert_same};
-use crate::case::{Case, Values};
+use crate::operations::bench::{Bench, assert_same};
+use crate::operations::case::{Case, Values};
 
 pub fn weights(bench: &Bench) {
     let parts = [

@@ -2,8 +2,8 @@
 
 use device::{Dtype, Op, Orientation, Tensor, Write};
 
-use crate::bench::{ARENA_BYTES, Bench};
-use crate::case::{Case, Values};
+use crate::operations::bench::{ARENA_BYTES, Bench};
+use crate::operations::case::{Case, Values};
 
 /// Refused by both devices, in the same words.
 #[needs::cuda]

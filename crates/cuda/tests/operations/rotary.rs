@@ -1,8 +1,8 @@
 use config::{Pairing, RotaryScaling};
 use device::{Direction, Op};
 
-use crate::bench::{Bench, assert_same};
-use crate::case::{Case, STORED, Values};
+use crate::operations::bench::{Bench, assert_same};
+use crate::operations::case::{Case, STORED, Values};
 
 #[needs::cuda]
 #[test]

@@ -1,7 +1,7 @@
 use device::{Dtype, Op, Rounding, SUM_WORDS, Write};
 
-use crate::bench::{Bench, assert_same};
-use crate::case::{Case, Values};
+use crate::operations::bench::{Bench, assert_same};
+use crate::operations::case::{Case, Values};
 
 pub fn additions(bench: &Bench) {
     let roundings = [

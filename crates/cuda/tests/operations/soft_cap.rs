@@ -1,7 +1,7 @@
 use device::Op;
 
-use crate::bench::{Bench, assert_same};
-use crate::case::{Case, Values};
+use crate::operations::bench::{Bench, assert_same};
+use crate::operations::case::{Case, Values};
 
 const SHAPES: [[usize; 2]; 5] = [[1, 1], [3, 70], [100, 3], [1, 5000], [17, 256]];
 

@@ -1,7 +1,7 @@
 use device::Op;
 
-use crate::bench::{Bench, assert_same};
-use crate::case::{Case, STORED, Values};
+use crate::operations::bench::{Bench, assert_same};
+use crate::operations::case::{Case, STORED, Values};
 
 #[needs::cuda]
 #[test]

@@ -14,7 +14,7 @@ use nvidia::Search;
 use nvidia::nvrtc::{Compiler, Source, Target};
 use softgpu::{Settings, SoftDriver};
 
-use crate::{Kind, devices, expected, on_gpu, values};
+use crate::collectives::{Kind, devices, expected, on_gpu, values};
 
 /// NVRTC of the folder in PLEACH_CUDA.
 pub fn compiler() -> Compiler {

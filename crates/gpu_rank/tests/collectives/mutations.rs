@@ -2,8 +2,8 @@
 
 use gpu_rank::COLLECTIVES;
 
-use crate::kernels::{compiled, compiler, difference, reductions, soft_gpu};
-use crate::mutants::mutants;
+use crate::collectives::kernels::{compiled, compiler, difference, reductions, soft_gpu};
+use crate::collectives::mutants::mutants;
 
 #[needs::cuda]
 #[test]

@@ -13,8 +13,8 @@ use gpu_rank::{COLLECTIVES, NcclCommunicator, NcclLanes, NcclRank, PeerKernels, 
 use mesh::Rank;
 use nvidia::Search;
 
-use crate::kernels::{compiled, compiler};
-use crate::{Call, Seat, calls, expected, issue, on_ranks, on_ranks_within, place, values};
+use crate::collectives::kernels::{compiled, compiler};
+use crate::collectives::{Call, Seat, calls, expected, issue, on_ranks, on_ranks_within, place, values};
 
 /// A GPU of its own, with NCCL: a copy of the library, of which the loader makes another instance.
 struct Copied {

@@ -10,5 +10,6 @@ mod recording;
 mod reference;
 mod rig;
 mod sequence;
+mod slices;
 mod tensor_parallel;
 mod tracer;

@@ -1,5 +1,4 @@
 //! Runs of Llama 3.1.
-#![allow(dead_code, reason = "each test uses some of the sizes")]
 
 use config::RunConfig;
 

@@ -10,8 +10,8 @@ use testkit::poison::PoisonFreed;
 use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
-use crate::rig::*;
-use crate::token_counts::{Offset, valid_labels};
+use crate::checklist::rig::*;
+use crate::checklist::token_counts::{Offset, valid_labels};
 
 /// Whether the gradient of eight microbatches is the sum of the gradients of eight steps of one microbatch each.
 fn sum_of_parts(wrap: &WrapRank<'_>, watch: &dyn Watch) -> Verdict {

@@ -8,7 +8,7 @@ use testkit::models::Style;
 use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 /// Four steps of 4, 4, 6 and 8 sequences.
 fn ramped() -> TrainSpec {

@@ -9,7 +9,7 @@ use testkit::replicas::Replicas;
 use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 /// Whether a clipped run learns what one rank learns, with equal copies.
 fn check(at: (usize, usize, usize), wrap: &WrapRank<'_>) -> (Verdict, Verdict) {

@@ -13,7 +13,7 @@ use testkit::models::Style;
 use testkit::wrapped_engine::WrapRank;
 use train::{RankEngine, SequenceBuffers, TokenSource};
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 /// Sequences of 8 tokens.
 const LENGTH: usize = 8;

@@ -9,7 +9,7 @@ use testkit::replicas::Replicas;
 use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 /// Half of everything is dropped: another mask is another gradient.
 fn model() -> ModelSpec {

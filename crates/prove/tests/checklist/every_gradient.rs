@@ -7,7 +7,7 @@ use testkit::models::Style;
 use testkit::wrapped_engine::WrapRank;
 use train::{RankEngine, Setup};
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 /// Layer norms and biases; or rotary positions, gates and norms per head.
 fn model(style: Style) -> ModelSpec {

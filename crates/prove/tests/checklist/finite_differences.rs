@@ -25,7 +25,7 @@ use testkit::models::Style;
 use testkit::wrapped_engine::WrapRank;
 use train::{RankEngine, TensorMap, Worker};
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 /// Error of a loss of 64 tokens.
 const LOSS_NOISE: f64 = 4e-7;

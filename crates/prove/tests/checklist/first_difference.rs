@@ -10,7 +10,7 @@ use testkit::models::Style;
 use testkit::wrapped_engine::WrappedEngine;
 use train::{RankEngine, Setup};
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 const STEPS: u32 = 2;
 

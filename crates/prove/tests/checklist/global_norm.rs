@@ -11,7 +11,7 @@ use testkit::models::Style;
 use testkit::wrapped_engine::WrapRank;
 use train::{Engine, Observer, Ports, RankEngine, Setup, Start, StepReport, Wish};
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 /// Keeps the norms.
 #[derive(Default)]

@@ -8,7 +8,7 @@ use testkit::models::Style;
 use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 /// Whether the weights before the first step are those of one rank.
 fn check(style: Style, at: (usize, usize, usize), wrap: &WrapRank<'_>) -> Verdict {

@@ -13,7 +13,7 @@ use testkit::replicas::Replicas;
 use testkit::wrapped_engine::WrapRank;
 use train::{RankEngine, StepFate};
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 const SCALING: LossScaling = LossScaling { initial: 8192.0, window: 100, hysteresis: 1, minimum: 1.0 };
 const FP16: Precision = Precision::Fp16(Products::Chained, SCALING);

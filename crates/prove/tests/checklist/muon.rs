@@ -8,7 +8,7 @@ use testkit::models::Style;
 use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 fn by_muon(scale: MuonScale, train: TrainSpec) -> TrainSpec {
     TrainSpec { optimizer: Optimizer::Muon(Muon { momentum: 0.9, scale }), ..train }

@@ -8,7 +8,7 @@ use testkit::intercepted::intercept_ops;
 use testkit::models::{Style, plain_layout};
 use testkit::wrapped_engine::WrapRank;
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 /// Whether eight microbatches of a bf16 run give the gradient of one: activations are the same bits, sums are single.
 fn sums_are_single(wrap: &WrapRank<'_>) -> Verdict {

@@ -17,7 +17,7 @@ use testkit::models::Style;
 use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 fn case<'a>(pp: usize, zero: ZeroStage) -> Case<'a> {
     let model = ModelSpec { num_layers: 4, ..small_model(Style::Gpt2, false) };

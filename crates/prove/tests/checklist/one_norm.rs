@@ -11,7 +11,7 @@ use testkit::models::Style;
 use testkit::wrapped_engine::WrapRank;
 use train::{RankEngine, Worker};
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 /// Nearly all steps are clipped.
 const CLIP: f32 = 0.1;

@@ -5,7 +5,7 @@ use prove::Outcome;
 use testkit::models::Style;
 use train::Setup;
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 /// Whether what all ranks deliver is each tensor once, and as many elements as the model has.
 fn check(style: Style, tied: bool, at: (usize, usize, usize), spoil: &(dyn Fn(&mut Setup) + Sync)) -> Verdict {

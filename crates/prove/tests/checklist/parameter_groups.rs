@@ -8,7 +8,7 @@ use testkit::models::Style;
 use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 const RATE: f32 = 2e-3;
 

@@ -8,7 +8,7 @@ use testkit::replicas::Replicas;
 use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 /// These gradients come through the softmax, whose backward pass subtracts a mean from each score's gradient and loses
 /// digits by it: distances of 1.1e-6 were measured. The fault is of the order of one.

@@ -12,7 +12,7 @@ use testkit::models::Style;
 use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 /// Half of everything is dropped: another mask is another gradient. Heads are normed, which the attention core does
 /// again.

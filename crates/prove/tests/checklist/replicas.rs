@@ -8,7 +8,7 @@ use testkit::replicas::Replicas;
 use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 fn check(at: (usize, usize, usize), zero: ZeroStage, wrap: &WrapRank<'_>) -> Verdict {
     check_layout(Parallelism { zero, ..degrees(at) }, wrap)

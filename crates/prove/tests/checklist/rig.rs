@@ -10,7 +10,7 @@ use testkit::text::{Labels, ProofText};
 use testkit::wrapped_engine::{WrapRank, WrappedEngine};
 use train::{RankEngine, Setup, TensorSource, TokenSource, WorkloadIndex};
 
-pub use crate::findings::*;
+pub use crate::checklist::findings::*;
 
 /// Largest relative Frobenius distance of a step-1 gradient between layouts that sum in other orders.
 pub const GRADIENT_BOUND: f64 = 1e-6;

@@ -12,7 +12,7 @@ use testkit::replicas::Replicas;
 use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 /// Tokens of a microbatch of one sequence.
 const TOKENS: u64 = 8;

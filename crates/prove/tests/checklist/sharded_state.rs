@@ -12,7 +12,7 @@ use testkit::models::Style;
 use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 const MICROBATCH: GradientReduction = GradientReduction::Microbatch;
 const TWO_EACH: ZeroStage = ZeroStage::Two { reduce: MICROBATCH };

@@ -11,7 +11,7 @@ use testkit::models::Style;
 use testkit::replicas::Replicas;
 use testkit::wrapped_engine::WrapRank;
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 /// Two replicas of `pp` stages.
 fn stages(pp: usize, zero: ZeroStage) -> Parallelism {

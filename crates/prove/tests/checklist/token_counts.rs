@@ -13,7 +13,7 @@ use testkit::text::{Labels, ProofText};
 use testkit::wrapped_engine::WrapRank;
 use train::{RankEngine, SequenceBuffers, TokenSource};
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 /// Sequences of a text from `first_sequence` on.
 pub struct Offset {

@@ -14,7 +14,7 @@ use testkit::poison::{PoisonFreed, poison_arena};
 use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 /// Where memory is poisoned.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -13,7 +13,7 @@ use testkit::text::ProofText;
 use testkit::wrapped_engine::WrapRank;
 use train::{RankEngine, Worker};
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 /// Looks at the rows of tables past the end of the vocabulary.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use testkit::models::Style;
 use testkit::wrapped_engine::WrappedEngine;
 use train::{Observer, Ports, RankEngine, StepReport, Wish};
 
-use crate::rig::*;
+use crate::checklist::rig::*;
 
 /// Keeps the z-losses of all steps.
 #[derive(Default)]

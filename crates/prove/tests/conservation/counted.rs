@@ -13,8 +13,8 @@ use mesh::{Axis, Rank};
 use program::PeerGroup;
 use train::{Engine, EngineDescription, Observer, Ports, RankEngine, Setup, StepReport, ThreadEngine, Wish, Worker};
 
-use crate::cases::Case;
-use crate::recorded::{StepWork, Work, ends_step};
+use crate::conservation::cases::Case;
+use crate::conservation::recorded::{StepWork, Work, ends_step};
 
 /// Work that no record knows of, done once on every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use testkit::intercepted::{Call, intercept_calls};
 use testkit::wrapped_engine::WrappedEngine;
 use train::{Observer, Ports, RankEngine, StepReport, Wish, Worker};
 
-use crate::cases::{Case, cases};
+use crate::conservation::cases::{Case, cases};
 
 /// A collective of the reduction stream: its group, its kind and its bytes.
 type Seen = (PeerGroup, Option<Collective>, usize);

@@ -9,8 +9,8 @@ use device::DeviceError;
 use program::{Extent, PlannedLife, RankPlan, Value};
 use train::{MetaEngine, Observer, Ports, StepReport, Wish, Worker};
 
-use crate::cases::{Case, cases};
-use crate::watching::{Access, Touch, Watching};
+use crate::conservation::cases::{Case, cases};
+use crate::conservation::watching::{Access, Touch, Watching};
 
 /// First and last instruction that touched each planned life of one rank, by its index in the plan.
 #[derive(Default)]

@@ -6,7 +6,7 @@ use device::DeviceError;
 use mesh::Rank;
 use train::{MetaEngine, Observer, Ports, Setup, StepReport, Wish, Worker};
 
-use crate::cases::Case;
+use crate::conservation::cases::Case;
 
 /// The instructions of one rank with their times.
 #[derive(Clone, Debug, Default)]

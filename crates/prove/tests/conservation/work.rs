@@ -2,9 +2,9 @@
 
 use prove::outcome_of;
 
-use crate::cases::{Case, cases};
-use crate::counted::{CountingEngine, Extra, count};
-use crate::recorded::record;
+use crate::conservation::cases::{Case, cases};
+use crate::conservation::counted::{CountingEngine, Extra, count};
+use crate::conservation::recorded::record;
 
 #[test]
 fn recorded_work_is_counted_work() {

@@ -4,7 +4,7 @@ use config::{Parallelism, ScheduleKind, TrainSpec};
 use mesh::Rank;
 use train::{Ports, Setup, ThreadEngine, TrainError, run_ranks};
 
-use crate::rig::{NEVER, Silent, TOKENS, eight_ranks, model, threads, train_spec};
+use crate::failures::rig::{NEVER, Silent, TOKENS, eight_ranks, model, threads, train_spec};
 
 /// Runs `strange` on the ranks `strangers` and the usual setup on all others, in one world; the results of the two.
 fn run_both(strange: &Setup, strangers: &[usize]) -> [Result<(), TrainError>; 2] {

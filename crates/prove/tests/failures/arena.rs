@@ -4,7 +4,7 @@ use device::{ArenaSize, DeviceError, Numerics};
 use mesh::Rank;
 use train::{Engine, EngineDescription, RankEngine, ThreadEngine};
 
-use crate::rig::{NEVER, eight_ranks, failure_of, threads};
+use crate::failures::rig::{NEVER, eight_ranks, failure_of, threads};
 
 /// One rank asks for more than any address space has.
 struct Greedy(ThreadEngine);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use comm::faults::{self, Faulty};
 use mesh::Rank;
 
-use crate::faulty_engine::{Fault, FaultyEngine};
-use crate::rig::{eight_ranks, failure_of, threads, two_replicas};
+use crate::failures::faulty_engine::{Fault, FaultyEngine};
+use crate::failures::rig::{eight_ranks, failure_of, threads, two_replicas};
 
 /// Long enough for a step of these models on a busy machine, short enough for a test.
 const DEADLINE: Duration = Duration::from_secs(1);

@@ -2,8 +2,8 @@
 
 use mesh::{Axis, Rank};
 
-use crate::faulty_engine::{Fault, FaultyEngine};
-use crate::rig::{NEVER, eight_ranks, failure_of, threads};
+use crate::failures::faulty_engine::{Fault, FaultyEngine};
+use crate::failures::rig::{NEVER, eight_ranks, failure_of, threads};
 
 /// Whichever rank panics, in whatever operation: the error names it with its step and instruction, and nobody waits for
 /// it. Deadlines are an hour, so a rank that was not informed would be noticed.

@@ -5,8 +5,8 @@ use std::process::Command;
 use mesh::Rank;
 use train::Ports;
 
-use crate::faulty_engine::{Fault, FaultyEngine};
-use crate::rig::{NEVER, Silent, TOKENS, eight_ranks, threads};
+use crate::failures::faulty_engine::{Fault, FaultyEngine};
+use crate::failures::rig::{NEVER, Silent, TOKENS, eight_ranks, threads};
 
 /// Set in the process that is to fail.
 const CHILD: &str = "PLEACH_TEST_FAILING_PROCESS";

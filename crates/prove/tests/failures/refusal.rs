@@ -5,7 +5,7 @@ use device::{ArenaSize, DeviceError, DeviceKind, Numerics, NumericsChoice};
 use mesh::Rank;
 use train::{Engine, EngineDescription, RankEngine, Setup};
 
-use crate::rig::{NEVER, Silent, TOKENS, eight_ranks, failure_of, threads};
+use crate::failures::rig::{NEVER, Silent, TOKENS, eight_ranks, failure_of, threads};
 
 /// Multiplies in chains only.
 struct ChainsOnly<E>(E);

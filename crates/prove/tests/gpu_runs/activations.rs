@@ -4,8 +4,8 @@ use config::{ChunkOrder, ContextKind, Format, Offload, Overlap, Recompute, Sched
 use testkit::layout::Layout;
 use testkit::soft_gpus::soft_gpus;
 
-use crate::rig::{On, ZERO_THREE, outcome, stored_layout};
-use crate::shared_sequences::{FOUR, shared};
+use crate::gpu_runs::rig::{On, ZERO_THREE, outcome, stored_layout};
+use crate::gpu_runs::shared_sequences::{FOUR, shared};
 
 fn offloaded(format: Format, degrees: [usize; 3], zero: ZeroStage, overlap: Overlap) -> Layout {
     let mut layout = stored_layout(format, Tied::Yes, degrees, zero, overlap, 2);

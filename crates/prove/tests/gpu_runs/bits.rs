@@ -4,7 +4,7 @@ use config::{LinearLayer, LoraSpec, Muon, MuonScale, Optimizer, Overlap, Tied, Z
 use testkit::layout::Layout;
 use testkit::soft_gpus::soft_gpus;
 
-use crate::rig::{On, ZERO_THREE, gemma, layout, outcome};
+use crate::gpu_runs::rig::{On, ZERO_THREE, gemma, layout, outcome};
 
 /// Steps of a run, as many as `PLEACH_STEPS` says, or a few.
 fn steps() -> u32 {

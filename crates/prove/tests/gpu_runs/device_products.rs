@@ -8,7 +8,7 @@ use prove::{EqualityClass, Outcome, Promise};
 use testkit::layout::Layout;
 use testkit::soft_gpus::{soft_gpus, soft_gpus_with_attention};
 
-use crate::rig::{Folder, On, ZERO_THREE, leg, outcome, stored_layout};
+use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, leg, outcome, stored_layout};
 
 const STEPS: u32 = 2;
 

@@ -9,7 +9,7 @@ use softgpu::{FaultPlan, PlannedFault, Settings};
 use testkit::soft_gpus::{gpus_of, soft_driver};
 use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
 
-use crate::rig::{On, layout, outcome};
+use crate::gpu_runs::rig::{On, layout, outcome};
 
 /// The failure of a run whose GPU 1 fails from call number `first` on, for calls that `counts` counts.
 fn failure(kind: DriverErrorKind, first: usize, counts: fn(GpuCall) -> bool) -> String {

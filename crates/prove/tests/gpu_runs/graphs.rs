@@ -13,8 +13,8 @@ use testkit::soft_gpus::{gpus_of, gpus_with_graphs, soft_driver};
 use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
 use train::{GraphNotice, GraphUse};
 
-use crate::idle_gpu::IdleDriver;
-use crate::rig::{On, ZERO_THREE, layout, outcome, stored_layout};
+use crate::gpu_runs::idle_gpu::IdleDriver;
+use crate::gpu_runs::rig::{On, ZERO_THREE, layout, outcome, stored_layout};
 
 /// Calls of all GPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,7 +92,7 @@ fn counted(layout: &Layout, graphs: GraphUse) -> (Counts, Outcome) {
 
 /// Graphs; a driver that has none ends the test.
 fn with_graphs() -> GraphUse {
-    crate::rig::graphs()
+    crate::gpu_runs::rig::graphs()
 }
 
 /// The calls of step `steps`, counted from 1, of a run with the bits of CPUs.

@@ -10,7 +10,7 @@ use train::{
     Evaluation, Generation, Listener, LogitsSink, Sampling, Setup, Wish, run_evaluation, run_forward, run_generation,
 };
 
-use crate::rig::{On, layout};
+use crate::gpu_runs::rig::{On, layout};
 
 #[derive(Default)]
 struct Kept {

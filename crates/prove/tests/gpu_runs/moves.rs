@@ -9,7 +9,7 @@ use softgpu::Settings;
 use testkit::soft_gpus::{gpus_of, soft_driver, soft_gpus};
 use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
 
-use crate::rig::{Folder, On, ZERO_THREE, layout, leg, leg_that_saves_every, outcome};
+use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, layout, leg, leg_that_saves_every, outcome};
 
 #[needs::cuda]
 #[test]

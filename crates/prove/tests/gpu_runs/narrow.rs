@@ -5,7 +5,7 @@ use prove::Outcome;
 use testkit::layout::Layout;
 use testkit::soft_gpus::soft_gpus;
 
-use crate::rig::{On, ZERO_THREE, gemma, outcome, stored_layout};
+use crate::gpu_runs::rig::{On, ZERO_THREE, gemma, outcome, stored_layout};
 
 /// Enough for a step after which the learning rate falls.
 const STEPS: u32 = 4;

@@ -25,9 +25,9 @@ use train::{
     queued_streams,
 };
 
-use crate::released::{archive, put_driver};
-use crate::rig::{Folder, On, ZERO_THREE, graphs, layout};
-use crate::shared_sequences::{FOUR, shared};
+use crate::gpu_runs::released::{archive, put_driver};
+use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, graphs, layout};
+use crate::gpu_runs::shared_sequences::{FOUR, shared};
 
 /// The folder with the libraries and the archive, in the processes that are started.
 const PART: &str = "PLEACH_TEST_NCCL";
@@ -147,7 +147,7 @@ impl Started {
     fn new(folder: &Path) -> Started {
         let mut command = Command::new(std::env::current_exe().expect("a program"));
         command
-            .args(["--exact", "nccl::processes_over_nccl_have_the_bits_of_the_cpu", "--nocapture"])
+            .args(["--exact", "gpu_runs::nccl::processes_over_nccl_have_the_bits_of_the_cpu", "--nocapture"])
             .env(PART, folder);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a process");
         let (input, output) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));

@@ -9,7 +9,7 @@ use testkit::layout::Layout;
 use testkit::soft_gpus::{gpus_of, soft_driver, soft_gpus};
 use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
 
-use crate::rig::{Folder, On, ZERO_THREE, leg, outcome, stored_layout};
+use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, leg, outcome, stored_layout};
 
 fn offloaded(format: Format, degrees: [usize; 3], zero: ZeroStage, overlap: Overlap) -> Layout {
     let mut layout = stored_layout(format, Tied::Yes, degrees, zero, overlap, 3);

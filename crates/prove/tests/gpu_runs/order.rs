@@ -11,9 +11,9 @@ use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
 
 use testkit::layout::Layout;
 
-use crate::rig::{On, ZERO_THREE, layout, outcome};
-use crate::shared_sequences::{FOUR, shared};
-use crate::work_order::need;
+use crate::gpu_runs::rig::{On, ZERO_THREE, layout, outcome};
+use crate::gpu_runs::shared_sequences::{FOUR, shared};
+use crate::gpu_runs::work_order::need;
 
 /// Small runs whose waits are left out one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

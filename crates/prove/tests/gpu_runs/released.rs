@@ -10,7 +10,7 @@ use gpu::Capability;
 use testkit::soft_gpus::{cache_of_tests, compiler};
 use train::{ArchivedKernels, GpuPlaces, RunDevice};
 
-use crate::rig::{Folder, On, graphs, layout, outcome};
+use crate::gpu_runs::rig::{Folder, On, graphs, layout, outcome};
 
 /// The archive, compiled once for all tests of this program.
 pub fn archive() -> &'static [u8] {
@@ -42,7 +42,7 @@ fn a_program_with_an_archive_and_a_driver_has_the_bits_of_the_cpu() {
     let device = RunDevice::open(DeviceChoice::Cuda, None, graphs(), &places).expect("a driver and an archive");
     let RunDevice::Gpus(gpus) = device else { panic!("GPUs") };
     assert_eq!((gpus.kind(), gpus.facts().len()), (device::DeviceKind::CUDA, 1));
-    for (tied, zero) in [(Tied::Yes, ZeroStage::One), (Tied::No, crate::rig::ZERO_THREE)] {
+    for (tied, zero) in [(Tied::Yes, ZeroStage::One), (Tied::No, crate::gpu_runs::rig::ZERO_THREE)] {
         let layout = layout(tied, [2, 1, 2], zero, Overlap::On, 2);
         let on_cpus = outcome(&layout, &On::Cpus).expect("a run on CPUs");
         let on_gpus = outcome(&layout, &On::Gpus(gpus.clone())).expect("a run through the driver");

@@ -6,7 +6,7 @@ use config::{
 use testkit::layout::Layout;
 use testkit::soft_gpus::soft_gpus;
 
-use crate::rig::{On, ZERO_THREE, layout, outcome};
+use crate::gpu_runs::rig::{On, ZERO_THREE, layout, outcome};
 
 const STEPS: u32 = 3;
 /// Tokens of a sequence: masks of dropout are drawn for four keys of a chunk at once.

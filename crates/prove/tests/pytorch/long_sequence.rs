@@ -21,7 +21,7 @@ use testkit::layout::{Layout, engine};
 use testkit::models::plain_layout;
 use train::{LogitsSink, SequenceBuffers, Setup, TensorMap, TokenSource, run_forward};
 
-use crate::vectors::{tensors, values};
+use crate::pytorch::vectors::{tensors, values};
 
 const LOGITS: f64 = 1e-5;
 const GRADIENTS: f64 = 1e-4;

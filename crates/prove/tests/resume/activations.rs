@@ -7,8 +7,8 @@ use config::{
 use testkit::layout::Layout;
 use testkit::models::plain_layout;
 
-use crate::pairs::{THREE, zero};
-use crate::rig::{in_two, layout, whole};
+use crate::resume::pairs::{THREE, zero};
+use crate::resume::rig::{in_two, layout, whole};
 
 fn offloaded(layout: &Layout, offload: Offload) -> Layout {
     Layout { train: TrainSpec { offload, ..layout.train.clone() }, ..layout.clone() }

@@ -12,10 +12,10 @@ use testkit::models::{plain_layout, proof_text};
 use testkit::resumed::{Stretch, Surroundings, newest, outcome_of_leg};
 use testkit::wrapped_engine::WrapRank;
 
-use crate::findings::{Verdict, assert_found, assert_holds, verdict};
-use crate::pairs::THREE;
-use crate::resumption::untouched;
-use crate::rig::{Folder, layout};
+use crate::checklist::findings::{Verdict, assert_found, assert_holds, verdict};
+use crate::resume::pairs::THREE;
+use crate::resume::resumption::untouched;
+use crate::resume::rig::{Folder, layout};
 
 const DECAY: f32 = 0.75;
 

@@ -9,10 +9,10 @@ use device::{AdamWUpdate, Op};
 use testkit::intercepted::alter_ops;
 use train::{RankEngine, TokenSource};
 
-use crate::findings::{assert_found, assert_holds};
-use crate::pairs::{Pair, THREE, learns_something_else, pairs, zero};
-use crate::resumption::{Resumption, training_in};
-use crate::text::{Late, shuffled, shuffled_with};
+use crate::checklist::findings::{assert_found, assert_holds};
+use crate::resume::pairs::{Pair, THREE, learns_something_else, pairs, zero};
+use crate::resume::resumption::{Resumption, training_in};
+use crate::resume::text::{Late, shuffled, shuffled_with};
 
 /// Steps before the resumption, of four.
 const CUT: u32 = 2;

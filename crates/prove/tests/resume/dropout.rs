@@ -4,9 +4,9 @@ use device::DropoutKey;
 use testkit::intercepted::{Masked, alter_ops, dropout_key};
 use train::RankEngine;
 
-use crate::findings::{assert_found, assert_holds};
-use crate::pairs::{Pair, learns_something_else, pairs};
-use crate::resumption::Resumption;
+use crate::checklist::findings::{assert_found, assert_holds};
+use crate::resume::pairs::{Pair, learns_something_else, pairs};
+use crate::resume::resumption::Resumption;
 
 /// Steps before the resumption, of four.
 const CUT: u32 = 2;

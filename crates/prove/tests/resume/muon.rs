@@ -5,8 +5,8 @@ use testkit::layout::Layout;
 use testkit::models::{plain_layout, proof_text};
 use testkit::resumed::{Stretch, Surroundings, newest, outcome_of_leg};
 
-use crate::pairs::THREE;
-use crate::rig::{Folder, in_two, layout, whole};
+use crate::resume::pairs::THREE;
+use crate::resume::rig::{Folder, in_two, layout, whole};
 
 fn by_muon(zero: ZeroStage, dp: usize, pp: usize) -> Layout {
     let plain = layout(Tied::Yes, Format::Bf16, Parallelism { zero, ..plain_layout(dp, 1, pp, 1) });

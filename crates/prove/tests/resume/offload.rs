@@ -10,8 +10,8 @@ use testkit::layout::Layout;
 use testkit::models::proof_text;
 use testkit::resumed::{Stretch, Surroundings, newest, outcome_of_leg};
 
-use crate::pairs::{THREE, zero};
-use crate::rig::{Folder, in_two, layout, whole};
+use crate::resume::pairs::{THREE, zero};
+use crate::resume::rig::{Folder, in_two, layout, whole};
 
 fn offloaded(layout: &Layout) -> Layout {
     Layout { train: TrainSpec { offload: Offload::Optimizer, ..layout.train.clone() }, ..layout.clone() }

@@ -14,7 +14,7 @@ use testkit::layout::engine;
 use testkit::models::{plain_layout, proof_text};
 use train::{Observer, Ports, SaveReport, Saving, StepReport, Wish, Worker, run};
 
-use crate::rig::{Folder, layout};
+use crate::resume::rig::{Folder, layout};
 
 /// Opens when a rank computes in the step after the first checkpoint. Until then nothing is written.
 #[derive(Debug, Default)]

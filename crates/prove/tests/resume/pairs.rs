@@ -10,8 +10,8 @@ use prove::{EqualityClass, Outcome};
 use testkit::layout::Layout;
 use testkit::models::plain_layout;
 
-use crate::rig::layout;
-use crate::text;
+use crate::resume::rig::layout;
+use crate::resume::text;
 
 /// One layout before the resumption and one after it.
 #[derive(Clone)]

@@ -7,7 +7,7 @@ use testkit::layout::Layout;
 use testkit::models::{plain_layout, proof_text};
 use testkit::resumed::{Stretch, newest, outcome_of_legs};
 
-use crate::rig::{Folder, in_two, layout, plain, whole};
+use crate::resume::rig::{Folder, in_two, layout, plain, whole};
 
 /// Dropout is in the model; the batch grows; in fp16 the first steps are skipped.
 fn eventful(format: Format) -> Layout {

@@ -6,7 +6,7 @@ use testkit::models::{plain_layout, proof_text};
 use testkit::resumed::{Stretch, newest, outcome_of_legs, resumed_spec};
 use train::{Observer, Ports, Setup, Start, StepReport, Wish, run};
 
-use crate::rig::{Folder, layout};
+use crate::resume::rig::{Folder, layout};
 
 struct Silent;
 

@@ -9,11 +9,11 @@ use testkit::resumed::{Stretch, Surroundings, newest, outcome_of_leg, resumed_sp
 use testkit::wrapped_engine::WrapRank;
 use train::{RankEngine, TokenSource};
 
-use crate::findings::{Verdict, verdict};
-use crate::pairs::Pair;
-use crate::rig::Folder;
-use crate::saved::Snapshot;
-use crate::text;
+use crate::checklist::findings::{Verdict, verdict};
+use crate::resume::pairs::Pair;
+use crate::resume::rig::Folder;
+use crate::resume::saved::Snapshot;
+use crate::resume::text;
 
 /// Gives the text of a run, whose place in it is a part of its training.
 pub type TextOf<'a> = dyn Fn(&TrainSpec) -> Box<dyn TokenSource> + 'a;

@@ -9,10 +9,10 @@ use testkit::intercepted::{alter_saved, drop_writes};
 use testkit::layout::Layout;
 use train::RankEngine;
 
-use crate::findings::{assert_found, assert_holds};
-use crate::pairs::{Pair, THREE, pairs, zero};
-use crate::resumption::Resumption;
-use crate::rig::layout;
+use crate::checklist::findings::{assert_found, assert_holds};
+use crate::resume::pairs::{Pair, THREE, pairs, zero};
+use crate::resume::resumption::Resumption;
+use crate::resume::rig::layout;
 
 /// Steps before the resumption: both moments are of more than one gradient.
 const CUT: u32 = 2;

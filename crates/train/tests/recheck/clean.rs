@@ -5,7 +5,7 @@ use testkit::layout::engine;
 use testkit::models::{plain_layout, proof_training};
 use train::Setup;
 
-use crate::{losses, model};
+use crate::recheck::{losses, model};
 
 /// The bits of a run do not depend on the checks, and nothing is found where nothing is wrong.
 /// `PLEACH_CLEAN_STEPS=1000` does 1,000 steps under each of ten layouts, with either check.

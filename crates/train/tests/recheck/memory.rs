@@ -12,7 +12,7 @@ use testkit::intercepted::intercept_ops;
 use testkit::wrapped_engine::WrappedEngine;
 use train::{RankEngine, Setup};
 
-use crate::{Draw, failure, flip, flips, four_ranks, losses};
+use crate::recheck::{Draw, failure, flip, flips, four_ranks, losses};
 
 /// The kind of the results of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -12,7 +12,7 @@ use testkit::intercepted::intercept_ops;
 use testkit::wrapped_engine::WrappedEngine;
 use train::{RankEngine, SAMPLED_OPERATIONS, Setup};
 
-use crate::{Draw, failure, flip, flips, four_ranks, losses, model};
+use crate::recheck::{Draw, failure, flip, flips, four_ranks, losses, model};
 
 /// Number of operations that ranks submit in the clean run, with rechecks.
 fn count_operations(setup: &Setup) -> usize {

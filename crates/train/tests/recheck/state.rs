@@ -10,7 +10,7 @@ use testkit::intercepted::intercept_ops;
 use testkit::wrapped_engine::WrappedEngine;
 use train::RankEngine;
 
-use crate::{Draw, failure, flip, flips, four_ranks};
+use crate::recheck::{Draw, failure, flip, flips, four_ranks};
 
 /// The tensors that the optimizer writes, by the order of its calls: in step 1 they are noted, and in step 2 one of
 /// them has a bit flipped at an operation before the optimizer. Each operation is computed twice; the flip is before

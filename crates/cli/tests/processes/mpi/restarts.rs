@@ -10,7 +10,7 @@ use blame::{Attempts, RankHistory};
 use super::libraries::{Library, descendants, ended, is_pleach, of_each_library, said};
 use crate::harness::several::{Folder, on_threads, with_keys};
 use crate::harness::{pleach, stderr};
-use crate::wait::wait;
+use crate::processes::wait::wait;
 
 const RUN: &[&str] = &["train.steps=300", "run.save_every=5"];
 

@@ -4,7 +4,7 @@
 //! A sample is tried by default; the figures of `docs/clusters.md` are those of
 //!
 //! ```text
-//! PLEACH_STRANGERS=10000 cargo test -p cli --test processes strangers -- --nocapture
+//! PLEACH_STRANGERS=10000 cargo test -p cli --test suite processes::network::strangers -- --nocapture
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use crate::harness::free_port;
-use crate::wait::wait;
+use crate::processes::wait::wait;
 
 /// A server that ends with its test.
 pub struct Moto {

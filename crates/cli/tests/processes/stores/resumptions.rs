@@ -10,7 +10,7 @@ use super::proxy::{Proxy, mixed};
 use super::server::Server;
 use super::{Store, run_of, said, weights_of, words};
 use crate::harness::several::{Folder, processes_of, succeeds};
-use crate::launch::kill;
+use crate::processes::launch::kill;
 
 /// Saves and resumptions that are counted.
 #[derive(Clone, Copy)]
@@ -53,7 +53,7 @@ fn a_launched_run_of_an_address_is_restarted_from_its_newest_checkpoint() {
     let resume = ["launch", "--nproc", "1", "--restarts", "1", "--", "train", "--resume", "s3://bucket/launched"];
     let mut command = store.command(&[&resume[..], &["--set", "train.steps=200"]].concat());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("pleach");
-    crate::wait::wait("a checkpoint of the resumed run", || {
+    crate::processes::wait::wait("a checkpoint of the resumed run", || {
         let names = server.names("bucket/launched/checkpoints/");
         let earlier = ["-00000001/", "-00000002/"];
         let is_later =
@@ -97,7 +97,7 @@ fn counted(port: u16, wanted: Wanted, name: &str) {
         let mut child =
             store.command(&words(&begun)).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("pleach");
         let committed = format!("{name}/run-{trial}/checkpoints/");
-        crate::wait::wait("a checkpoint in the store", || {
+        crate::processes::wait::wait("a checkpoint in the store", || {
             (has_manifest(port, &committed) || child.try_wait().expect("a child").is_some()).then_some(())
         });
         std::thread::sleep(Duration::from_millis(mixed(trial) % 150));

@@ -180,7 +180,7 @@ fn a_run_goes_on_without_its_store() {
     let begun = run_of(&folder, "run", 100, &keys);
     let mut child = store.command(&words(&begun));
     let child = child.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).spawn().expect("pleach");
-    crate::wait::wait("a checkpoint", || (!steps(&server, "away").is_empty()).then_some(()));
+    crate::processes::wait::wait("a checkpoint", || (!steps(&server, "away").is_empty()).then_some(()));
     proxy.set(Line::Down);
     let output = child.wait_with_output().expect("an end");
     let text = said(&output);

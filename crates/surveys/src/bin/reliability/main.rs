@@ -6,8 +6,6 @@
 
 #![forbid(unsafe_code)]
 
-mod page;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -16,7 +14,8 @@ use clap::{Parser, Subcommand};
 use prove::ProofError;
 use surveys::page::{ended, write};
 use surveys::reliability::{
-    Kept, Reference, Role, Shown, flipped_bits, full_disks, kills, layouts, locks, stops, vanished_folders, wrong_files,
+    Kept, Reference, Role, Shown, flipped_bits, full_disks, kills, layouts, locks, page, stops, vanished_folders,
+    wrong_files,
 };
 
 /// Disturbs a run in every way that it must survive, and says what each showed.

@@ -1,0 +1,4 @@
+//! Files of checkpoints, and whole checkpoints.
+
+mod checkpoints;
+mod files;

@@ -1,0 +1,5 @@
+//! Transports, and worlds of several processes.
+
+mod processes;
+mod transports;
+mod worlds;

@@ -1,0 +1,71 @@
+//! Rules of learning-rate schedules, averages and stores.
+
+use crate::tests::check::expect;
+
+#[test]
+fn schedules_have_room_and_keys_of_their_own() {
+    expect(&[
+        (
+            &["train.schedule=wsd", "train.steps=100", "train.warmup_steps=20", "train.decay_length=90"],
+            "train.decay_length = 90 is a decay of 90 steps; train.steps = 100 and train.warmup_steps = 20 leave 80; use at most 80",
+        ),
+        (
+            &["train.schedule=wsd", "train.steps=100", "train.warmup_steps=20", "train.decay_length=0.81"],
+            "train.decay_length = 0.81 is a decay of 81 steps; train.steps = 100 and train.warmup_steps = 20 leave 80; use at most 80",
+        ),
+        (
+            &["train.schedule=wsd", "train.steps=100", "train.warmup_steps=100"],
+            "train.decay_length = 0.2 is a decay of 20 steps; train.steps = 100 and train.warmup_steps = 100 \
+             leave 0; use a shorter warm-up",
+        ),
+        (
+            &["train.schedule=wsd", "train.decay_length=1.0"],
+            "train.decay_length = 1.0 is not a number of steps, or a share of all steps such as 0.2",
+        ),
+        (
+            &["train.decay_shape=cosine"],
+            "train.decay_shape has no effect without train.schedule = \"wsd\"; leave it out",
+        ),
+        (
+            &["train.schedule=cosine-restarts", "train.restart_growth=0"],
+            "train.restart_growth = 0 must be positive; use at least 1",
+        ),
+    ]);
+}
+
+#[test]
+fn averages_decay() {
+    expect(&[(
+        &["train.ema_decay=1"],
+        "train.ema_decay = 1.0 must be the decay of a running mean; use 0 or more and less than 1",
+    )]);
+}
+
+#[test]
+fn muon_has_keys_of_its_own() {
+    expect(&[
+        (
+            &["train.optimizer=muon", "train.precision=bf16", "train.products=blocks16"],
+            "train.optimizer = \"muon\" must have train.products = \"chained\" or \"pairs\"; got \"blocks16\"; \
+             use train.products = \"chained\"",
+        ),
+        (
+            &["train.optimizer=muon", "parallelism.overlap=true"],
+            "train.optimizer = \"muon\" gathers the updates of shards in line; with parallelism.zero it \
+             must have parallelism.overlap = false; set parallelism.overlap = false, or parallelism.zero = 0",
+        ),
+        (
+            &["train.muon_momentum=0.9"],
+            "train.muon_momentum has no effect without train.optimizer = \"muon\"; leave it out",
+        ),
+    ]);
+}
+
+#[test]
+fn a_deadline_of_a_store_needs_a_store() {
+    expect(&[(
+        &["run.store_seconds=60"],
+        "run.store_seconds has no effect without run.store; give its address, such as run.store = \"s3://bucket/runs/a\", \
+         or leave run.store_seconds out",
+    )]);
+}

@@ -1,0 +1,8 @@
+//! Tests of the public interface of `config`.
+
+mod check;
+mod data_section;
+mod learning_rates;
+mod run_file;
+mod run_file_page;
+mod unlike_layers;

@@ -1,0 +1,12 @@
+//! Kernels, against oracles of their own and vectors of another program.
+
+mod attention;
+mod blocks;
+mod gemm;
+mod joined_attention;
+mod kernels;
+mod narrow;
+mod pairs;
+mod soft_caps;
+mod threads;
+mod vectors;

@@ -1,0 +1,12 @@
+//! Tests of the public interface of `data`.
+
+mod baselines;
+mod batches;
+mod blanks;
+mod chat;
+mod folder;
+mod megatron;
+mod sources;
+mod token_files;
+mod tokenize;
+mod tokenizers;

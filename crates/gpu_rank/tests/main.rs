@@ -1,0 +1,6 @@
+//! Ranks on GPUs: their code, collectives and failures.
+
+mod amd;
+mod collectives;
+mod compile;
+mod failures;

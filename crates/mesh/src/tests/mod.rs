@@ -1,0 +1,5 @@
+//! Tests of the public interface of `mesh`.
+
+mod boxes;
+mod groups;
+mod overlay;

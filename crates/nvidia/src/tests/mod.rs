@@ -1,0 +1,10 @@
+//! Tests of the public interface of `nvidia`.
+
+mod attention;
+mod driver_errors;
+mod headers;
+mod nvrtc;
+mod products_and_collectives;
+mod soft_library;
+mod soft_products_and_collectives;
+mod toolkit;

@@ -1,0 +1,9 @@
+//! Tests of the public interface of `rendezvous`.
+
+mod control_channel;
+mod fuzz;
+mod killed_process;
+mod meetings;
+mod messages;
+mod rig;
+mod tokens;

@@ -1,0 +1,10 @@
+//! Tests of the public interface of `sim`.
+
+mod axes;
+mod group_calls;
+mod head;
+mod layer_widths;
+mod peaks;
+mod prices;
+mod trainers;
+mod windows;

@@ -1,0 +1,13 @@
+//! Samples of the surveys.
+
+mod conformance;
+mod equality;
+mod golden;
+mod matrix;
+mod overlap;
+mod pairs;
+mod reliability;
+mod ring_order;
+mod scale;
+mod schedules;
+mod shared_sequences;

@@ -1,0 +1,14 @@
+//! Runs of programs: what ranks gather, reduce, report and repeat.
+
+mod all_ranks;
+mod anomalies;
+mod diverging;
+mod evaluation;
+mod gathered;
+mod inference;
+mod other_axes;
+mod product_list;
+mod recheck;
+mod reduced_axes;
+mod stragglers;
+mod tied_sum;

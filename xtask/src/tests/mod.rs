@@ -1,0 +1,5 @@
+//! Tests of the public interface of `xtask`.
+
+mod advisories;
+mod pages;
+mod tidy;
