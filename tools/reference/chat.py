@@ -7,7 +7,7 @@
 Kept is, in addition to a tokenizer of 400 tokens, for each template and conversation the text, the tokens, and which of these
 are of an answer: by `return_assistant_tokens_mask` where the template has a block `generation`, and otherwise by the
 rule of `data.chat`, written here a second time. With TEMPLATES and OUT, the same for a folder of other templates;
-`PLEACH_CHATS=OUT cargo test -p data --lib tests::chat::` compares with it.
+`PLEACH_CHATS=OUT cargo test -p data --lib tests::chat::` compares with it. tools/install-chats.sh makes OUT of published templates.
 """
 
 import datetime

@@ -7,6 +7,7 @@
 pub const ALLOWED: &[(&str, &[&str])] = &[
     ("philox", &[]),
     ("sync", &[]),
+    ("needs", &[]),
     ("files", &[]),
     ("secrets", &["files"]),
     ("formats", &[]),

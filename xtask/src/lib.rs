@@ -18,8 +18,10 @@ pub mod places;
 pub mod repository;
 pub mod rust_code;
 pub mod signposts;
+pub mod test_counts;
 pub mod test_programs;
 pub mod tidy;
+pub mod whole_tests;
 pub mod words;
 
 // Tests name the crate as its users do.

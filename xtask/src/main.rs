@@ -7,6 +7,7 @@ use xtask::{
     corpus,
     pages::{self, Git, PAGES},
     repository::{self, Repository},
+    test_counts::Counts,
     tidy,
 };
 
@@ -14,6 +15,8 @@ const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
 
 commands:
   tidy          check sizes, dependency edges, names and words of the whole repository
+  tests LOG     add up what `cargo test` printed to the file LOG; tools that ALLOW_MISSING lists, separated by commas, may be
+                missing
   pages         list the pages of figures: when each was made, and which code has changed since
   pages renew PAGE          make all figures of a page again
   pages confirm [PAGE]      run the sample of a page, or of every stale page
@@ -26,6 +29,7 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
         ["tidy"] => run_tidy(),
+        ["tests", log] => run_tests(log),
         ["pages"] => {
             Repository::open().and_then(|repository| pages::listing(&repository, &Git::new(repository::root())))
         }
@@ -57,6 +61,12 @@ fn run_tidy() -> Result<String, String> {
     }
     let lines: Vec<String> = findings.iter().map(tidy::Finding::to_string).collect();
     Err(lines.join("\n"))
+}
+
+fn run_tests(log: &str) -> Result<String, String> {
+    let text = std::fs::read_to_string(log).map_err(|error| format!("{log}: {error}"))?;
+    let missing = std::env::var("ALLOW_MISSING").unwrap_or_default();
+    Counts::of(&text).report(&missing.split(',').collect::<Vec<_>>())
 }
 
 /// Every stale page is tried; what failed is the error.

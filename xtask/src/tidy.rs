@@ -13,6 +13,7 @@ use crate::repository::{Repository, SourceFile};
 use crate::rust_code::{code_only, function_lengths};
 use crate::signposts;
 use crate::test_programs;
+use crate::whole_tests;
 use crate::words;
 
 /// Longest source file, tests included.
@@ -53,7 +54,8 @@ const UNSAFE_ALLOWED: &[&str] = &[
 ];
 /// Names that say nothing about what is inside.
 const EMPTY_NAMES: &[&str] = &["utils", "util", "common", "helpers", "helper", "misc"];
-/// Placeholders of missing code or tests; written in two parts, for the rule holds for this file, too.
+/// Placeholders of missing code or tests; written in two parts, for the rule holds for this file, too. Crate `needs`
+/// makes the attribute of tests that lack a tool.
 const STUBS: &[&str] = &[concat!("to", "do!"), concat!("unimple", "mented!"), concat!("#[ig", "nore")];
 /// Folders of one machine, and hosts that ordinary clients find by themselves. Each begins a path or a host name.
 const FOREIGN_PLACES: &[&str] = &[
@@ -103,6 +105,7 @@ fn texts(repository: &Repository) -> Vec<Finding> {
         findings.extend(file_access::check(file, text));
         findings.extend(clocks::check(file, text));
         findings.extend(documented::check(file, text));
+        findings.extend(whole_tests::check(file, text));
     }
     for file in &repository.files {
         findings.extend(columns::check(file));

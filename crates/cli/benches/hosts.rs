@@ -123,7 +123,7 @@ fn predicted(machine: &Cluster, folder: &Folder, megabits: f64) -> f64 {
 fn main() {
     let given: Vec<f64> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
     let rates = if given.is_empty() { RATES.to_vec() } else { given };
-    let Some(network) = Network::of(HOSTS) else { return };
+    let network = Network::of(HOSTS);
     let folder = Folder::new("bench");
     let machine = plan::machine::measure_ranks(HOSTS * PROCESSES_PER_HOST).expect("a profile");
     println!("{}", machine.about);

@@ -1,8 +1,7 @@
 //! Pictures of `simulate --svg` in Chromium: no wider than a window of 1,280 pixels, with texts that are apart and
 //! inside.
 //!
-//! With `PLEACH_CHROMIUM`, the name of the program, the tests demand it; otherwise they print that they skip where it
-//! does not run.
+//! `PLEACH_CHROMIUM` is the name of the program, otherwise `chromium`.
 
 #[path = "../../report/src/tests/chromium/browser.rs"]
 #[allow(dead_code, reason = "the tests of pages use all of it")]
@@ -21,9 +20,10 @@ fn picture(folder: &Folder, arguments: &[&str]) -> String {
     std::fs::read_to_string(file).expect("a picture")
 }
 
+#[needs::chromium]
 #[test]
 fn a_picture_fits_a_window_and_its_texts_are_apart() {
-    let Some(browser) = Browser::find("pictures of a step") else { return };
+    let browser = Browser::find();
     let folder = Folder::new("pictures");
     let long = folder.path(&format!("{}.toml", "a-name-of-a-run-file-that-is-long-".repeat(6)));
     std::fs::write(&long, "[model]\nnum_layers = 2\n").expect("a run file");

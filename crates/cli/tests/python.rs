@@ -1,7 +1,6 @@
 //! Runs in Python: the wheel, and readers of metrics.
 //!
-//! They need an interpreter with numpy, pandas, TensorBoard, pip and xxhash: that of `PLEACH_PYTHON`, which must have
-//! them, or `python3`, where the tests print that they skip.
+//! They need an interpreter with numpy, pandas, TensorBoard, pip and xxhash: that of `PLEACH_PYTHON`, or `python3`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,34 +9,16 @@ use std::process::{Command, Output};
 use crate::harness::several::{Folder, TINY};
 use crate::harness::{pleach, stderr, stdout};
 
-/// An interpreter.
-struct Python(String);
-
-impl Python {
-    /// One that has all that the tests use; `None` where `PLEACH_PYTHON` does not demand it.
-    fn find(skipped: &str) -> Option<Python> {
-        let demanded = std::env::var("PLEACH_PYTHON").ok();
-        let python = Python(demanded.clone().unwrap_or("python3".into()));
-        let code = "import sys, numpy, pandas, tensorboard, pip, xxhash; assert sys.version_info >= (3, 11)";
-        let output = Command::new(&python.0).args(["-c", code]).output();
-        let runs = output.is_ok_and(|output| output.status.success());
-        assert!(runs || demanded.is_none(), "PLEACH_PYTHON = {} must run: {code}", python.0);
-        if !runs {
-            println!("skipped: {skipped}, as `{} -c \"{code}\"` fails", python.0);
-        }
-        runs.then_some(python)
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.0);
-        command.env("PYTHONDONTWRITEBYTECODE", "1").args(arguments);
-        command
-    }
+/// The interpreter.
+fn python(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var("PLEACH_PYTHON").unwrap_or("python3".into()));
+    command.env("PYTHONDONTWRITEBYTECODE", "1").args(arguments);
+    command
 }
 
 /// The output of a command that succeeds.
 fn printed(command: &mut Command) -> String {
-    let output: Output = command.output().expect("an interpreter");
+    let output: Output = command.output().expect("Python 3.11");
     assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
     stdout(&output)
 }
@@ -53,9 +34,9 @@ fn trained(folder: &Folder) -> String {
     folder.path("run")
 }
 
+#[needs::python_packages]
 #[test]
 fn other_programs_read_metrics() {
-    let Some(python) = Python::find("readers of metrics") else { return };
     let folder = Folder::new("readers");
     let run = trained(&folder);
     // A step that is not a number is read as one.
@@ -90,28 +71,27 @@ fn other_programs_read_metrics() {
         assert pleach_lm.Run(sys.argv[5]).steps['anomaly'].tolist() == [''] * 4 + ['loss spike']\n\
         print(len(table.columns))\n";
     let columns = printed(
-        python
-            .command(&["-c", code, &csv, metrics.to_str().expect("text"), &format!("{events}/run")])
+        python(&["-c", code, &csv, metrics.to_str().expect("text"), &format!("{events}/run")])
             .args([concat!(env!("CARGO_MANIFEST_DIR"), "/../../python"), run.as_str()]),
     );
     assert!(columns.trim().parse::<usize>().expect("a number") >= 14, "{columns}");
 }
 
 /// A wheel of the tested program, installed from its file into an empty folder.
+#[needs::python_packages]
 #[test]
 fn a_wheel_brings_the_program_and_reads_its_runs() {
-    let Some(python) = Python::find("the wheel") else { return };
     let (folder, repository) = (Folder::new("wheel"), Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
     let run = trained(&folder);
     let tool = repository.join("tools/wheel.py").display().to_string();
-    let wheel = printed(&mut python.command(&[&tool, env!("CARGO_BIN_EXE_pleach"), &folder.path("dist")]));
+    let wheel = printed(&mut python(&[&tool, env!("CARGO_BIN_EXE_pleach"), &folder.path("dist")]));
     let wheel = PathBuf::from(wheel.trim());
     let name = wheel.file_name().expect("a name").to_string_lossy().into_owned();
     assert!(name.starts_with("pleach_lm-") && name.contains("-py3-none-manylinux_2_"), "{name}");
     let installed = folder.path("installed");
     let install =
         ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", "--target"];
-    printed(python.command(&install).arg(&installed).arg(&wheel));
+    printed(python(&install).arg(&installed).arg(&wheel));
     let code = "import sys, numpy, pleach_lm\n\
         assert pleach_lm.__file__.startswith(sys.argv[2]) and pleach_lm.program().startswith(sys.argv[2])\n\
         run = pleach_lm.Run(sys.argv[1])\n\
@@ -126,7 +106,7 @@ fn a_wheel_brings_the_program_and_reads_its_runs() {
         \x20   pleach_lm.pleach('check', '--set', 'train.steps=0', capture_output=True)\n\
         except pleach_lm.command.subprocess.CalledProcessError as error:\n\
         \x20   print(error.returncode)\n";
-    let lines = printed(python.command(&["-c", code, &run, &installed]).env("PYTHONPATH", &installed));
+    let lines = printed(python(&["-c", code, &run, &installed]).env("PYTHONPATH", &installed));
     assert_eq!(lines, format!("pleach {}\n2\n", env!("CARGO_PKG_VERSION")));
     // A flipped byte is found.
     let damage = "import sys, pathlib, pleach_lm\n\
@@ -137,6 +117,6 @@ fn a_wheel_brings_the_program_and_reads_its_runs() {
         \x20   [checkpoint[name] for name in checkpoint]\n\
         except pleach_lm.DamagedError as error:\n\
         \x20   print(str(error).endswith('differs from its hash: the checkpoint is damaged'))\n";
-    let found = printed(python.command(&["-c", damage, &run]).env("PYTHONPATH", &installed));
+    let found = printed(python(&["-c", damage, &run]).env("PYTHONPATH", &installed));
     assert_eq!(found, "True\n");
 }

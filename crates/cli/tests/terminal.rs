@@ -1,8 +1,7 @@
 //! Screens of a terminal, as text: in tmux, at several widths, with colours and without, and where there is no
 //! terminal.
 //!
-//! With `PLEACH_TMUX`, the name of the program, the tests demand it. Otherwise they use `tmux`, and print that they
-//! skip where it does not run.
+//! `PLEACH_TMUX` is the name of the program, otherwise `tmux`.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,25 +20,18 @@ struct Window {
 }
 
 impl Window {
-    /// A window of `columns` columns, or `None` where tmux does not run and is not demanded.
-    fn open(folder: &Folder, columns: usize, command: &str) -> Option<Window> {
+    /// A window of `columns` columns.
+    fn open(folder: &Folder, columns: usize, command: &str) -> Window {
         // A server that ends still has its socket.
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let demanded = std::env::var("PLEACH_TMUX").ok();
-        let program = demanded.clone().unwrap_or("tmux".into());
-        let runs = Command::new(&program).arg("-V").output().is_ok_and(|output| output.status.success());
-        assert!(runs || demanded.is_none(), "PLEACH_TMUX = {program} must run");
-        if !runs {
-            println!("skipped: screens of a terminal, as `{program}` does not run");
-            return None;
-        }
+        let program = std::env::var("PLEACH_TMUX").unwrap_or("tmux".into());
         let window = Window { program, server: folder.path(&format!("tmux-{number}")) };
         // A word follows the output of the command, and the window stays.
         let shell = format!("{command}; echo ended; sleep 3600");
         let size = columns.to_string();
         window.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", &size, "-y", "50", &shell]);
-        Some(window)
+        window
     }
 
     fn tmux(&self, arguments: &[&str]) -> String {
@@ -109,6 +101,7 @@ const FEW: [&str; 2] = ["run.evaluate_every=3", "run.log_every=2"];
 
 /// Every width has the lines that fit, each as it is without a terminal; no line is longer than its window, and no bar
 /// is left.
+#[needs::tmux]
 #[test]
 fn lines_of_a_run_fit_their_window() {
     let folder = Folder::new("terminal");
@@ -122,7 +115,7 @@ fn lines_of_a_run_fit_their_window() {
         let coloured = training(&folder, &format!("coloured-{columns}"), &FEW);
         let plain = format!("NO_COLOR=1 {}", training(&folder, &format!("plain-{columns}"), &FEW));
         let command = format!("{coloured}; echo the-second; {plain}");
-        let Some(window) = Window::open(&folder, columns, &command) else { return };
+        let window = Window::open(&folder, columns, &command);
         let text = window.ended();
         let (coloured, plain) = text.split_once("\nthe-second\n").expect("two runs");
         assert_eq!(steps(coloured), steps(plain), "colours change no letter\n{text}");
@@ -149,12 +142,13 @@ fn lines_of_a_run_fit_their_window() {
 }
 
 /// While a run continues, its bar is the last line, below lines that stay; after Ctrl-C it is gone.
+#[needs::tmux]
 #[test]
 fn the_bar_is_one_line_and_ends_with_the_run() {
     let folder = Folder::new("terminal-bar");
     let long = ["train.steps=1000000", "run.log_every=2", "run.save_every=0"];
     let command = format!("{}; echo code $?", training(&folder, "run", &long));
-    let Some(window) = Window::open(&folder, 70, &command) else { return };
+    let window = Window::open(&folder, 70, &command);
     let is_running = |text: &str| {
         let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
         lines.last().is_some_and(|line| line.contains("step") && line.contains("loss") && !line.starts_with("step"))
@@ -173,6 +167,7 @@ fn the_bar_is_one_line_and_ends_with_the_run() {
 }
 
 /// A terminal that cannot write over a line has lines only, and a window that is too narrow for a bar has none.
+#[needs::tmux]
 #[test]
 fn dumb_terminals_and_tiny_windows_have_no_bar() {
     let folder = Folder::new("terminal-dumb");
@@ -180,7 +175,7 @@ fn dumb_terminals_and_tiny_windows_have_no_bar() {
         [(100, "dumb", "TERM=dumb"), (100, "unset", "env -u TERM"), (40, "narrow", ""), (12, "tiny", "")]
     {
         let command = format!("{term} {}", training(&folder, name, &FEW));
-        let Some(window) = Window::open(&folder, columns, &command) else { return };
+        let window = Window::open(&folder, columns, &command);
         let text = window.ended();
         assert_eq!(text.contains("  0:00 left"), columns == 100, "{name}: lines of steps\n{text}");
         assert_eq!(text.lines().filter(|line| line.starts_with("step 4/4")).count(), 1, "{name}\n{text}");
@@ -192,6 +187,7 @@ fn dumb_terminals_and_tiny_windows_have_no_bar() {
 
 /// Tables and sentences of other commands have the columns of their window; pictures of a pipeline are as wide as they
 /// are.
+#[needs::tmux]
 #[test]
 fn results_fit_their_window() {
     let folder = Folder::new("terminal-results");
@@ -203,7 +199,7 @@ fn results_fit_their_window() {
         (80, "explain --set parallelism.pp=4"),
         (60, "plan --gpus=8 --cluster=a100-80g-dgx --top 2"),
     ] {
-        let Some(window) = Window::open(&folder, columns, &format!("{program} {command}")) else { return };
+        let window = Window::open(&folder, columns, &format!("{program} {command}"));
         let text = window.ended();
         assert!(text.lines().count() > 8, "{command}\n{text}");
         let long = text.lines().filter(|line| line.chars().count() > columns && !line.contains('|'));

@@ -1,9 +1,8 @@
 //! The programs in `tools` that are written in Python: published files become safetensors, and a checkpoint is read by
 //! its format alone.
 //!
-//! They need Python 3.11 with its standard library; a flipped byte is found where `xxhash` is installed. With
-//! `PLEACH_PYTHON` the tests use that interpreter and demand both, which is how `.ci/run` runs them. Otherwise they use
-//! `python3`, and print what they skip.
+//! They need Python 3.11 with its standard library, and to find a flipped byte `xxhash`: in the interpreter that
+//! `PLEACH_PYTHON` names, or in `python3`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,30 +35,10 @@ fn fixture(name: &str) -> String {
     repository().join("crates/cli/tests").join(name).display().to_string()
 }
 
-/// The interpreter that `.ci/run` names.
-fn demanded() -> Option<String> {
-    std::env::var("PLEACH_PYTHON").ok()
-}
-
-/// Whether `python -c CODE` succeeds; an interpreter that is demanded must.
-fn runs(code: &str, skipped: &str) -> bool {
-    let python = demanded().unwrap_or("python3".into());
-    let runs = Command::new(&python).args(["-c", code]).output().is_ok_and(|output| output.status.success());
-    assert!(runs || demanded().is_none(), "PLEACH_PYTHON = {python} must run: {code}");
-    if !runs {
-        println!("skipped: {skipped}, as `{python} -c \"{code}\"` fails");
-    }
-    runs
-}
-
-fn has_python(skipped: &str) -> bool {
-    runs("import sys; assert sys.version_info >= (3, 11)", skipped)
-}
-
 fn tool(name: &str, arguments: &[&str]) -> Output {
-    let mut command = Command::new(demanded().unwrap_or("python3".into()));
+    let mut command = Command::new(std::env::var("PLEACH_PYTHON").unwrap_or("python3".into()));
     command.env("PYTHONDONTWRITEBYTECODE", "1").arg(repository().join("tools").join(name));
-    command.args(arguments).output().expect("an interpreter")
+    command.args(arguments).output().expect("Python 3.11")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -74,11 +53,9 @@ fn convert(kind: &str, files: &[String], more: &[&str], folder: &Path) {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
+#[needs::python]
 #[test]
 fn published_files_become_the_shards_that_pleach_reads() {
-    if !has_python("tools/published_weights.py on files of GLM-130B and CodeGeeX") {
-        return;
-    }
     let kinds: [(&str, &[&str], &[&str]); 2] = [
         ("glm", &["glm_0.pt", "glm_1.pt"], &["--heads", "4", "--context", "12"]),
         ("codegeex", &["codegeex.pt"], &["--heads", "4"]),
@@ -126,11 +103,9 @@ fn half(bits: u16) -> f64 {
     if bits == 0 { 0.0 } else { (1.0 + mantissa / 1024.0) * f64::from(2.0_f32.powi(exponent - 15)) }
 }
 
+#[needs::python]
 #[test]
 fn shards_of_layers_and_views_are_joined_under_their_published_names() {
-    if !has_python("tools/published_weights.py on files of metaseq and GPT-NeoX-20B") {
-        return;
-    }
     let expected = fs::read_to_string(fixture("published_weights/expected.json")).expect("a fixture");
     let expected: BTreeMap<String, Vec<Tensors>> = serde_json::from_str(&expected).expect("JSON");
     let layers =
@@ -151,11 +126,9 @@ fn shards_of_layers_and_views_are_joined_under_their_published_names() {
     }
 }
 
+#[needs::python]
 #[test]
 fn a_published_file_runs_no_code() {
-    if !has_python("tools/published_weights.py on a file that would run a command") {
-        return;
-    }
     let folder = Folder::new("code");
     let mark = folder.0.join("mark");
     // The beginning of a file of `torch.save`, then `os.system("touch MARK")`, no storages.
@@ -198,11 +171,9 @@ fn trained(folder: &Folder) -> (PathBuf, PathBuf) {
     (run, checkpoint)
 }
 
+#[needs::python]
 #[test]
 fn a_checkpoint_is_read_by_its_format_alone() {
-    if !has_python("tools/read_checkpoint.py") {
-        return;
-    }
     let folder = Folder::new("checkpoint");
     let (run, checkpoint) = trained(&folder);
     let path = checkpoint.display().to_string();
@@ -224,12 +195,13 @@ fn a_checkpoint_is_read_by_its_format_alone() {
         assert_eq!(&values, elements, "{name}");
     }
     assert_eq!(said.lines().count(), 1 + 3 * weights.len(), "weights and two moments of each");
-    if runs("import xxhash", "a flipped byte in tools/read_checkpoint.py") {
-        flipped_bytes_are_found(&checkpoint);
-    }
 }
 
-fn flipped_bytes_are_found(checkpoint: &Path) {
+#[needs::python_packages]
+#[test]
+fn flipped_bytes_of_a_checkpoint_are_found() {
+    let folder = Folder::new("flipped");
+    let (_, checkpoint) = trained(&folder);
     let path = checkpoint.display().to_string();
     for (name, expected) in [("rank-00000.safetensors", "a block of "), ("manifest.json", "the manifest ")] {
         let file = checkpoint.join(name);

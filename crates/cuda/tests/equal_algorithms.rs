@@ -133,18 +133,15 @@ impl ProductLibrary for Library {
     }
 }
 
-/// The kernels of a GPU of 9.0; none without NVRTC.
-fn code() -> Option<Vec<CompiledSource>> {
-    let Some(folder) = std::env::var_os("PLEACH_CUDA") else {
-        eprintln!("skipped: PLEACH_CUDA is not set");
-        return None;
-    };
+/// The kernels of a GPU of 9.0.
+fn code() -> Vec<CompiledSource> {
+    let folder = std::env::var_os("PLEACH_CUDA").expect("PLEACH_CUDA must name a folder with NVRTC");
     let compiler = Compiler::open(&Search::only([PathBuf::from(folder)])).expect("NVRTC in PLEACH_CUDA");
     let cache = Cache::in_folder(std::env::temp_dir().join("pleach-of-tests/pleach/kernels"));
     let target = "compute_90a".parse().expect("a target");
     let is_used = |name: &str| name.starts_with("mat_mul_wgmma") || name == "activation";
     let sources = SOURCES.iter().filter(|source| is_used(source.name));
-    Some(sources.map(|source| compile(&compiler, &cache, source, &target).expect("compiled")).collect())
+    sources.map(|source| compile(&compiler, &cache, source, &target).expect("compiled")).collect()
 }
 
 /// A GPU with its library.
@@ -234,9 +231,10 @@ fn described(choice: &EqualChoice, products: &[BlocksProduct]) -> String {
         + &format!("{compared} compared, {equal} equal, {by_library} by the library, {not_proposed} not proposed\n")
 }
 
+#[needs::cuda]
 #[test]
 fn algorithms_with_the_bits_of_blocks_compete_and_those_with_rare_faults_do_not() {
-    let Some(code) = code() else { return };
+    let code = code();
     let products = products();
     let rig = Rig::new(FAST, Settings::default());
     let choice = rig.choose(&code, &products, &ChosenAlgorithms::default(), LONG);
@@ -262,9 +260,10 @@ fn algorithms_with_the_bits_of_blocks_compete_and_those_with_rare_faults_do_not(
     assert!(lock(&rig.calls.all).is_empty());
 }
 
+#[needs::cuda]
 #[test]
 fn products_that_cannot_be_compared_are_those_of_pleach_s_kernels() {
-    let Some(code) = code() else { return };
+    let code = code();
     let products = products();
     let none = ChosenAlgorithms::default();
     let counts = |choice: EqualChoice| (choice.compared, choice.by_library, choice.algorithms.len());
@@ -278,9 +277,10 @@ fn products_that_cannot_be_compared_are_those_of_pleach_s_kernels() {
 }
 
 /// A device computes by the library what has an algorithm, and all else by pleach's kernels, with the same bits.
+#[needs::cuda]
 #[test]
 fn a_device_takes_equal_algorithms_where_they_were_chosen() {
-    let Some(code) = code() else { return };
+    let code = code();
     let (products, ops) = (products(), ops());
     let algorithms = Rig::new(FAST, Settings::default()).choose(&code, &products, &ChosenAlgorithms::default(), LONG);
     let run = |chosen: ChosenAlgorithms| {

@@ -1,6 +1,5 @@
 //! Every kernel, those of collectives too, compiles for every GPU that is named, within its registers and without
-//! spills, and keeps to the dialect. Needs NVRTC in the folder of PLEACH_CUDA; without it, these tests print that they
-//! skip.
+//! spills, and keeps to the dialect. Needs NVRTC in the folder of PLEACH_CUDA.
 //!
 //! CUBINs of a source are those for one GPU of [`ARCHITECTURES`], which its text draws, and PTX is that of
 //! 9.0; with `PLEACH_ARCHITECTURES=all` both are for all.
@@ -133,13 +132,10 @@ fn cache() -> Cache {
 /// each other.
 const SLOW: [&str; 3] = ["C7508", "C7510", "C7515"];
 
-/// NVRTC of the folder in PLEACH_CUDA. With the variable, its absence is a failure.
-fn compiler() -> Option<Compiler> {
-    let Some(folder) = std::env::var_os("PLEACH_CUDA") else {
-        eprintln!("skipped: PLEACH_CUDA is not set");
-        return None;
-    };
-    Some(Compiler::open(&Search::only([PathBuf::from(folder)])).expect("NVRTC in PLEACH_CUDA"))
+/// NVRTC of the folder in PLEACH_CUDA.
+fn compiler() -> Compiler {
+    let folder = std::env::var_os("PLEACH_CUDA").expect("PLEACH_CUDA must name a folder with NVRTC");
+    Compiler::open(&Search::only([PathBuf::from(folder)])).expect("NVRTC in PLEACH_CUDA")
 }
 
 /// The figures that `ptxas -v` prints of a kernel.
@@ -174,9 +170,10 @@ fn resources(log: &str) -> BTreeMap<String, Resources> {
     all
 }
 
+#[needs::cuda]
 #[test]
 fn kernels_fit_their_registers_on_every_gpu_and_spill_nothing() {
-    let Some(compiler) = compiler() else { return };
+    let compiler = compiler();
     let options: Vec<&str> = OPTIONS.iter().copied().chain(["--ptxas-options=-v"]).collect();
     let mut wrong = vec![];
     for (source, architecture) in sources(drawn) {
@@ -224,9 +221,10 @@ fn violation(instruction: &str) -> Option<&'static str> {
     None
 }
 
+#[needs::cuda]
 #[test]
 fn every_instruction_on_real_numbers_is_exact_or_rounded_to_nearest() {
-    let Some(compiler) = compiler() else { return };
+    let compiler = compiler();
     let mut found = 0;
     for (source, architecture) in sources(that_runs) {
         let compiled = compile(&compiler, &cache(), &source, &Target::Ptx(architecture.into())).expect("PTX");

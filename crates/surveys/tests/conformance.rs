@@ -1,15 +1,12 @@
 //! The comparison of a GPU with the CPU, on a GPU in software: with the kernels of an archive, in parts, with results
 //! that are kept.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use device::{Device, DeviceError, DeviceKind, Dtype, Op, Stream, Tensor};
 use gpu::Capability;
 use mesh::Coord;
-use nvidia::Search;
-use nvidia::nvrtc::Compiler;
 use prove::outcome_of;
 use softgpu::{Settings, SoftDriver};
 use surveys::conformance::cases::{Case, all};
@@ -18,7 +15,7 @@ use surveys::conformance::expected::{Expected, Outcomes, result};
 use surveys::conformance::hashed_device::{defined_elements, unify_nans};
 use testkit::layout::{Layout, engine};
 use testkit::models::proof_text;
-use testkit::soft_gpus::{cache_of_tests, gpu_engine, soft_gpus};
+use testkit::soft_gpus::{cache_of_tests, compiler, gpu_engine, soft_gpus};
 use testkit::wrapped_engine::WrappedEngine;
 use train::{ArchivedKernels, Engine, Gpus, RankEngine, Setup};
 
@@ -35,16 +32,12 @@ fn cases() -> Vec<Case> {
     cases
 }
 
+#[needs::cuda]
 #[test]
 fn an_archive_is_compared_in_parts_and_a_difference_is_named() {
-    let Some(cuda) = std::env::var_os("PLEACH_CUDA") else {
-        println!("skipped: PLEACH_CUDA names no folder with NVRTC");
-        return;
-    };
     let folder = std::env::temp_dir().join(format!("pleach-conformance-{}", std::process::id()));
-    let compiler = Compiler::open(&Search::only([PathBuf::from(cuda)])).expect("NVRTC");
     std::fs::create_dir_all(&folder).expect("a folder");
-    let archive = ArchivedKernels::compile(&compiler, Some(&cache_of_tests()), &[Capability { major: 9, minor: 0 }])
+    let archive = ArchivedKernels::compile(&compiler(), Some(&cache_of_tests()), &[Capability { major: 9, minor: 0 }])
         .expect("compiled");
     let archive = archive.to_bytes().expect("bytes");
     let (cases, path) = (cases(), folder.join("results.json"));
@@ -135,9 +128,10 @@ fn defined(layout: &Layout, open: impl Fn(&Setup) -> Box<dyn Engine>) -> Defined
 }
 
 /// Skipped steps of fp16 leave NaNs, whose payloads are the processor's; all other elements have the bits of the CPU.
+#[needs::cuda]
 #[test]
 fn payloads_of_nans_are_all_that_differs_in_fp16() {
-    let Some(gpus) = soft_gpus(1) else { return };
+    let gpus = soft_gpus(1);
     for case in all().iter().filter(|case| case.name == "operations gpt in fp16") {
         let on_cpu = defined(&case.layout, |setup| engine(setup, 1));
         let on_gpu = defined(&case.layout, |setup| Box::new(gpu_engine(setup, &gpus)));

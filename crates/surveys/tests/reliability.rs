@@ -13,10 +13,8 @@ use testkit::faulty_disk::FaultyDisk;
 /// Set in children of these tests: the words of their role, one a line.
 const ROLE: &str = "PLEACH_TEST_ROLE";
 
-/// The body of a child. Run by itself it has nothing to do.
-#[test]
-fn child() {
-    let Ok(words) = std::env::var(ROLE) else { return };
+/// The body of a child.
+fn perform(words: &str) {
     let words: Vec<String> = words.lines().map(String::from).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [ABORTS] => {
@@ -43,7 +41,9 @@ const CLAIMS_AND_ENDS: &str = "claims-and-ends";
 
 fn start_with(words: &[String]) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["--exact", "reliability::child", "--nocapture", "--test-threads", "1"]).env(ROLE, words.join("\n"));
+    command
+        .args(["--exact", "reliability::faults_are_survived", "--nocapture", "--test-threads", "1"])
+        .env(ROLE, words.join("\n"));
     Ok(command)
 }
 
@@ -56,8 +56,16 @@ fn held(shown: Shown, trials: usize) {
     assert!(shown.trials >= trials, "{}: {} trials", shown.number, shown.trials);
 }
 
+/// In a child this test is its body.
 #[test]
 fn faults_are_survived() {
+    match std::env::var(ROLE) {
+        Ok(words) => perform(&words),
+        Err(_) => survive_faults(),
+    }
+}
+
+fn survive_faults() {
     let (reference, kept) = (Reference::new().unwrap(), Kept::default());
     let killed = kills(&reference, 6, &start, &kept).unwrap();
     assert!(killed.seen.starts_with("6 children died of the kill, 0 had ended before"), "{}", killed.seen);

@@ -20,11 +20,11 @@ use crate::layout::thread_engine;
 /// Names the folder of NVRTC.
 const FOLDER: &str = "PLEACH_CUDA";
 
-/// `count` GPUs in software; `None`, with a line that says so, where no NVRTC is named.
+/// `count` GPUs in software.
 ///
 /// # Panics
-/// A folder is named and has no NVRTC.
-pub fn soft_gpus(count: usize) -> Option<Arc<Gpus>> {
+/// No folder with NVRTC is named.
+pub fn soft_gpus(count: usize) -> Arc<Gpus> {
     let driver = soft_driver(vec![Settings::default(); count]);
     gpus_with(Arc::new(driver.clone()), ProductSource::Soft(driver), AttentionSource::None, graphs_of_tests())
 }
@@ -33,7 +33,7 @@ pub fn soft_gpus(count: usize) -> Option<Arc<Gpus>> {
 ///
 /// # Panics
 /// As [`soft_gpus`].
-pub fn soft_gpus_with_attention(count: usize) -> Option<Arc<Gpus>> {
+pub fn soft_gpus_with_attention(count: usize) -> Arc<Gpus> {
     let driver = soft_driver(vec![Settings::default(); count]);
     let (products, attention) = (ProductSource::Soft(driver.clone()), AttentionSource::Soft(driver.clone()));
     gpus_with(Arc::new(driver), products, attention, graphs_of_tests())
@@ -49,7 +49,7 @@ pub fn soft_driver(settings: impl IntoIterator<Item = Settings>) -> SoftDriver {
 ///
 /// # Panics
 /// As [`soft_gpus`].
-pub fn gpus_of(driver: Arc<dyn Driver>) -> Option<Arc<Gpus>> {
+pub fn gpus_of(driver: Arc<dyn Driver>) -> Arc<Gpus> {
     gpus_with(driver, ProductSource::None, AttentionSource::None, graphs_of_tests())
 }
 
@@ -57,7 +57,7 @@ pub fn gpus_of(driver: Arc<dyn Driver>) -> Option<Arc<Gpus>> {
 ///
 /// # Panics
 /// As [`soft_gpus`].
-pub fn gpus_with_graphs(driver: Arc<dyn Driver>, graphs: GraphUse) -> Option<Arc<Gpus>> {
+pub fn gpus_with_graphs(driver: Arc<dyn Driver>, graphs: GraphUse) -> Arc<Gpus> {
     gpus_with(driver, ProductSource::None, AttentionSource::None, graphs)
 }
 
@@ -71,17 +71,22 @@ fn gpus_with(
     products: ProductSource,
     attention: AttentionSource,
     graphs: GraphUse,
-) -> Option<Arc<Gpus>> {
-    let Some(folder) = std::env::var_os(FOLDER) else {
-        println!("skipped: {FOLDER} names no folder with NVRTC");
-        return None;
-    };
-    let compiler = Compiler::open(&Search::only([PathBuf::from(folder)]));
-    let compiler = compiler.unwrap_or_else(|error| panic!("{FOLDER}: {error}"));
-    let code = CompiledOnce(CompiledKernels::new(compiler, cache_of_tests(), CodeForm::Ptx));
+) -> Arc<Gpus> {
+    let code = CompiledOnce(CompiledKernels::new(compiler(), cache_of_tests(), CodeForm::Ptx));
     let gpus = Gpus::new(driver, DeviceKind::SOFT_GPU, Box::new(code), None);
     let gpus = gpus.unwrap_or_else(|error| panic!("{error}"));
-    Some(Arc::new(gpus.with_products(products).with_attention(attention).with_graphs(graphs)))
+    Arc::new(gpus.with_products(products).with_attention(attention).with_graphs(graphs))
+}
+
+/// NVRTC of the folder that `PLEACH_CUDA` names.
+///
+/// # Panics
+/// The variable is not set, or the folder has no NVRTC.
+pub fn compiler() -> Compiler {
+    let folder = std::env::var_os(FOLDER);
+    let folder = folder.unwrap_or_else(|| panic!("{FOLDER} must name a folder with NVRTC: run tools/install-cuda.sh"));
+    let compiler = Compiler::open(&Search::only([PathBuf::from(folder)]));
+    compiler.unwrap_or_else(|error| panic!("{FOLDER}: {error}"))
 }
 
 /// Compiled kernels of all test programs. As the cache of a command: `pleach/kernels` in `$XDG_CACHE_HOME`.

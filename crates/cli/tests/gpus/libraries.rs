@@ -3,20 +3,16 @@
 use std::path::Path;
 use std::process::Output;
 
-use nvidia::{Search, cublaslt};
-
-use crate::gpus::{Folder, has_compiler, libraries_in_software, pleach_with_libraries};
+use crate::gpus::{Folder, compile_kernels, libraries_in_software, pleach_with_libraries};
 use crate::harness::{pleach, prints, stderr, stdout};
 
 /// The library is looked for before a run starts. Its products have bits of their own, and have them again.
+#[needs::cuda]
+#[needs::no_gpu]
 #[test]
 fn products_of_the_device_need_its_library_and_repeat_their_bits() {
     let folder = Folder::new("products");
-    let Some(libraries) = libraries_in_software(&folder) else { return };
-    if cublaslt::Library::open(&Search::with([])).is_ok() {
-        println!("skipped: the loader has cuBLASLt");
-        return;
-    }
+    let libraries = libraries_in_software(&folder);
     let run = |name: &str, device: &str, products: &str, more: &[&str]| {
         let file = folder.run(name, &format!("device = {device:?}\n"));
         let products = format!("train.products={products}");
@@ -67,11 +63,10 @@ fn products_of_the_device_need_its_library_and_repeat_their_bits() {
 }
 
 /// Which algorithm is the fastest differs from start to start, so the file in the folder of the run decides.
+#[needs::cuda]
 #[test]
 fn a_resumed_run_takes_the_algorithms_that_were_timed_before() {
-    if !has_compiler() {
-        return;
-    }
+    compile_kernels();
     let folder = Folder::new("algorithms");
     let set = ["model.hidden=32", "model.context=32", "train.precision=bf16", "train.products=device", "train.steps=2"];
     let set = set.map(|setting| ["--set", setting]);
@@ -123,11 +118,10 @@ fn a_resumed_run_takes_the_algorithms_that_were_timed_before() {
 }
 
 /// Other versions of libraries have other bits, which the folder of the run tells.
+#[needs::cuda]
 #[test]
 fn a_resumed_run_names_libraries_that_have_changed() {
-    if !has_compiler() {
-        return;
-    }
+    compile_kernels();
     let folder = Folder::new("versions");
     let set = ["train.precision=bf16", "train.products=device", "train.steps=2"].map(|setting| ["--set", setting]);
     let file = folder.run("whole", "device = \"soft-gpu\"\n");
@@ -168,11 +162,10 @@ fn copy_folder(from: &Path, to: &Path) {
 }
 
 /// Attention by the library has bits of its own, which the key leaves to the kernels.
+#[needs::cuda]
 #[test]
 fn attention_of_the_device_repeats_its_bits_and_can_be_left_to_the_kernels() {
-    if !has_compiler() {
-        return;
-    }
+    compile_kernels();
     let folder = Folder::new("attention");
     let set = ["train.precision=bf16", "train.products=device", "model.hidden=32", "model.context=32", "train.steps=2"];
     let set = set.map(|setting| ["--set", setting]);

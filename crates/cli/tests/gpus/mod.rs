@@ -12,9 +12,7 @@ use std::sync::OnceLock;
 
 use crate::harness::{pleach, prints, stderr, stdout};
 use gpu::Capability;
-use nvidia::nvrtc::Compiler;
-use nvidia::{Search, cublaslt};
-use testkit::soft_gpus::cache_of_tests;
+use testkit::soft_gpus::{cache_of_tests, compiler};
 use train::ArchivedKernels;
 
 /// A small run of four ranks.
@@ -57,20 +55,15 @@ impl Drop for Folder {
     }
 }
 
-/// Whether NVRTC is named; says that a test is skipped where it is not. The first test that asks compiles the kernels.
-fn has_compiler() -> bool {
+/// Compiles the kernels, once for all tests.
+fn compile_kernels() {
     static COMPILED: OnceLock<()> = OnceLock::new();
-    if std::env::var_os("PLEACH_CUDA").is_none() {
-        println!("skipped: PLEACH_CUDA names no folder with NVRTC");
-        return false;
-    }
     COMPILED.get_or_init(|| {
         let folder = Folder::new("compiled");
         let few = ["train.steps=1", "train.warmup_steps=0"].map(|setting| ["--set", setting]);
         let file = folder.run("soft", "device = \"soft-gpu\"\n");
         prints(&[&["train", &file, "--quiet"], few.as_flattened()].concat());
     });
-    true
 }
 
 /// Copies the compiled kernels of all tests to a folder of caches; the copies for the GPU in software, the smallest
@@ -97,11 +90,10 @@ fn pleach_with_libraries(folder: &Path, arguments: &[&str]) -> Output {
     command.args(arguments).env("PLEACH_CUDA", folder).output().expect("the command starts")
 }
 
+#[needs::cuda]
 #[test]
 fn a_run_moves_between_devices_and_processes_with_the_same_weights() {
-    if !has_compiler() {
-        return;
-    }
+    compile_kernels();
     let folder = Folder::new("moves");
     prints(&["train", &folder.run("cpu", ""), "--quiet"]);
     let soft = "device = \"soft-gpu\"\ngpus = 2\n";
@@ -133,15 +125,14 @@ fn a_run_moves_between_devices_and_processes_with_the_same_weights() {
     assert!(!losses[0].is_empty() && losses[0] == losses[1], "{losses:?}");
 }
 
+#[needs::cuda]
 #[test]
 fn the_cpu_and_a_gpu_promise_the_same_bits_and_keep_it() {
     let folder = Folder::new("promise");
     let files = [folder.run("cpu", ""), folder.run("soft", "device = \"soft-gpu\"\n")];
     let promised = prints(&["check", &files[0], &files[1]]);
     assert!(promised.contains(": same order\n") && promised.contains("have the same bits"), "{promised}");
-    if !has_compiler() {
-        return;
-    }
+    compile_kernels();
     let proved = prints(&["prove", &files[0], &files[1]]);
     assert!(proved.contains("3 steps: same bits, weights xxh3"), "{proved}");
     let compared = prints(&["diff", &files[0], &files[1], "--steps", "1"]);
@@ -180,22 +171,6 @@ fn what_is_missing_is_named_with_its_remedy_before_work_starts() {
     let rule = "train.products = \"blocks8\" must be supported by the device; the soft GPU refuses it; use \"chained\", \
                 \"blocks16\" or \"device\"";
     assert!(said.contains(rule) && !folder.0.join("soft").exists(), "{said}");
-    // Machines with a driver or with NVRTC where the loader finds it have nothing to refuse.
-    let doctor = pleach_with_libraries(&folder.0, &["doctor", "--json"]);
-    let has = |name: &str| !stdout(&doctor).contains(&format!("\"{name}\":null"));
-    if !has("libcuda") {
-        let said = refused(&cuda, &[]);
-        assert!(said.contains("run.device = \"cuda\" has no driver: "), "{said}");
-        assert!(said.contains("install or update the driver of the GPU; in a container, pass the GPU"), "{said}");
-        assert!(said.contains(", or write run.device = \"cpu\""), "{said}");
-        let profile = folder.0.join("here.toml").display().to_string();
-        let measure = ["cluster", "measure", "--device", "cuda", "--out", &profile];
-        let output = pleach_with_libraries(&folder.0, &measure);
-        let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.starts_with("--device cuda has no driver: "), "{said}");
-        assert!(said.ends_with("in a container, pass the GPU through to it, or use --device cpu\n"), "{said}");
-    }
     // `check` refuses the same device in both forms.
     for file in [&soft, &cuda] {
         let [text, json] = [vec!["check", file], vec!["check", file, "--json"]]
@@ -203,20 +178,35 @@ fn what_is_missing_is_named_with_its_remedy_before_work_starts() {
         assert_eq!((text.status.code(), stderr(&text)), (json.status.code(), stderr(&json)));
         assert_eq!(stdout(&text).is_empty(), stdout(&json).is_empty());
     }
-    let said = pleach_with_libraries(&folder.0, &["train", &soft]);
-    if said.status.code() != Some(0) {
-        assert_eq!(said.status.code(), Some(2));
-        let (start, end) = ("kernels must be compiled for the soft GPU; ", "give its folder in PLEACH_CUDA");
-        assert!(stderr(&said).contains(start) && stderr(&said).contains(end), "{}", stderr(&said));
-    }
+}
+
+#[needs::no_gpu]
+#[test]
+fn a_missing_driver_and_a_missing_compiler_are_named_with_their_remedies() {
+    let folder = Folder::new("no-driver");
+    let refused = |arguments: &[&str]| {
+        let output = pleach_with_libraries(&folder.0, arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let said = refused(&["train", &folder.run("cuda", "device = \"cuda\"\n")]);
+    assert!(said.contains("run.device = \"cuda\" has no driver: "), "{said}");
+    assert!(said.contains("install or update the driver of the GPU; in a container, pass the GPU"), "{said}");
+    assert!(said.contains(", or write run.device = \"cpu\""), "{said}");
+    let profile = folder.0.join("here.toml").display().to_string();
+    let said = refused(&["cluster", "measure", "--device", "cuda", "--out", &profile]);
+    assert!(said.starts_with("--device cuda has no driver: "), "{said}");
+    assert!(said.ends_with("in a container, pass the GPU through to it, or use --device cpu\n"), "{said}");
+    let said = refused(&["train", &folder.run("soft", "device = \"soft-gpu\"\n")]);
+    let (start, end) = ("kernels must be compiled for the soft GPU; ", "give its folder in PLEACH_CUDA");
+    assert!(said.contains(start) && said.contains(end), "{said}");
 }
 
 /// The soft GPU has 8 GiB, which are the host's: on a host with less than 10 GB that one is named first.
+#[needs::cuda]
 #[test]
 fn a_gpu_that_is_too_small_is_named_with_the_ranks_that_share_it() {
-    if !has_compiler() {
-        return;
-    }
+    compile_kernels();
     let folder = Folder::new("small");
     let soft = folder.run("soft", "device = \"soft-gpu\"\n");
     let large = ["model.hidden=4096", "model.num_heads=32", "model.ffn_hidden=16384"].map(|setting| ["--set", setting]);
@@ -253,11 +243,10 @@ fn with_other_code(file: &[u8], change: impl FnOnce(String) -> String) -> Vec<u8
 }
 
 /// A kernel that stops stands for a GPU that fails: the code that is kept is changed.
+#[needs::cuda]
 #[test]
 fn a_kernel_that_fails_ends_the_run_with_code_1_and_names_what_failed() {
-    if !has_compiler() {
-        return;
-    }
+    compile_kernels();
     let folder = Folder::new("fails");
     let file = folder.run("soft", "device = \"soft-gpu\"\n");
     let train = || {
@@ -291,11 +280,10 @@ fn a_kernel_that_fails_ends_the_run_with_code_1_and_names_what_failed() {
 
 /// Files that were cut off count as none, two processes may fill the folder at once, and a place that takes no file
 /// only costs the time of compiling.
+#[needs::cuda]
 #[test]
 fn kept_code_that_is_damaged_shared_or_impossible_stops_no_run() {
-    if !has_compiler() {
-        return;
-    }
+    compile_kernels();
     let folder = Folder::new("kept");
     let files = ["one", "two"].map(|name| folder.run(name, "device = \"soft-gpu\"\n"));
     let start = |file: &str| {
@@ -342,36 +330,30 @@ fn kept_code_that_is_damaged_shared_or_impossible_stops_no_run() {
     assert!(warned.matches(&warning).count() == 1, "{warned}");
 }
 
-/// A folder with the driver and NCCL of GPUs in software under NVIDIA's names, and an archive of kernels for them;
-/// nothing, which is printed, where these tests have no compiler, or every program finds one.
-fn libraries_in_software(folder: &Folder) -> Option<PathBuf> {
-    let Some(cuda) = std::env::var_os("PLEACH_CUDA") else {
-        println!("skipped: PLEACH_CUDA names no folder with NVRTC");
-        return None;
-    };
-    if Compiler::open(&Search::with([])).is_ok() {
-        println!("skipped: the loader has a compiler, which a run uses in place of the archive");
-        return None;
-    }
+/// A folder with the driver and NCCL of GPUs in software under NVIDIA's names, and an archive of kernels for them.
+fn libraries_in_software(folder: &Folder) -> PathBuf {
     let libraries = folder.0.join("libraries");
     std::fs::create_dir_all(&libraries).expect("a folder");
-    let compiler = Compiler::open(&Search::only([PathBuf::from(cuda)])).expect("NVRTC");
     let capability = Capability { major: 9, minor: 0 };
-    let archive = ArchivedKernels::compile(&compiler, Some(&cache_of_tests()), &[capability]).expect("compiled");
+    let archive = ArchivedKernels::compile(&compiler(), Some(&cache_of_tests()), &[capability]).expect("compiled");
     std::fs::write(libraries.join("pleach-kernels"), archive.to_bytes().expect("bytes")).expect("written");
     // Cargo builds the shared library as a dependency of this test, next to the test's own program.
     let program = std::env::current_exe().expect("a program");
     let library = program.parent().expect("a folder").join("libsoftgpu_driver.so");
     std::fs::copy(library, libraries.join("libcuda.so.1")).expect("a copy");
-    std::fs::hard_link(libraries.join("libcuda.so.1"), libraries.join("libnccl.so.2")).expect("another name");
-    Some(libraries)
+    // It has no function of a compiler, so that a run finds none, also where the loader has one.
+    for name in ["libnccl.so.2", "libnvrtc.so.13"] {
+        std::fs::hard_link(libraries.join("libcuda.so.1"), libraries.join(name)).expect("another name");
+    }
+    libraries
 }
 
 /// The rates are those of a GPU in software; that they are of each constant's own operation shows on a GPU.
+#[needs::cuda]
 #[test]
 fn gpus_are_measured_and_their_profile_prices_a_step() {
     let folder = Folder::new("measured");
-    let Some(libraries) = libraries_in_software(&folder) else { return };
+    let libraries = libraries_in_software(&folder);
     let profile = folder.0.join("here.toml").display().to_string();
     let measure =
         |more: &[&str]| pleach_with_libraries(&libraries, &[&["cluster", "measure", "--out", &profile], more].concat());
@@ -387,19 +369,6 @@ fn gpus_are_measured_and_their_profile_prices_a_step() {
     assert!(said.contains("--base h200-141g-dgx has no effect on cores"), "{said}");
     let said = refused(&["--products", "device"]);
     assert!(said.contains("--products device has no effect on cores; leave it out, or add --device cuda"), "{said}");
-    let by_library = ["--device", "cuda", "--base", "h200-141g-dgx", "--products", "device"];
-    let has_library = cublaslt::Library::open(&Search::with([])).is_ok();
-    if !has_library {
-        let said = refused(&by_library);
-        assert!(said.starts_with("--products device needs cuBLASLt: cuBLASLt is missing: "), "{said}");
-        assert!(said.ends_with(" in PLEACH_CUDA; or use --products blocks\n"), "{said}");
-        std::fs::hard_link(libraries.join("libcuda.so.1"), libraries.join("libcublasLt.so.13")).expect("another name");
-        let output = measure(&by_library);
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        let text = std::fs::read_to_string(&profile).expect("a profile");
-        let source = "by pleach's kernels in bf16, products by the first algorithm of the GPU's library";
-        assert!(text.contains(source), "{text}");
-    }
     let output = measure(&["--device", "cuda", "--base", "h200-141g-dgx"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let said = stdout(&output);
@@ -414,12 +383,36 @@ fn gpus_are_measured_and_their_profile_prices_a_step() {
     assert!(json["step_s"].as_f64().is_some_and(|seconds| seconds > 0.0));
 }
 
+#[needs::cuda]
+#[needs::no_gpu]
+#[test]
+fn products_of_a_library_are_measured_and_a_missing_library_is_named() {
+    let folder = Folder::new("measured-library");
+    let libraries = libraries_in_software(&folder);
+    let profile = folder.0.join("here.toml").display().to_string();
+    let device = ["--device", "cuda", "--base", "h200-141g-dgx", "--products", "device"];
+    let measure =
+        || pleach_with_libraries(&libraries, &[&["cluster", "measure", "--out", &profile], &device[..]].concat());
+    let output = measure();
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.starts_with("--products device needs cuBLASLt: cuBLASLt is missing: "), "{said}");
+    assert!(said.ends_with(" in PLEACH_CUDA; or use --products blocks\n"), "{said}");
+    std::fs::hard_link(libraries.join("libcuda.so.1"), libraries.join("libcublasLt.so.13")).expect("another name");
+    let output = measure();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = std::fs::read_to_string(&profile).expect("a profile");
+    let source = "by pleach's kernels in bf16, products by the first algorithm of the GPU's library";
+    assert!(text.contains(source), "{text}");
+}
+
 /// Four processes with a GPU in software each, which they open by the names of NVIDIA's driver and of NCCL: the program
 /// has no compiler, and the kernels are an archive in the folder of the libraries.
+#[needs::cuda]
 #[test]
 fn processes_with_a_gpu_each_are_joined_by_nccl_and_have_the_weights_of_the_cpu() {
     let folder = Folder::new("nccl");
-    let Some(libraries) = libraries_in_software(&folder) else { return };
+    let libraries = libraries_in_software(&folder);
     prints(&["train", &folder.run("cpu", ""), "--quiet"]);
     let cuda = folder.run("cuda", "device = \"cuda\"\ngpu_collectives = \"nccl\"\n");
     let output = pleach_with_libraries(&libraries, &["launch", "--nproc", "4", "--", "train", &cuda]);

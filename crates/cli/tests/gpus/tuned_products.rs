@@ -1,13 +1,14 @@
 //! Products in blocks by the fastest tiles, and by algorithms of a library with the same bits.
 
-use crate::gpus::{Folder, has_compiler, libraries_in_software, pleach_with_libraries};
+use crate::gpus::{Folder, compile_kernels, libraries_in_software, pleach_with_libraries};
 use crate::harness::{prints, stderr, stdout};
 
 /// Tiles change no bit, whichever are the fastest, so nothing is kept of them.
+#[needs::cuda]
 #[test]
 fn timed_tiles_have_the_bits_of_estimated_ones() {
     let folder = Folder::new("tiles");
-    let Some(libraries) = libraries_in_software(&folder) else { return };
+    let libraries = libraries_in_software(&folder);
     let set =
         ["model.hidden=32", "model.context=32", "train.precision=bf16", "train.products=blocks16", "train.steps=2"];
     let set = set.map(|setting| ["--set", setting]);
@@ -28,11 +29,10 @@ fn timed_tiles_have_the_bits_of_estimated_ones() {
 }
 
 /// GPUs without warpgroups compute products with the activations that follow in one kernel or in two.
+#[needs::cuda]
 #[test]
 fn timed_kernels_by_warps_have_the_bits_of_estimated_ones() {
-    if !has_compiler() {
-        return;
-    }
+    compile_kernels();
     let folder = Folder::new("warps");
     let set =
         ["model.hidden=32", "model.context=32", "train.precision=bf16", "train.products=blocks16", "train.steps=2"];
@@ -48,11 +48,10 @@ fn timed_kernels_by_warps_have_the_bits_of_estimated_ones() {
 }
 
 /// Whole sums of the soft GPU's library have the bits of blocks, and those that are cut in two have not.
+#[needs::cuda]
 #[test]
 fn equal_algorithms_leave_the_bits_of_blocks_and_are_kept() {
-    if !has_compiler() {
-        return;
-    }
+    compile_kernels();
     let folder = Folder::new("equal");
     let set =
         ["model.hidden=32", "model.context=32", "train.precision=bf16", "train.products=blocks16", "train.steps=2"];

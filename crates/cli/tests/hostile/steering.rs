@@ -70,18 +70,15 @@ fn texts_of_models_do_not_steer_the_terminal_of_people() {
     ]);
 }
 
-/// A terminal receives numbers. Python makes one, where there is Python.
+/// A terminal receives numbers. Python makes one.
+#[needs::python]
 #[test]
 fn texts_of_models_do_not_steer_a_terminal() {
     let python = std::env::var("PLEACH_PYTHON").unwrap_or("python3".into());
-    if !Command::new(&python).args(["-c", "import pty"]).output().is_ok_and(|output| output.status.success()) {
-        println!("skipped: the text of a model on a terminal, as {python} has no pty");
-        return;
-    }
     let run = Fixture::Run.name();
     let spawn = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)";
     let command = [env!("CARGO_BIN_EXE_pleach"), "generate", "--from", &run, "--max-tokens", "0", "--prompt", STEERING];
-    let output = Command::new(&python).args(["-c", spawn]).args(command).output().expect("Python starts");
+    let output = Command::new(&python).args(["-c", spawn]).args(command).output().expect("Python 3.11");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success() && text.trim_end() == ESCAPED, "{text:?}");
 }

@@ -267,9 +267,10 @@ fn a_run_whose_processes_are_killed_again_and_again_has_the_bits_of_an_undisturb
 }
 
 /// Two processes on each host, which are network namespaces.
+#[needs::namespaces]
 #[test]
 fn so_has_a_run_on_four_hosts() {
-    let Some(network) = Network::of(4) else { return };
+    let network = Network::of(4);
     let folder = Folder::new("kills-on-hosts");
     let (hosts, ssh) = (folder.path("hosts"), folder.path("ssh"));
     let names: String = (0..4).map(|host| format!("{} slots=2\n", network.address(host))).collect();

@@ -242,9 +242,10 @@ fn a_run_stops_with_the_command_that_resumes_it_without_a_lost_host() {
 }
 
 /// Two of four hosts are cut off: their processes live, and nobody reaches them.
+#[needs::namespaces]
 #[test]
 fn a_run_continues_without_half_of_a_network_and_with_it_again() {
-    let Some(network) = Network::of(4) else { return };
+    let network = Network::of(4);
     let folder = Folder::new("network");
     let names: Vec<String> = (0..4).map(|host| network.address(host).to_string()).collect();
     let keys = ["run.on_loss=replan", "run.heartbeat_seconds=4"];

@@ -144,25 +144,32 @@ fn all_sums(ends: Vec<ThreadTransport>, after: impl Fn() + Sync) -> Vec<(usize, 
 
 #[test]
 fn processes_sum_as_threads_do() {
-    if let Ok(kind) = std::env::var(PART) {
-        let ends = take_part(&kind).ends.into_iter().flatten().collect();
-        for (rank, sum) in all_sums(ends, || ()) {
-            println!("sum {rank} {}", sum.unwrap());
-        }
-        println!("sums end");
-        return;
+    match std::env::var(PART) {
+        Ok(kind) => print_sums(&kind),
+        Err(_) => compare_sums(&[(Wire::Tcp, Sight::Shared), (Wire::SharedMemory, Sight::Shared)]),
     }
+}
+
+#[needs::namespaces]
+#[test]
+fn processes_that_do_not_see_each_other_sum_as_threads_do() {
+    compare_sums(&[(Wire::SharedMemory, Sight::Own)]);
+}
+
+fn print_sums(kind: &str) {
+    let ends = take_part(kind).ends.into_iter().flatten().collect();
+    for (rank, sum) in all_sums(ends, || ()) {
+        println!("sum {rank} {}", sum.unwrap());
+    }
+    println!("sums end");
+}
+
+fn compare_sums(sights: &[(Wire, Sight)]) {
     let expected: Vec<String> = all_sums(ThreadTransport::world(5, PATIENT), || ())
         .into_iter()
         .map(|(rank, sum)| format!("{rank} {}", sum.unwrap()))
         .collect();
-    let mut sights = vec![(Wire::Tcp, Sight::Shared), (Wire::SharedMemory, Sight::Shared)];
-    let namespace = Command::new("unshare").args(["--pid", "--fork", "true"]).output();
-    match namespace.is_ok_and(|output| output.status.success()) {
-        true => sights.push((Wire::SharedMemory, Sight::Own)),
-        false => println!("skipped: processes that do not see each other need root and unshare"),
-    }
-    for (wire, sight) in sights {
+    for (wire, sight) in sights.iter().copied() {
         let mut got = Vec::new();
         for (mut process, ranks) in start("processes_sum_as_threads_do", wire, sight).into_iter().zip(RANKS) {
             got.extend(ranks.iter().map(|_| process.line_of("sum ")));
@@ -176,22 +183,29 @@ fn processes_sum_as_threads_do() {
 
 #[test]
 fn a_process_that_is_killed_is_named_by_all_others() {
-    if let Ok(kind) = std::env::var(PART) {
-        let local = take_part(&kind);
-        let is_first = std::sync::Once::new();
-        let ends = local.ends.into_iter().flatten().collect();
-        let sums = all_sums(ends, || {
-            is_first.call_once(|| println!("is under way"));
-            // The victim stays until it is killed.
-            if std::io::stdin().lines().next().is_none() {
-                std::thread::park_timeout(std::time::Duration::from_millis(1));
-            }
-        });
-        for (rank, sum) in sums {
-            println!("rank {rank} reports: {}", sum.map_or_else(|error| error.to_string(), |_| "nothing".into()));
-        }
-        return;
+    match std::env::var(PART) {
+        Ok(kind) => sum_until_killed(&kind),
+        Err(_) => kill_one_process(),
     }
+}
+
+fn sum_until_killed(kind: &str) {
+    let local = take_part(kind);
+    let is_first = std::sync::Once::new();
+    let ends = local.ends.into_iter().flatten().collect();
+    let sums = all_sums(ends, || {
+        is_first.call_once(|| println!("is under way"));
+        // The victim stays until it is killed.
+        if std::io::stdin().lines().next().is_none() {
+            std::thread::park_timeout(std::time::Duration::from_millis(1));
+        }
+    });
+    for (rank, sum) in sums {
+        println!("rank {rank} reports: {}", sum.map_or_else(|error| error.to_string(), |_| "nothing".into()));
+    }
+}
+
+fn kill_one_process() {
     for wire in [Wire::Tcp, Wire::SharedMemory] {
         let mut all = start("a_process_that_is_killed_is_named_by_all_others", wire, Sight::Shared);
         all.iter_mut().for_each(|process| _ = process.line_of("is under way"));

@@ -14,6 +14,7 @@ pub const ALL: [Activation; 7] = [
     Activation::GeGluTanh,
 ];
 
+#[needs::cuda]
 #[test]
 fn activations_and_their_gradients_have_the_bits_of_the_cpu() {
     assert_same(&["activation"], activations);

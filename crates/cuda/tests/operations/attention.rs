@@ -174,9 +174,10 @@ pub const CAPS: [f32; 3] = [0.03, 0.5, 50.0];
 
 const SOURCES: [&str; 3] = ["attention", "attention_backward", "element_wise"];
 
+#[needs::cuda]
 #[test]
 fn attention_of_any_shape_has_the_bits_of_the_cpu() {
-    let Some(bench) = Bench::of(&SOURCES) else { return };
+    let bench = Bench::of(&SOURCES);
     let sizes = (1usize..3, 1usize..140, 1usize..3, 1usize..3, prop_oneof![1usize..40, 60usize..70, 126usize..140]);
     let masks = (prop::sample::select(ALL_VISIBLE.to_vec()), prop_oneof![Just(0usize), 1usize..70]);
     let gaps = [0usize..4, 0..4, 0..4];
@@ -247,6 +248,7 @@ pub fn backward(bench: &Bench) {
     long.compare(bench, 0, Attend::backward);
 }
 
+#[needs::cuda]
 #[test]
 fn attention_at_the_edges_of_blocks_tiles_and_ranges_has_the_bits_of_the_cpu() {
     assert_same(&SOURCES, forward);
@@ -261,6 +263,7 @@ fn long_sequences(bench: &Bench) {
     }
 }
 
+#[needs::cuda]
 #[test]
 fn attention_of_long_sequences_has_the_bits_of_the_cpu() {
     assert_same(&SOURCES, long_sequences);
@@ -291,6 +294,7 @@ fn minus_zero(bench: &Bench, ops: fn(&Attend, &mut Case) -> Vec<Op>) {
     bench.compare_all(&case, &ops);
 }
 
+#[needs::cuda]
 #[test]
 fn sums_that_are_minus_zero_have_the_bits_of_the_cpu() {
     assert_same(&SOURCES, |bench| minus_zero(bench, Attend::passes));
@@ -316,9 +320,10 @@ fn slopes_of_kernels_are_those_of_the_host() {
 }
 
 /// The CPU asserts these.
+#[needs::cuda]
 #[test]
 fn attention_that_does_not_fit_is_refused_with_the_tensors() {
-    let Some(bench) = Bench::of(&SOURCES) else { return };
+    let bench = Bench::of(&SOURCES);
     let mut case = Case::new(0);
     let operands = Attend::of(shape(1, 8, [2, 1], 4), Visible::Causal).operands(&mut case);
     let o = operands;

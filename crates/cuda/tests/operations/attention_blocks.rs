@@ -30,7 +30,7 @@ fn head_dims() -> impl Strategy<Value = usize> {
 }
 
 fn attention_of_any_shape(order: Order) {
-    let Some(code) = code_for(order.target, SOURCES) else { return };
+    let code = code_for(order.target, SOURCES);
     let bench = Bench::in_order(order, &code, Checks::default());
     let lengths = prop_oneof![1usize..40, 100usize..200];
     let sizes = (1usize..3, lengths, 1usize..3, 1usize..3, head_dims());
@@ -56,16 +56,19 @@ fn attention_of_any_shape(order: Order) {
     });
 }
 
+#[needs::cuda]
 #[test]
 fn attention_of_any_shape_in_blocks_of_16_has_the_bits_of_the_cpu() {
     attention_of_any_shape(Order::BLOCKS16);
 }
 
+#[needs::cuda]
 #[test]
 fn attention_of_any_shape_by_warpgroups_has_the_bits_of_the_cpu() {
     attention_of_any_shape(Order::BLOCKS16_OF_90);
 }
 
+#[needs::cuda]
 #[test]
 fn attention_of_any_shape_in_blocks_of_8_has_the_bits_of_the_cpu() {
     attention_of_any_shape(Order::BLOCKS8);
@@ -235,6 +238,7 @@ const AT_EDGES: [Cases; 4] =
     [forward_of_narrow_heads, forward_of_wide_heads, backward_of_narrow_heads, backward_of_wide_heads];
 
 /// GPUs of 8.0 run the same code, whose tensor cores have blocks of 8.
+#[needs::cuda]
 #[test]
 fn attention_in_blocks_of_16_at_the_edges_has_the_bits_of_the_cpu() {
     AT_EDGES.into_iter().for_each(|cases| assert_same_in(Order::BLOCKS16, SOURCES, cases));
@@ -262,12 +266,14 @@ fn specials(bench: &Bench) {
     }
 }
 
+#[needs::cuda]
 #[test]
 fn special_numbers_have_the_results_of_the_cpu() {
     assert_same_in(Order::BLOCKS16, SOURCES, specials);
     assert_same_in(Order::BLOCKS8, SOURCES, specials);
 }
 
+#[needs::cuda]
 #[test]
 fn attention_by_warpgroups_at_the_edges_has_the_bits_of_the_cpu() {
     assert_same_in(Order::BLOCKS16_OF_90, SOURCES, |bench| at_edges(bench, Attend::forward, is_by_warpgroups));

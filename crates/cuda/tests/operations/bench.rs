@@ -109,7 +109,7 @@ impl Order {
 
 /// As [`assert_same`], with products in this order.
 pub fn assert_same_in(order: Order, sources: &[&str], cases: Cases) {
-    let Some(code) = code_for(order.target, sources) else { return };
+    let code = code_for(order.target, sources);
     let bench = Bench::in_order(order, &code, Checks::default());
     cases(&bench);
     if let Some(difference) = bench.first_difference() {
@@ -117,26 +117,23 @@ pub fn assert_same_in(order: Order, sources: &[&str], cases: Cases) {
     }
 }
 
-/// Compares all cases with the kernels of the named sources. Without NVRTC nothing is compared, which is printed.
+/// Compares all cases with the kernels of the named sources.
 pub fn assert_same(sources: &[&str], cases: Cases) {
-    let Some(bench) = Bench::of(sources) else { return };
+    let bench = Bench::of(sources);
     cases(&bench);
     if let Some(difference) = bench.first_difference() {
         panic!("{difference}");
     }
 }
 
-/// NVRTC of the folder in PLEACH_CUDA. With the variable, its absence is a failure.
-pub fn compiler() -> Option<Compiler> {
-    let Some(folder) = std::env::var_os("PLEACH_CUDA") else {
-        eprintln!("skipped: PLEACH_CUDA is not set");
-        return None;
-    };
-    Some(Compiler::open(&Search::only([PathBuf::from(folder)])).expect("NVRTC in PLEACH_CUDA"))
+/// NVRTC of the folder in PLEACH_CUDA.
+pub fn compiler() -> Compiler {
+    let folder = std::env::var_os("PLEACH_CUDA").expect("PLEACH_CUDA must name a folder with NVRTC");
+    Compiler::open(&Search::only([PathBuf::from(folder)])).expect("NVRTC in PLEACH_CUDA")
 }
 
 /// The code of the named sources.
-pub fn code(names: &[&str]) -> Option<Vec<CompiledSource>> {
+pub fn code(names: &[&str]) -> Vec<CompiledSource> {
     code_for(TARGET, names)
 }
 
@@ -144,9 +141,9 @@ pub fn code(names: &[&str]) -> Option<Vec<CompiledSource>> {
 type Kept = Arc<OnceLock<CompiledSource>>;
 
 /// The code of the named sources for a target. Test programs of all crates keep theirs in one folder.
-pub fn code_for(target: &str, names: &[&str]) -> Option<Vec<CompiledSource>> {
+pub fn code_for(target: &str, names: &[&str]) -> Vec<CompiledSource> {
     static KEPT: LazyLock<Mutex<HashMap<String, Kept>>> = LazyLock::new(Mutex::default);
-    let compiler = compiler()?;
+    let compiler = compiler();
     let cache = Cache::in_folder(std::env::temp_dir().join("pleach-of-tests/pleach/kernels"));
     let parsed: Target = target.parse().expect("a target");
     let of = |name: &&str| {
@@ -154,13 +151,13 @@ pub fn code_for(target: &str, names: &[&str]) -> Option<Vec<CompiledSource>> {
         let source = *SOURCES.iter().find(|source| source.name == *name).expect("a source");
         kept.get_or_init(|| compile(&compiler, &cache, &source, &parsed).expect("compiled")).clone()
     };
-    Some(names.iter().map(of).collect())
+    names.iter().map(of).collect()
 }
 
 impl Bench {
-    /// Devices with the kernels of the named sources. None without NVRTC.
-    pub fn of(names: &[&str]) -> Option<Bench> {
-        Some(Bench::with_code(&code(names)?, Checks::default()))
+    /// Devices with the kernels of the named sources.
+    pub fn of(names: &[&str]) -> Bench {
+        Bench::with_code(&code(names), Checks::default())
     }
 
     /// Devices with these kernels, on a GPU with these checks.

@@ -62,9 +62,10 @@ fn steps(
     all
 }
 
+#[needs::cuda]
 #[test]
 fn losses_and_gradients_of_any_shape_have_the_bits_of_the_cpu() {
-    let Some(bench) = Bench::of(&["cross_entropy"]) else { return };
+    let bench = Bench::of(&["cross_entropy"]);
     let sizes = (1usize..6, 0usize..3, 1usize..400, 0usize..400, prop_oneof![Just(0usize), 1usize..1000]);
     let factors = |some: &'static [f32]| prop::option::of(prop::sample::select(some));
     let strategy =
@@ -109,6 +110,7 @@ pub fn edges(bench: &Bench) {
     }
 }
 
+#[needs::cuda]
 #[test]
 fn losses_at_the_edges_of_chunks_have_the_bits_of_the_cpu() {
     assert_same(&["cross_entropy"], edges);
@@ -132,6 +134,7 @@ pub fn outermost_labels(bench: &Bench) {
     }
 }
 
+#[needs::cuda]
 #[test]
 fn labels_at_the_ends_of_the_vocabulary_have_the_bits_of_the_cpu() {
     assert_same(&["cross_entropy"], outermost_labels);
@@ -159,6 +162,7 @@ pub fn maxima(bench: &Bench) {
     }
 }
 
+#[needs::cuda]
 #[test]
 fn maxima_of_any_numbers_have_the_bits_of_the_cpu() {
     assert_same(&["cross_entropy"], maxima);
@@ -191,15 +195,17 @@ pub fn any_sums(bench: &Bench) {
     }
 }
 
+#[needs::cuda]
 #[test]
 fn losses_of_any_sums_have_the_bits_of_the_cpu() {
     assert_same(&["cross_entropy"], any_sums);
 }
 
 /// The CPU asserts these.
+#[needs::cuda]
 #[test]
 fn rows_that_do_not_fit_are_refused_with_the_tensors() {
-    let Some(bench) = Bench::of(&["cross_entropy"]) else { return };
+    let bench = Bench::of(&["cross_entropy"]);
     let mut case = Case::new(0);
     let logits = case.reals(3, 4, 0, Values::Plain);
     let out = case.vector(2, Values::Plain);

@@ -21,6 +21,7 @@ enum Places {
     NoResidual,
 }
 
+#[needs::cuda]
 #[test]
 fn dropout_with_bias_and_residual_has_the_bits_of_the_cpu() {
     assert_same(&["dropout"], additions);
@@ -52,6 +53,7 @@ pub fn additions(bench: &Bench) {
     }
 }
 
+#[needs::cuda]
 #[test]
 fn gradients_of_dropout_have_the_bits_of_the_cpu() {
     assert_same(&["dropout"], gradients);

@@ -6,6 +6,7 @@ use crate::operations::case::{Case, Values};
 const SHAPES: [[usize; 2]; 5] = [[1, 1], [3, 70], [100, 3], [1, 5000], [17, 256]];
 const REAL: [Dtype; 3] = [Dtype::F32, Dtype::Bf16, Dtype::F16];
 
+#[needs::cuda]
 #[test]
 fn sums_and_copies_have_the_bits_of_the_cpu() {
     assert_same(&["element_wise"], sums_and_copies);
@@ -44,6 +45,7 @@ pub fn sums_and_copies(bench: &Bench) {
     }
 }
 
+#[needs::cuda]
 #[test]
 fn every_narrow_number_is_widened_and_numbers_around_it_are_rounded() {
     assert_same(&["element_wise"], bf16_and_fp16);

@@ -14,6 +14,7 @@ fn ids(case: &mut Case, count: usize, first_row: usize, rows: usize) -> Vec<i32>
     (0..count).map(&mut id).collect()
 }
 
+#[needs::cuda]
 #[test]
 fn embeddings_and_their_gradients_have_the_bits_of_the_cpu() {
     assert_same(&["embedding"], embeddings);

@@ -94,9 +94,10 @@ fn gpu() -> Arc<dyn Gpu> {
     }
 }
 
+#[needs::cuda]
 #[test]
 fn functions_of_every_number_have_the_bits_of_the_cpu() {
-    let Some(compiler) = compiler() else { return };
+    let compiler = compiler();
     let step = match std::env::var("PLEACH_NUMBERS").as_deref() {
         Ok("all") => 1,
         Ok(other) => panic!("PLEACH_NUMBERS is {other:?}; set it to \"all\", or not at all"),
@@ -114,9 +115,10 @@ fn functions_of_every_number_have_the_bits_of_the_cpu() {
     });
 }
 
+#[needs::cuda]
 #[test]
 fn functions_of_numbers_with_few_digits_have_the_bits_of_the_cpu() {
-    let Some(compiler) = compiler() else { return };
+    let compiler = compiler();
     let gpu = gpu();
     // They are one launch, the first of the parts.
     for (module, function) in all_functions(&*gpu, &compiler) {
@@ -132,9 +134,10 @@ fn all_functions(gpu: &dyn Gpu, compiler: &Compiler) -> Vec<(ModuleHandle, &'sta
 }
 
 /// All significands, with the smallest exponent and the largest: the steps between scale with powers of two.
+#[needs::cuda]
 #[test]
 fn reciprocals_of_every_significand_are_rounded_to_nearest() {
-    let Some(compiler) = compiler() else { return };
+    let compiler = compiler();
     let gpu = gpu();
     let module = loaded(&*gpu, &compiler, text("initialize", ("math", &["reciprocal"])));
     let work = Work::open(&*gpu, module, "reciprocal");

@@ -70,6 +70,7 @@ fn in_order(bench: &Bench, stored: impl Strategy<Value = Dtype>, unit: usize, ca
     });
 }
 
+#[needs::cuda]
 #[test]
 fn products_in_chains_with_an_activation_have_the_bits_of_the_cpu() {
     assert_same(&["mat_mul", "activation"], |bench| in_order(bench, any_stored(), 1, 48));
@@ -79,6 +80,7 @@ fn narrow() -> impl Strategy<Value = Dtype> {
     proptest::sample::select(vec![Dtype::Bf16, Dtype::F16])
 }
 
+#[needs::cuda]
 #[test]
 fn products_in_blocks_with_an_activation_have_the_bits_of_the_cpu() {
     assert_same_in(Order::BLOCKS8, IN_BLOCKS, |bench| in_order(bench, narrow(), 1, 24));
@@ -88,6 +90,7 @@ fn products_in_blocks_with_an_activation_have_the_bits_of_the_cpu() {
 /// The one kernel of both: no other is loaded.
 const IN_ONE: &[&str] = &["mat_mul_wgmma_activation"];
 
+#[needs::cuda]
 #[test]
 fn products_in_one_kernel_with_an_activation_have_the_bits_of_the_cpu() {
     assert_same_in(Order::FUSED, IN_ONE, one_kernel);
@@ -97,6 +100,7 @@ fn products_in_one_kernel_with_an_activation_have_the_bits_of_the_cpu() {
 /// The same for GPUs without warpgroups.
 const IN_ONE_BY_WARPS: &[&str] = &["mat_mul_blocks_activation"];
 
+#[needs::cuda]
 #[test]
 fn products_in_one_kernel_by_warps_with_an_activation_have_the_bits_of_the_cpu() {
     assert_same_in(Order::FUSED_BY_WARPS, IN_ONE_BY_WARPS, one_kernel);
@@ -105,6 +109,7 @@ fn products_in_one_kernel_by_warps_with_an_activation_have_the_bits_of_the_cpu()
 }
 
 /// Factors whose rows are not at multiples of 16 bytes are loaded by element.
+#[needs::cuda]
 #[test]
 fn products_in_one_kernel_by_warps_take_factors_at_any_place() {
     let sources = ["mat_mul_blocks_activation", "mat_mul_blocks", "activation"];
@@ -144,6 +149,7 @@ pub fn one_kernel(bench: &Bench) {
 }
 
 /// Tensors that one kernel does not take: rows at other places, and outputs where factors are.
+#[needs::cuda]
 #[test]
 fn products_that_no_kernel_takes_with_an_activation_have_the_bits_of_the_cpu() {
     assert_same_in(Order::FUSED, &["mat_mul_wgmma", "mat_mul_blocks", "activation"], |bench| {
@@ -165,6 +171,7 @@ fn outputs_in_place_of_factors(bench: &Bench) {
 }
 
 /// Rows of 16 bytes are copied in boxes.
+#[needs::cuda]
 #[test]
 fn products_by_warpgroups_with_an_activation_have_the_bits_of_the_cpu() {
     assert_same_in(Order::BLOCKS16_OF_90, BY_WARPGROUPS, |bench| in_order(bench, narrow(), 8, 24));

@@ -54,6 +54,7 @@ fn types(index: usize) -> [Dtype; 3] {
     [index, index / 3, index / 9].map(|choice| STORED[choice % 3])
 }
 
+#[needs::cuda]
 #[test]
 fn products_of_any_shape_have_the_bits_of_the_cpu() {
     assert_same(&["mat_mul"], products);
@@ -70,6 +71,7 @@ pub fn products(bench: &Bench) {
 }
 
 /// Blocks of K, stages, tiles of both kinds and their edges.
+#[needs::cuda]
 #[test]
 fn products_at_the_edges_of_blocks_and_tiles_have_the_bits_of_the_cpu() {
     assert_same(&["mat_mul"], edges);
@@ -102,6 +104,7 @@ pub fn edges(bench: &Bench) {
     }
 }
 
+#[needs::cuda]
 #[test]
 fn sums_that_are_minus_zero_stay_so_after_the_last_step() {
     assert_same(&["mat_mul"], minus_zero);
@@ -123,6 +126,7 @@ pub fn minus_zero(bench: &Bench) {
     }
 }
 
+#[needs::cuda]
 #[test]
 fn products_of_matrices_at_the_end_of_memory_read_nothing_after_it() {
     assert_same(&["mat_mul"], ends);

@@ -80,6 +80,7 @@ pub fn types() -> impl Strategy<Value = Types> {
     })
 }
 
+#[needs::cuda]
 #[test]
 fn products_of_any_shape_and_type_have_the_bits_of_the_cpu() {
     assert_same_in(Order::BLOCKS16, SOURCES, products);
@@ -99,6 +100,7 @@ pub fn products(bench: &Bench) {
 pub const ORIENTATIONS: [Orientation; 3] = [Orientation::Nt, Orientation::Nn, Orientation::Tn];
 
 /// Stages, tiles of both kinds and their edges, rows that are copied in chunks and others.
+#[needs::cuda]
 #[test]
 fn products_at_the_edges_of_stages_and_tiles_have_the_bits_of_the_cpu() {
     assert_same_in(Order::BLOCKS16, SOURCES, edges);
@@ -129,6 +131,7 @@ pub fn edges(bench: &Bench) {
 }
 
 /// Sums over tokens are cut into pieces; those of other products are not.
+#[needs::cuda]
 #[test]
 fn pieces_of_long_sums_have_the_bits_of_the_cpu() {
     assert_same_in(Order::BLOCKS16, SOURCES, pieces);
@@ -150,6 +153,7 @@ pub fn pieces(bench: &Bench) {
     }
 }
 
+#[needs::cuda]
 #[test]
 fn factors_at_the_end_of_memory_are_read_to_their_end() {
     assert_same_in(Order::BLOCKS16, SOURCES, ends);
@@ -167,9 +171,10 @@ pub fn ends(bench: &Bench) {
     }
 }
 
+#[needs::cuda]
 #[test]
 fn factors_of_two_narrow_types_or_of_none_are_refused_in_the_words_of_the_cpu() {
-    let Some(code) = crate::operations::bench::code(SOURCES) else { return };
+    let code = crate::operations::bench::code(SOURCES);
     let bench = Bench::in_order(Order::BLOCKS16, &code, softgpu::Checks::default());
     let mut case = Case::new(0);
     let types = [SINGLE, Dtype::Bf16, Dtype::F16, Dtype::I32];

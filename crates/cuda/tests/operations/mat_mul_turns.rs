@@ -11,12 +11,14 @@ use crate::operations::mat_mul_wgmma;
 /// The second one has what the first one does not take: factors that cannot be copied in boxes.
 const SOURCES: &[&str] = &["mat_mul_wgmma_turns", "mat_mul_wgmma", "mat_mul_blocks"];
 
+#[needs::cuda]
 #[test]
 fn products_in_turns_have_the_bits_of_the_cpu() {
     assert_same_in(Order::IN_TURNS, SOURCES, mat_mul_wgmma::products);
     assert_same_in(Order::IN_TURNS_OF_ONE, SOURCES, mat_mul_wgmma::products);
 }
 
+#[needs::cuda]
 #[test]
 fn products_in_turns_at_the_edges_of_tiles_have_the_bits_of_the_cpu() {
     assert_same_in(Order::IN_TURNS, SOURCES, mat_mul_wgmma::edges);
@@ -26,6 +28,7 @@ fn products_in_turns_at_the_edges_of_tiles_have_the_bits_of_the_cpu() {
 
 /// An even and an odd number of tiles of a block, sums of one stage, of the ring, and of more than two rings, in which
 /// the parity of a stage's barrier is that of two turns before.
+#[needs::cuda]
 #[test]
 fn tiles_in_turns_have_the_bits_of_the_cpu() {
     assert_same_in(Order::IN_TURNS_OF_ONE, SOURCES, tiles);
@@ -46,6 +49,7 @@ pub fn tiles(bench: &Bench) {
 }
 
 /// Pieces of a pair of tiles come in turns; a tile without another one passes the turns of the other.
+#[needs::cuda]
 #[test]
 fn pieces_in_turns_have_the_bits_of_the_cpu() {
     assert_same_in(Order::IN_TURNS_OF_ONE, SOURCES, pieces);

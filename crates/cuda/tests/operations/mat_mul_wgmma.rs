@@ -12,6 +12,7 @@ use crate::operations::mat_mul_blocks::{ORIENTATIONS, Product, SINGLE, types};
 /// The second one has what the first one does not take: factors that cannot be copied in boxes.
 const SOURCES: &[&str] = &["mat_mul_wgmma", "mat_mul_blocks"];
 
+#[needs::cuda]
 #[test]
 fn products_by_warpgroups_have_the_bits_of_the_cpu() {
     assert_same_in(Order::BLOCKS16_OF_90, SOURCES, products);
@@ -29,6 +30,7 @@ pub fn products(bench: &Bench) {
 }
 
 /// Stages, turns of the ring, tiles of each kind and their edges, outputs whose rows begin anywhere.
+#[needs::cuda]
 #[test]
 fn products_by_warpgroups_at_the_edges_of_tiles_have_the_bits_of_the_cpu() {
     assert_same_in(Order::BLOCKS16_OF_90, SOURCES, edges);
@@ -61,6 +63,7 @@ pub fn edges(bench: &Bench) {
 }
 
 /// In registers, and through an output that holds the sums as they are.
+#[needs::cuda]
 #[test]
 fn pieces_of_long_sums_by_warpgroups_have_the_bits_of_the_cpu() {
     // With small tiles, and with large ones, one after the other.
@@ -82,6 +85,7 @@ pub fn pieces(bench: &Bench) {
 }
 
 /// Outputs of single precision that hold whole chunks of rows and are added to, with each kind of tile.
+#[needs::cuda]
 #[test]
 fn sums_of_single_precision_by_warpgroups_have_the_bits_of_the_cpu() {
     assert_same_in(Order::BLOCKS16_OF_ONE_90, SOURCES, single_sums);
@@ -106,6 +110,7 @@ pub fn single_sums(bench: &Bench) {
     }
 }
 
+#[needs::cuda]
 #[test]
 fn factors_of_warpgroups_at_the_end_of_memory_are_read_to_their_end() {
     assert_same_in(Order::BLOCKS16_OF_90, SOURCES, ends);

@@ -1,5 +1,5 @@
 //! Every operation has the bits of the CPU: shapes, strides and values at random, on the GPU in software.
-//! Needs NVRTC in the folder of PLEACH_CUDA; without it, these tests print that they skip.
+//! Needs NVRTC in the folder of PLEACH_CUDA.
 
 mod activation;
 mod any_shape;

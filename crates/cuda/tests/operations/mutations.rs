@@ -233,9 +233,9 @@ pub fn assert_found_in(order: Order, name: &str, others: &[&str], cases: &[Cases
 
 /// As [`assert_found_in`], with an order for each case.
 pub fn assert_found_by(name: &str, others: &[&str], cases: &[(Order, Cases)], implied: &[Implied]) {
-    let Some(compiler) = compiler() else { return };
+    let compiler = compiler();
     let target = cases[0].0.target;
-    let code = |names: &[&str]| code_for(target, names).expect("NVRTC");
+    let code = |names: &[&str]| code_for(target, names);
     let selection = Selection::from_environment();
     let source = *SOURCES.iter().find(|source| source.name == name).expect("a source");
     let mut hunt = Hunt { compiler, kernels: vec![], others: code(others), cases, target };
@@ -304,52 +304,62 @@ fn a_few_kernels_are_those_of_one_type_and_of_small_tiles() {
     assert_eq!([lines(&text_of(&source, &source.whole())), lines(&text_of(&some, &source.whole()))], [6, 1]);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_products_are_found() {
     assert_found("mat_mul", &[mat_mul::edges, mat_mul::minus_zero, mat_mul::ends], MAT_MUL);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_products_in_blocks_are_found() {
     let cases: [Cases; 3] = [mat_mul_blocks::edges, mat_mul_blocks::pieces, mat_mul_blocks::ends];
     assert_found_in(Order::BLOCKS16, "mat_mul_blocks", &[], &cases, MAT_MUL_BLOCKS);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_sums_over_rows_are_found() {
     assert_found("column_sum", &[sums::column_sums], COLUMN_SUM);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_norms_are_found() {
     assert_found("norm", &[norm::norms, norm::input_gradients, norm::weight_gradients], NORM);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_rotary_positions_are_found() {
     assert_found("rotary", &[rotary::tables, rotary::turns], ROTARY);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_activations_are_found() {
     assert_found("activation", &[activation::activations], &[]);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_dropout_are_found() {
     assert_found("dropout", &[dropout::additions, dropout::gradients], DROPOUT);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_embeddings_are_found() {
     assert_found("embedding", &[embedding::embeddings], EMBEDDING);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_soft_caps_are_found() {
     assert_found("soft_cap", &[soft_cap::soft_caps], &[]);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_sums_fills_and_copies_are_found() {
     assert_found("element_wise", &[element_wise::sums_and_copies], &[]);

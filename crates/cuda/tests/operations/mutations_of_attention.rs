@@ -64,28 +64,33 @@ const ROUNDED_SUM: &[Implied] =
 const INITIALIZE: &[Implied] = &[];
 const ADAMW: &[Implied] = &[];
 
+#[needs::cuda]
 #[test]
 fn faults_in_attention_are_found() {
     assert_found("attention", &[attention::forward, attention::forward_of_minus_zeros], ATTENTION);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_gradients_of_attention_are_found() {
     let cases = [attention::backward, attention::backward_of_minus_zeros];
     assert_found_in(Order::CHAINED, "attention_backward", &["element_wise"], &cases, ATTENTION_BACKWARD);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_joined_attention_are_found() {
     assert_found("join_attention", &[join_attention::joins], JOIN_ATTENTION);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_losses_are_found() {
     let cases = [cross_entropy::edges, cross_entropy::maxima, cross_entropy::any_sums, cross_entropy::outermost_labels];
     assert_found("cross_entropy", &cases, CROSS_ENTROPY);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_sums_of_steps_are_found() {
     let cases = [
@@ -98,6 +103,7 @@ fn faults_in_sums_of_steps_are_found() {
     assert_found("fixed_point", &cases, FIXED_POINT);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_rounded_sums_are_found() {
     assert_found(
@@ -107,11 +113,13 @@ fn faults_in_rounded_sums_are_found() {
     );
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_initial_weights_are_found() {
     assert_found("initialize", &[optimizer::weights, optimizer::huge_parameters], INITIALIZE);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_adamw_are_found() {
     assert_found("adamw", &[optimizer::updates], ADAMW);

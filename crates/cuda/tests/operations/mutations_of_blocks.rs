@@ -193,6 +193,7 @@ const WIDE: &[Implied] = &[
     ("if (begin < end) {: <= for < at column 9", NONE_SEEN),
 ];
 
+#[needs::cuda]
 #[test]
 fn faults_in_products_by_warpgroups_are_found() {
     let of_few: [Cases; 3] = [mat_mul_wgmma::edges, mat_mul_wgmma::pieces, mat_mul_wgmma::ends];
@@ -201,6 +202,7 @@ fn faults_in_products_by_warpgroups_are_found() {
     assert_found_by("mat_mul_wgmma", &["mat_mul_blocks"], &cases, PRODUCTS);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_products_in_turns_are_found() {
     let cases: [(Order, Cases); 4] = [
@@ -212,12 +214,14 @@ fn faults_in_products_in_turns_are_found() {
     assert_found_by("mat_mul_wgmma_turns", &["mat_mul_wgmma", "mat_mul_blocks"], &cases, TURNS);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_products_with_activations_are_found() {
     let cases: [(Order, Cases); 2] = [(Order::FUSED, fused::one_kernel), (Order::FUSED_OF_ONE, fused::one_kernel)];
     assert_found_by("mat_mul_wgmma_activation", &[], &cases, FUSED);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_products_by_warps_with_activations_are_found() {
     let cases: [(Order, Cases); 3] = [
@@ -228,12 +232,14 @@ fn faults_in_products_by_warps_with_activations_are_found() {
     assert_found_by("mat_mul_blocks_activation", &[], &cases, FUSED_BY_WARPS);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_attention_in_blocks_are_found() {
     let cases: [Cases; 1] = [attention_blocks::forward_of_narrow_heads];
     assert_found_in(Order::BLOCKS16_OF_90, "attention_blocks", &[], &cases, FORWARD);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_gradients_of_queries_in_blocks_are_found() {
     let others = ["attention_blocks_keys", "element_wise"];
@@ -241,6 +247,7 @@ fn faults_in_gradients_of_queries_in_blocks_are_found() {
     assert_found_in(Order::BLOCKS16_OF_90, "attention_blocks_queries", &others, &cases, QUERIES);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_gradients_of_keys_in_blocks_are_found() {
     let others = ["attention_blocks_queries", "element_wise"];
@@ -248,6 +255,7 @@ fn faults_in_gradients_of_keys_in_blocks_are_found() {
     assert_found_in(Order::BLOCKS16_OF_90, "attention_blocks_keys", &others, &cases, KEYS);
 }
 
+#[needs::cuda]
 #[test]
 fn faults_in_attention_of_wide_heads_in_blocks_are_found() {
     let others = ["attention_blocks_queries", "element_wise"];

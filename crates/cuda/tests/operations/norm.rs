@@ -54,6 +54,7 @@ fn for_each_shape(mut body: impl FnMut(Case, Shape)) {
     }
 }
 
+#[needs::cuda]
 #[test]
 fn norms_have_the_bits_of_the_cpu() {
     assert_same(&["norm"], norms);
@@ -70,6 +71,7 @@ pub fn norms(bench: &Bench) {
     });
 }
 
+#[needs::cuda]
 #[test]
 fn gradients_of_norms_inputs_have_the_bits_of_the_cpu() {
     assert_same(&["norm"], input_gradients);
@@ -91,6 +93,7 @@ pub fn input_gradients(bench: &Bench) {
     });
 }
 
+#[needs::cuda]
 #[test]
 fn gradients_of_norms_weights_have_the_bits_of_the_cpu() {
     assert_same(&["norm"], weight_gradients);

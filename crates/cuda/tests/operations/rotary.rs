@@ -4,6 +4,7 @@ use device::{Direction, Op};
 use crate::operations::bench::{Bench, assert_same};
 use crate::operations::case::{Case, STORED, Values};
 
+#[needs::cuda]
 #[test]
 fn tables_of_angles_have_the_bits_of_the_cpu() {
     assert_same(&["rotary"], tables);
@@ -26,6 +27,7 @@ pub fn tables(bench: &Bench) {
     }
 }
 
+#[needs::cuda]
 #[test]
 fn turned_queries_and_keys_have_the_bits_of_the_cpu() {
     assert_same(&["rotary"], turns);
@@ -58,10 +60,11 @@ pub fn turns(bench: &Bench) {
     }
 }
 
+#[needs::cuda]
 #[test]
 fn a_position_that_the_table_does_not_have_is_a_fault() {
     for position in [50, -1] {
-        let Some(bench) = Bench::of(&["rotary"]) else { return };
+        let bench = Bench::of(&["rotary"]);
         let mut case = Case::new(0);
         let x = case.reals(2, 8, 0, Values::Plain);
         let [cos, sin] = [(); 2].map(|()| case.reals(50, 4, 0, Values::Plain));

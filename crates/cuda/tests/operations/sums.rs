@@ -3,6 +3,7 @@ use device::Op;
 use crate::operations::bench::{Bench, assert_same};
 use crate::operations::case::{Case, STORED, Values};
 
+#[needs::cuda]
 #[test]
 fn sums_over_rows_have_the_bits_of_the_cpu() {
     assert_same(&["column_sum"], column_sums);

@@ -1,6 +1,6 @@
 //! The kernels of collectives as NVRTC compiles them, on the GPU in software: whole collectives with the bits of the
-//! host, and sums of any number of members, types and runs. Without NVRTC in the folder of PLEACH_CUDA these tests
-//! print that they skip.
+//! host, and sums of any number of members, types and runs.
+//! They need NVRTC in the folder of PLEACH_CUDA.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,13 +16,10 @@ use softgpu::{Settings, SoftDriver};
 
 use crate::collectives::{Kind, devices, expected, on_gpu, values};
 
-/// NVRTC of the folder in PLEACH_CUDA. With the variable, its absence is a failure.
-pub fn compiler() -> Option<Compiler> {
-    let Some(folder) = std::env::var_os("PLEACH_CUDA") else {
-        println!("skipped: PLEACH_CUDA names no folder with NVRTC");
-        return None;
-    };
-    Some(Compiler::open(&Search::only([PathBuf::from(folder)])).expect("NVRTC in PLEACH_CUDA"))
+/// NVRTC of the folder in PLEACH_CUDA.
+pub fn compiler() -> Compiler {
+    let folder = std::env::var_os("PLEACH_CUDA").expect("PLEACH_CUDA must name a folder with NVRTC");
+    Compiler::open(&Search::only([PathBuf::from(folder)])).expect("NVRTC in PLEACH_CUDA")
 }
 
 /// The code of a text for the oldest GPU; `None` where it does not compile.
@@ -37,9 +34,10 @@ pub fn soft_gpu(seed: u64) -> Arc<dyn Gpu> {
     SoftDriver::new(1, settings).open(0).expect("a GPU")
 }
 
+#[needs::cuda]
 #[test]
 fn collectives_on_the_gpu_in_software_have_the_bits_of_the_host() {
-    let Some(compiler) = compiler() else { return };
+    let compiler = compiler();
     let code = compiled(&compiler, &COLLECTIVES.whole()).expect("code");
     for (seed, members) in [2, 3, 4, 6].into_iter().enumerate() {
         let devices = devices(members, &soft_gpu(seed as u64));
@@ -188,9 +186,10 @@ pub fn difference(reduced: Reduced, expected: &[u8], got: &[u8]) -> Option<usize
     words.into_iter().position(differs)
 }
 
+#[needs::cuda]
 #[test]
 fn sums_of_any_members_runs_and_types_have_their_bits() {
-    let Some(compiler) = compiler() else { return };
+    let compiler = compiler();
     let code = compiled(&compiler, &COLLECTIVES.whole()).expect("code");
     for reduced in reductions() {
         let got = reduced.on(&*soft_gpu(0), &code).unwrap_or_else(|error| panic!("{reduced:?}: {error}"));

@@ -1,5 +1,5 @@
 //! Groups over NCCL in software, each rank with a GPU in software of its own: bits of the host, and failures that are
-//! named within the deadline. Without NVRTC in the folder of PLEACH_CUDA these tests print that they skip.
+//! named within the deadline. They need NVRTC in the folder of PLEACH_CUDA.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Barrier};
@@ -66,7 +66,7 @@ fn failures(
     name: &str,
     body: impl Fn(&Member, &Seat) -> Result<(), DeviceError> + Sync,
 ) -> Vec<String> {
-    let Some(compiler) = compiler() else { return vec![] };
+    let compiler = compiler();
     let code = compiled(&compiler, &COLLECTIVES.whole()).expect("code");
     let opened = Barrier::new(3);
     on_ranks_within(timeouts, 3, &[], |seat| {
@@ -86,9 +86,10 @@ fn all_reduce(own: &Member, len: usize) -> Result<(), DeviceError> {
     own.group.all_reduce(Stream::Compute, Tensor::new(0, 1, len, Dtype::F32), Reduction::Sum(SumTree::RANK_ORDER))
 }
 
+#[needs::cuda]
 #[test]
 fn groups_over_nccl_have_the_bits_of_the_host_in_any_order_of_completion() {
-    let Some(compiler) = compiler() else { return };
+    let compiler = compiler();
     let code = compiled(&compiler, &COLLECTIVES.whole()).expect("code");
     for (members, queued) in [(2, &[][..]), (3, &[Stream::Reduce, Stream::Transfer][..]), (4, &[][..])] {
         let submitted = Barrier::new(members);
@@ -113,9 +114,10 @@ fn groups_over_nccl_have_the_bits_of_the_host_in_any_order_of_completion() {
     }
 }
 
+#[needs::cuda]
 #[test]
 fn messages_may_be_received_in_another_order_than_they_were_sent() {
-    let Some(compiler) = compiler() else { return };
+    let compiler = compiler();
     let code = compiled(&compiler, &COLLECTIVES.whole()).expect("code");
     let timeouts = Timeouts::new(Duration::from_secs(60));
     let read = on_ranks(2, &[], |seat| {
@@ -144,6 +146,7 @@ fn messages_may_be_received_in_another_order_than_they_were_sent() {
     assert_eq!(read, [[12, 10, 11, 112, 110, 111], [2, 0, 1, 102, 100, 101]]);
 }
 
+#[needs::cuda]
 #[test]
 fn calls_that_differ_are_named_before_nccl_has_them() {
     let said = failures(Timeouts::new(Duration::from_secs(60)), "differ", |own, seat| {
@@ -158,6 +161,7 @@ fn calls_that_differ_are_named_before_nccl_has_them() {
     assert!(said.iter().all(|text| !text.is_empty()), "{said:?}");
 }
 
+#[needs::cuda]
 #[test]
 fn a_rank_that_does_not_come_is_named_within_the_deadline() {
     let said = failures(SHORT, "late", |own, seat| {
@@ -190,6 +194,7 @@ fn announce_to_rank_2(seat: &Seat) {
     calls.post_send(2, 1, &[0u64, 32]).expect("sent");
 }
 
+#[needs::cuda]
 #[test]
 fn a_gpu_that_does_not_come_and_a_rank_that_is_lost_let_the_others_continue() {
     // Rank 1 says that it is in the call, and does not give it to NCCL.

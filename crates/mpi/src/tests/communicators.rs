@@ -1,6 +1,7 @@
 //! Communicators that are freed make room for others: each library has some thousand at a time. The child is this
-//! program, started by the `mpiexec` of each library that is installed.
+//! program, started by the `mpiexec` of each library.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -15,12 +16,13 @@ const WORLDS: usize = 1_200;
 /// In each world, as of two lanes.
 const PER_WORLD: usize = 2;
 
-/// The child: opens, uses and frees. Without the variable this is an empty test.
-#[test]
-fn child() {
-    let Some(library) = std::env::var_os(LIBRARY) else { return };
-    let endpoint =
-        Endpoint::open(PathBuf::from(library), ThreadLevel::Funneled, LIMIT, &|| None).expect("the library opens");
+fn opened(library: OsString) -> Endpoint {
+    Endpoint::open(PathBuf::from(library), ThreadLevel::Funneled, LIMIT, &|| None).expect("the library opens")
+}
+
+/// A child that opens, uses and frees.
+fn open_worlds(library: OsString) {
+    let endpoint = opened(library);
     let processes: Vec<usize> = (0..endpoint.processes()).collect();
     for world in 0..WORLDS {
         let open = |lane: usize| {
@@ -42,12 +44,9 @@ fn child() {
     println!("{WORLDS} worlds in process {}", endpoint.process());
 }
 
-/// A communicator that was freed is refused by name, and ends the messages of the process.
-#[test]
-fn freed() {
-    let Some(library) = std::env::var_os(LIBRARY) else { return };
-    let endpoint =
-        Endpoint::open(PathBuf::from(library), ThreadLevel::Funneled, LIMIT, &|| None).expect("the library opens");
+/// A child in which a communicator that was freed is refused by name, and ends the messages of the process.
+fn use_freed(library: OsString) {
+    let endpoint = opened(library);
     let opened = endpoint.open_communicator(vec![0], 1, LIMIT, &|| None).expect("a communicator");
     let (sender, failures) = std::sync::mpsc::channel();
     endpoint.on_failure(move |failure| drop(sender.send(failure.description.clone())));
@@ -61,8 +60,8 @@ fn freed() {
     std::process::exit(0);
 }
 
-/// Each library that is installed, with its `mpiexec`.
-fn installed() -> Vec<(PathBuf, PathBuf)> {
+/// Each library with its `mpiexec`.
+fn installed() -> [(PathBuf, PathBuf); 4] {
     let wheels = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/mpi");
     let debian = Path::new("/usr/lib/x86_64-linux-gnu");
     let all = [
@@ -71,14 +70,10 @@ fn installed() -> Vec<(PathBuf, PathBuf)> {
         ("/usr/bin/mpiexec.openmpi".into(), debian.join("libmpi.so.40")),
         (wheels.join("intel/bin/mpiexec"), wheels.join("intel/lib/libmpi.so.12")),
     ];
-    let (here, missing): (Vec<_>, Vec<_>) =
-        all.into_iter().partition(|(mpiexec, library)| mpiexec.exists() && library.exists());
-    let missing: Vec<_> = missing.iter().map(|(mpiexec, _)| mpiexec.display().to_string()).collect();
-    assert!(std::env::var_os("PLEACH_MPI").is_none() || missing.is_empty(), "{missing:?}: run tools/install-mpi.sh");
-    if !missing.is_empty() {
-        eprintln!("skipped: {missing:?} are not installed; tools/install-mpi.sh installs them");
+    for path in all.iter().flat_map(|(mpiexec, library)| [mpiexec, library]) {
+        assert!(path.exists(), "{} must be installed: run tools/install-mpi.sh", path.display());
     }
-    here
+    all
 }
 
 /// Runs the test `name` of this program in `number` processes of each library, each of which prints `line`.
@@ -96,12 +91,23 @@ fn in_processes(name: &str, number: usize, line: &str) {
     }
 }
 
+#[needs::mpi]
 #[test]
 fn more_communicators_than_a_library_has_are_opened_one_after_the_other() {
-    in_processes("tests::communicators::child", 2, &format!("{WORLDS} worlds in process "));
+    let own = "tests::communicators::more_communicators_than_a_library_has_are_opened_one_after_the_other";
+    match std::env::var_os(LIBRARY) {
+        Some(library) => open_worlds(library),
+        None => in_processes(own, 2, &format!("{WORLDS} worlds in process ")),
+    }
 }
 
+#[needs::mpi]
 #[test]
 fn a_communicator_that_was_freed_is_refused() {
-    in_processes("tests::communicators::freed", 1, "refused in process ");
+    match std::env::var_os(LIBRARY) {
+        Some(library) => use_freed(library),
+        None => {
+            in_processes("tests::communicators::a_communicator_that_was_freed_is_refused", 1, "refused in process ")
+        }
+    }
 }

@@ -26,9 +26,10 @@ fn errors(root: &Path, header: &Header) -> Vec<String> {
     errors
 }
 
+#[needs::cuda]
 #[test]
 fn every_declaration_is_that_of_the_header() {
-    let Some(root) = toolkit::folder() else { return };
+    let root = toolkit::folder();
     let mut functions = 0;
     for header in all() {
         let errors = errors(&root, &header);
@@ -39,21 +40,19 @@ fn every_declaration_is_that_of_the_header() {
 }
 
 /// Changes every declaration of a header: the rules that reject must reject each.
+#[needs::cuda]
 #[test]
 fn every_changed_declaration_is_found() {
-    let Some(root) = toolkit::folder() else { return };
+    let root = toolkit::folder();
     all().into_iter().for_each(|header| assert_changes_are_found(&root, header));
 }
 
 /// cuDNN has a wheel of its own.
+#[needs::cudnn]
 #[test]
 fn declarations_of_cudnn_are_those_of_its_header() {
-    let Some(root) = toolkit::folder() else { return };
+    let root = toolkit::folder();
     let header = nvidia::cudnn::header();
-    if !toolkit::has_header(&root, header.includes[0]) {
-        eprintln!("skipped: PLEACH_CUDA has no cuDNN; pip install --target DIR nvidia-cudnn-cu13");
-        return;
-    }
     let errors = errors(&root, &header);
     assert!(errors.is_empty(), "{}", errors.join("\n"));
     assert_changes_are_found(&root, header);
@@ -94,9 +93,10 @@ fn assert_changes_are_found(root: &Path, mut header: Header) {
 }
 
 /// One argument of another type, the result of another type, and another version: as a slip would be.
+#[needs::cuda]
 #[test]
 fn one_slip_is_found_and_named() {
-    let Some(root) = toolkit::folder() else { return };
+    let root = toolkit::folder();
     type Slip = fn(&mut Header);
     let slips: [(&str, Slip); 4] = [
         ("cuMemCreate", |header| slip(header, "cuMemCreate", "size_t", "unsigned int")),

@@ -1,4 +1,4 @@
-//! NVRTC itself, where PLEACH_CUDA names the folder of its wheel. Without it, these tests print that they skip.
+//! NVRTC itself, in the folder that PLEACH_CUDA names.
 
 use crate::tests::toolkit;
 
@@ -17,18 +17,18 @@ fn scale() -> Source {
     Source::new("scale.cu", SCALE).header("factor.h", "#define FACTOR 2.5f\n")
 }
 
-fn compiler() -> Option<Compiler> {
-    let folder = toolkit::folder()?;
-    Some(Compiler::open(&Search::only([folder])).expect("NVRTC in PLEACH_CUDA"))
+fn compiler() -> Compiler {
+    Compiler::open(&Search::only([toolkit::folder()])).expect("NVRTC in PLEACH_CUDA")
 }
 
 fn target(text: &str) -> Target {
     text.parse().expect("a target")
 }
 
+#[needs::cuda]
 #[test]
 fn kernels_become_ptx_and_cubins() {
-    let Some(compiler) = compiler() else { return };
+    let compiler = compiler();
     assert!(compiler.version() >= (12, 8), "{:?}", compiler.version());
     assert!(compiler.architectures().expect("architectures").contains(&90));
     let compiled = compiler.compile(&scale(), &target("compute_90a"), &["--fmad=false"]).expect("PTX");
@@ -45,9 +45,10 @@ fn kernels_become_ptx_and_cubins() {
     }
 }
 
+#[needs::cuda]
 #[test]
 fn errors_have_the_compilers_log_with_lines() {
-    let Some(compiler) = compiler() else { return };
+    let compiler = compiler();
     let broken = Source::new("broken.cu", "extern \"C\" __global__ void a(float *x) {\n    x[0] = y;\n}\n");
     let error = compiler.compile(&broken, &target("compute_90"), &["--fmad=false"]).expect_err("no y").to_string();
     let expected = "broken.cu does not compile for compute_90 with [\"--fmad=false\"]:\nbroken.cu(2): error: identifier \"y\" is \
@@ -64,9 +65,10 @@ fn errors_have_the_compilers_log_with_lines() {
     assert!(compiled.log.contains("warned.cu(2): warning"), "{}", compiled.log);
 }
 
+#[needs::cuda]
 #[test]
 fn threads_compile_at_the_same_time() {
-    let Some(compiler) = compiler() else { return };
+    let compiler = compiler();
     let alone = compiler.compile(&scale(), &target("compute_90"), &[]).expect("PTX");
     std::thread::scope(|scope| {
         let compile = || compiler.compile(&scale(), &target("compute_90"), &[]).expect("PTX");
@@ -77,9 +79,10 @@ fn threads_compile_at_the_same_time() {
     });
 }
 
+#[needs::cuda]
 #[test]
 fn the_cache_answers_without_the_compiler() {
-    let Some(compiler) = compiler() else { return };
+    let compiler = compiler();
     let folder = std::env::temp_dir().join(format!("pleach-kernels-{}", std::process::id()));
     let cache = Cache::in_folder(&folder);
     let compile = || cache.compile(&compiler, &scale(), &target("compute_90a"), &["--fmad=false"]).expect("PTX");

@@ -14,7 +14,7 @@ fn offloaded(format: Format, degrees: [usize; 3], zero: ZeroStage, overlap: Over
 }
 
 fn compare(layout: &Layout, num_gpus: usize) {
-    let Some(gpus) = soft_gpus(num_gpus) else { return };
+    let gpus = soft_gpus(num_gpus);
     let mut without = layout.clone();
     without.train.offload = Offload::None;
     let expected = outcome(&without, &On::Cpus).expect("a run on CPUs");
@@ -22,12 +22,14 @@ fn compare(layout: &Layout, num_gpus: usize) {
     assert!(found == expected, "{:?} {:?}", found.losses, expected.losses);
 }
 
+#[needs::cuda]
 #[test]
 fn one_gpu_has_the_bits_of_a_cpu_without() {
     compare(&offloaded(Format::Fp32, [1, 1, 1], ZeroStage::Off, Overlap::On), 1);
     compare(&offloaded(Format::Bf16, [1, 1, 1], ZeroStage::Off, Overlap::Off), 1);
 }
 
+#[needs::cuda]
 #[test]
 fn eight_gpus_with_all_that_can_be_offloaded_have_the_bits_of_cpus_without() {
     let mut layout = offloaded(Format::Bf16, [2, 2, 2], ZeroStage::One, Overlap::On);
@@ -35,6 +37,7 @@ fn eight_gpus_with_all_that_can_be_offloaded_have_the_bits_of_cpus_without() {
     compare(&layout, 8);
 }
 
+#[needs::cuda]
 #[test]
 fn sharded_parameters_recomputation_and_another_schedule_have_the_bits_of_cpus_without() {
     let mut layout = offloaded(Format::Bf16, [2, 1, 2], ZERO_THREE, Overlap::On);
@@ -43,6 +46,7 @@ fn sharded_parameters_recomputation_and_another_schedule_have_the_bits_of_cpus_w
     compare(&layout, 4);
 }
 
+#[needs::cuda]
 #[test]
 fn shared_sequences_have_the_bits_of_cpus_without() {
     let mut layout = shared(Tied::No, FOUR, ContextKind::Ring, ChunkOrder::Balanced, ZeroStage::One);

@@ -21,7 +21,7 @@ fn compare(tied: Tied, zero: ZeroStage, overlap: Overlap, num_gpus: usize) {
 }
 
 fn compare_layout(layout: &Layout, num_gpus: usize) {
-    let Some(gpus) = soft_gpus(num_gpus) else { return };
+    let gpus = soft_gpus(num_gpus);
     let on_cpus = outcome(layout, &On::Cpus).expect("a run on CPUs");
     let on_gpus = outcome(layout, &On::Gpus(gpus)).expect("a run on GPUs");
     assert_eq!(on_gpus.losses, on_cpus.losses);
@@ -30,37 +30,44 @@ fn compare_layout(layout: &Layout, num_gpus: usize) {
     assert!(on_gpus == on_cpus, "gradients or weights differ");
 }
 
+#[needs::cuda]
 #[test]
 fn gpt_with_sharded_optimizer_state_on_eight_gpus() {
     compare(Tied::Yes, ZeroStage::One, Overlap::On, 8);
 }
 
+#[needs::cuda]
 #[test]
 fn llama_with_sharded_parameters_on_eight_gpus() {
     compare(Tied::No, ZERO_THREE, Overlap::On, 8);
 }
 
+#[needs::cuda]
 #[test]
 fn gpt_with_sharded_parameters_on_eight_gpus() {
     compare(Tied::Yes, ZERO_THREE, Overlap::On, 8);
 }
 
+#[needs::cuda]
 #[test]
 fn llama_with_sharded_optimizer_state_on_eight_gpus() {
     compare(Tied::No, ZeroStage::One, Overlap::On, 8);
 }
 
+#[needs::cuda]
 #[test]
 fn gpt_with_sharded_parameters_on_one_gpu() {
     compare(Tied::Yes, ZERO_THREE, Overlap::On, 1);
 }
 
+#[needs::cuda]
 #[test]
 fn llama_with_sharded_optimizer_state_on_one_gpu_without_overlap() {
     compare(Tied::No, ZeroStage::One, Overlap::Off, 1);
 }
 
 /// Updates are gathered and orthogonalised, and weights are averaged.
+#[needs::cuda]
 #[test]
 fn llama_by_muon_on_two_gpus() {
     let mut layout = layout(Tied::No, [2, 2, 1], ZeroStage::One, Overlap::Off, steps());
@@ -70,6 +77,7 @@ fn llama_by_muon_on_two_gpus() {
 }
 
 /// Adapters alone are trained and averaged; all other weights are frozen.
+#[needs::cuda]
 #[test]
 fn adapters_of_llama_on_two_gpus() {
     let mut layout = layout(Tied::No, [2, 2, 1], ZeroStage::One, Overlap::On, steps());
@@ -80,6 +88,7 @@ fn adapters_of_llama_on_two_gpus() {
 }
 
 /// Soft caps of scores and logits.
+#[needs::cuda]
 #[test]
 fn gemma_on_two_gpus() {
     let mut layout = layout(Tied::No, [2, 2, 2], ZeroStage::One, Overlap::On, steps());
@@ -88,6 +97,7 @@ fn gemma_on_two_gpus() {
 }
 
 /// Tensor-parallel groups and stages on a GPU each, replicas across: both kinds of communicators in one run.
+#[needs::cuda]
 #[test]
 fn llama_on_two_gpus() {
     compare(Tied::No, ZeroStage::One, Overlap::On, 2);

@@ -29,7 +29,7 @@ fn assert_near(what: &str, layout: &Layout, class: EqualityClass, outcomes: [&Ou
 
 /// Eight ranks on eight GPUs and on one, next to eight ranks on CPUs and to one rank with the library.
 fn compare(tied: Tied, zero: ZeroStage, gpus_of_same: usize) {
-    let (Some(eight), Some(fewer), Some(one)) = (soft_gpus(8), soft_gpus(gpus_of_same), soft_gpus(1)) else { return };
+    let [eight, fewer, one] = [8, gpus_of_same, 1].map(soft_gpus);
     let split = layout(tied, [2, 2, 2], zero, Products::Device);
     let on_cpus = outcome(&layout(tied, [2, 2, 2], zero, Products::Blocks16), &On::Cpus).expect("a run on CPUs");
     let by_library = outcome(&split, &On::Gpus(eight)).expect("a run by the library");
@@ -42,17 +42,20 @@ fn compare(tied: Tied, zero: ZeroStage, gpus_of_same: usize) {
     assert_near("one rank", &split, EqualityClass::OtherSums, [&alone, &by_library]);
 }
 
+#[needs::cuda]
 #[test]
 fn gpt_with_sharded_optimizer_state_is_near_cpus_and_one_rank() {
     compare(Tied::Yes, ZeroStage::One, 1);
 }
 
+#[needs::cuda]
 #[test]
 fn llama_with_sharded_parameters_is_near_cpus_and_one_rank() {
     compare(Tied::No, ZERO_THREE, 2);
 }
 
 /// CPUs refuse them, and so do GPUs that were opened without a library.
+#[needs::cuda]
 #[test]
 fn who_has_no_library_refuses_its_products() {
     let layout = layout(Tied::Yes, [1, 1, 1], ZeroStage::Off, Products::Device);
@@ -61,7 +64,7 @@ fn who_has_no_library_refuses_its_products() {
                 \"blocks16\" or \"blocks8\"";
     assert!(error.contains(said), "{error}");
     let driver = Arc::new(testkit::soft_gpus::soft_driver([softgpu::Settings::default()]));
-    let Some(gpus) = testkit::soft_gpus::gpus_of(driver) else { return };
+    let gpus = testkit::soft_gpus::gpus_of(driver);
     let error = outcome(&layout, &On::Gpus(gpus)).expect_err("refused").to_string();
     assert!(error.contains("these GPUs were opened without one"), "{error}");
 }
@@ -73,8 +76,8 @@ fn without_dropout(layout: Layout) -> Layout {
 
 /// Attention by a library as well, next to CPUs, to one rank and to the kernels of attention.
 fn compare_attention(tied: Tied, zero: ZeroStage, gpus_of_same: usize) {
-    let attending = [8, gpus_of_same, 1].map(soft_gpus_with_attention);
-    let ([Some(eight), Some(fewer), Some(one)], Some(own)) = (attending, soft_gpus(8)) else { return };
+    let [eight, fewer, one] = [8, gpus_of_same, 1].map(soft_gpus_with_attention);
+    let own = soft_gpus(8);
     let of = |degrees, zero, products| without_dropout(layout(tied, degrees, zero, products));
     let split = of([2, 2, 2], zero, Products::Device);
     let on_cpus = outcome(&of([2, 2, 2], zero, Products::Blocks16), &On::Cpus).expect("a run on CPUs");
@@ -90,19 +93,22 @@ fn compare_attention(tied: Tied, zero: ZeroStage, gpus_of_same: usize) {
     assert_near("attention, kernels", &split, EqualityClass::OtherSums, [&by_kernels, &by_library]);
 }
 
+#[needs::cuda]
 #[test]
 fn gpt_with_attention_by_a_library_is_near_cpus_and_kernels() {
     compare_attention(Tied::Yes, ZeroStage::One, 1);
 }
 
+#[needs::cuda]
 #[test]
 fn llama_with_attention_by_a_library_is_near_cpus_and_kernels() {
     compare_attention(Tied::No, ZERO_THREE, 2);
 }
 
+#[needs::cuda]
 #[test]
 fn a_run_that_resumes_attends_as_before() {
-    let (Some(whole), Some(resumed)) = (soft_gpus_with_attention(2), soft_gpus_with_attention(2)) else { return };
+    let [whole, resumed] = [2, 2].map(soft_gpus_with_attention);
     let layout = without_dropout(layout(Tied::No, [2, 1, 1], ZeroStage::One, Products::Device));
     let folders = [Folder::new(), Folder::new()];
     let at_once = leg(&layout, &On::Gpus(whole), STEPS, &folders[0].0);
@@ -112,9 +118,10 @@ fn a_run_that_resumes_attends_as_before() {
 }
 
 /// With dropout the kernels compute attention, and the library changes no bit.
+#[needs::cuda]
 #[test]
 fn attention_with_dropout_is_none_of_the_library() {
-    let (Some(with), Some(without)) = (soft_gpus_with_attention(1), soft_gpus(1)) else { return };
+    let (with, without) = (soft_gpus_with_attention(1), soft_gpus(1));
     let layout = layout(Tied::Yes, [1, 1, 1], ZeroStage::Off, Products::Device);
     assert!(layout.model.attention_dropout > 0.0, "this model drops probabilities");
     let [with, without] = [with, without].map(|gpus| outcome(&layout, &On::Gpus(gpus)).expect("a run"));
@@ -122,9 +129,10 @@ fn attention_with_dropout_is_none_of_the_library() {
 }
 
 /// Products in blocks do not ask for the library.
+#[needs::cuda]
 #[test]
 fn runs_in_blocks_attend_by_the_kernels() {
-    let Some(gpus) = soft_gpus_with_attention(1) else { return };
+    let gpus = soft_gpus_with_attention(1);
     let layout = without_dropout(layout(Tied::Yes, [1, 1, 1], ZeroStage::Off, Products::Blocks16));
     let on_gpu = outcome(&layout, &On::Gpus(gpus)).expect("a run on a GPU");
     assert!(on_gpu == outcome(&layout, &On::Cpus).expect("a run on CPUs"), "GPUs have the bits of CPUs");

@@ -12,7 +12,7 @@ use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
 use crate::gpu_runs::rig::{On, layout, outcome};
 
 /// The failure of a run whose GPU 1 fails from call number `first` on, for calls that `counts` counts.
-fn failure(kind: DriverErrorKind, first: usize, counts: fn(GpuCall) -> bool) -> Option<String> {
+fn failure(kind: DriverErrorKind, first: usize, counts: fn(GpuCall) -> bool) -> String {
     let calls = AtomicUsize::new(0);
     let judge: Judge = Arc::new(move |gpu, call| {
         if gpu != 1 || !counts(call) || calls.fetch_add(1, Ordering::Relaxed) < first {
@@ -21,11 +21,11 @@ fn failure(kind: DriverErrorKind, first: usize, counts: fn(GpuCall) -> bool) -> 
         Fate::Fails(kind)
     });
     let soft = soft_driver(vec![Settings::default(); 4]);
-    let gpus = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge)))?;
+    let gpus = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge)));
     let layout = layout(Tied::Yes, [2, 1, 2], ZeroStage::One, Overlap::On, 3);
     let error = outcome(&layout, &On::Gpus(gpus)).expect_err("a GPU has failed").to_string();
     assert!(!error.contains(" waited "), "the failure ends the run, and no deadline: {error}");
-    Some(error)
+    error
 }
 
 fn is_launch(call: GpuCall) -> bool {
@@ -36,6 +36,7 @@ fn is_any(_: GpuCall) -> bool {
     true
 }
 
+#[needs::cuda]
 #[test]
 fn a_failing_gpu_is_named_with_rank_step_instruction_and_remedy() {
     let kinds = [
@@ -46,7 +47,7 @@ fn a_failing_gpu_is_named_with_rank_step_instruction_and_remedy() {
     ];
     for (number, (kind, reason, remedy)) in kinds.into_iter().enumerate() {
         // After the drawing of weights, in some step: a graph is one launch.
-        let Some(said) = failure(kind, 200 + 40 * number, is_launch) else { return };
+        let said = failure(kind, 200 + 40 * number, is_launch);
         assert!(said.starts_with("rank 1 failed in step "), "{said}");
         for part in ["at \"", "GPU 1 (soft GPU", reason, remedy, "-->"] {
             assert!(said.contains(part), "{part}: {said}");
@@ -54,17 +55,19 @@ fn a_failing_gpu_is_named_with_rank_step_instruction_and_remedy() {
     }
 }
 
+#[needs::cuda]
 #[test]
 fn a_gpu_that_is_lost_at_any_call_ends_the_run() {
     for first in [0, 3, 17, 120, 333, 1200, 2500] {
-        let Some(said) = failure(DriverErrorKind::Lost, first, is_any) else { return };
+        let said = failure(DriverErrorKind::Lost, first, is_any);
         assert!(said.contains("rank 1 failed") && said.contains("the GPU is lost"), "{first}: {said}");
     }
 }
 
+#[needs::cuda]
 #[test]
 fn a_gpu_without_memory_names_what_needs_less() {
-    let Some(said) = failure(DriverErrorKind::OutOfMemory, 0, |call| call == GpuCall::Allocate) else { return };
+    let said = failure(DriverErrorKind::OutOfMemory, 0, |call| call == GpuCall::Allocate);
     assert!(
         said.contains("rank 1 failed before the first step: GPU 1 (soft GPU (sm_90a)): cannot allocate an arena of "),
         "{said}"
@@ -73,18 +76,19 @@ fn a_gpu_without_memory_names_what_needs_less() {
 }
 
 /// The failure of a run whose GPU 1 fails by itself, as its settings plan it.
-fn planned(fault: PlannedFault) -> Option<String> {
+fn planned(fault: PlannedFault) -> String {
     let faulty = Settings { faults: FaultPlan::new(&[fault]), ..Settings::default() };
     let settings = [Settings::default(), faulty, Settings::default(), Settings::default()];
-    let gpus = gpus_of(Arc::new(soft_driver(settings)))?;
+    let gpus = gpus_of(Arc::new(soft_driver(settings)));
     let layout = layout(Tied::Yes, [2, 1, 2], ZeroStage::One, Overlap::On, 3);
     let error = outcome(&layout, &On::Gpus(gpus)).expect_err("a GPU has failed").to_string();
     assert!(!error.contains(" waited "), "the failure ends the run, and no deadline: {error}");
-    Some(error)
+    error
 }
 
 /// The GPU in software fails in the middle of work that was submitted before, as hardware does: a later call learns of
 /// it.
+#[needs::cuda]
 #[test]
 fn a_gpu_that_fails_by_itself_is_named_with_its_remedy() {
     let faults = [
@@ -94,7 +98,7 @@ fn a_gpu_that_fails_by_itself_is_named_with_its_remedy() {
         (PlannedFault::OutOfMemoryAtAllocation(1), "cannot allocate an arena of ", "a higher ZeRO stage need less"),
     ];
     for (fault, reason, remedy) in faults {
-        let Some(said) = planned(fault) else { return };
+        let said = planned(fault);
         for part in ["rank 1 failed", "GPU 1 (soft GPU", reason, remedy] {
             assert!(said.contains(part), "{fault:?}, {part}: {said}");
         }

@@ -80,14 +80,14 @@ fn counting() -> (Arc<Mutex<Counts>>, Judge) {
     (counts, judge)
 }
 
-/// The calls of a run on GPUs that launch as `graphs` say, with its outcome; `None` without NVRTC.
-fn counted(layout: &Layout, graphs: GraphUse) -> Option<(Counts, Outcome)> {
+/// The calls of a run on GPUs that launch as `graphs` say, with its outcome.
+fn counted(layout: &Layout, graphs: GraphUse) -> (Counts, Outcome) {
     let (counts, judge) = counting();
     let soft = soft_driver(vec![Settings::default(); layout.parallelism.degrees.world_size()]);
-    let gpus = gpus_with_graphs(Arc::new(WrappedDriver::new(Arc::new(soft), judge)), graphs)?;
+    let gpus = gpus_with_graphs(Arc::new(WrappedDriver::new(Arc::new(soft), judge)), graphs);
     let outcome = outcome(layout, &On::Gpus(gpus)).expect("a run on GPUs");
     let counts = *counts.lock().expect("whole");
-    Some((counts, outcome))
+    (counts, outcome)
 }
 
 /// Graphs; a driver that has none ends the test.
@@ -96,25 +96,25 @@ fn with_graphs() -> GraphUse {
 }
 
 /// The calls of step `steps`, counted from 1, of a run with the bits of CPUs.
-fn calls_of_step(layout: &Layout, steps: u32, graphs: &dyn Fn() -> GraphUse) -> Option<Counts> {
+fn calls_of_step(layout: &Layout, steps: u32, graphs: &dyn Fn() -> GraphUse) -> Counts {
     let of = |steps: u32| {
         let mut layout = layout.clone();
         layout.train.steps = steps;
-        let (counts, on_gpus) = counted(&layout, graphs())?;
+        let (counts, on_gpus) = counted(&layout, graphs());
         assert!(on_gpus == outcome(&layout, &On::Cpus).expect("a run on CPUs"), "{steps} steps have other bits");
-        Some(counts)
+        counts
     };
-    let fewer = of(steps - 1)?;
-    Some(of(steps)?.without(fewer))
+    of(steps).without(of(steps - 1))
 }
 
 /// One rank, without overlap: the passes of a microbatch are a series, which begins after the upload of its tokens. The
 /// squares of gradients follow the upload of the rank's vote, and the update the host's look at the norm.
+#[needs::cuda]
 #[test]
 fn a_rank_launches_a_graph_for_each_microbatch() {
     let layout = small(Tied::Yes, [1, 1, 1], ZeroStage::Off, Overlap::Off, 4);
-    let Some(step) = calls_of_step(&layout, 4, &with_graphs) else { return };
-    let single = calls_of_step(&layout, 4, &|| GraphUse::Off).expect("NVRTC");
+    let step = calls_of_step(&layout, 4, &with_graphs);
+    let single = calls_of_step(&layout, 4, &|| GraphUse::Off);
     println!("{step:?}; one by one {single:?}");
     assert_eq!((single.graph_launches, single.graphs_made, single.nodes_set), (0, 0, 0));
     assert_eq!(step.graphs_made, 0, "all were made before");
@@ -123,13 +123,14 @@ fn a_rank_launches_a_graph_for_each_microbatch() {
     assert_eq!(step.graph_launches, microbatches + 2);
 }
 
+#[needs::cuda]
 #[test]
 fn eight_ranks_launch_the_same_graphs_in_every_step() {
     for (tied, zero) in [(Tied::Yes, ZeroStage::One), (Tied::No, ZERO_THREE)] {
         let layout = small(tied, [2, 2, 2], zero, Overlap::On, 5);
         assert!(layout.model.dropout > 0.0 && layout.train.warmup_steps < 4, "arguments change");
-        let Some(step) = calls_of_step(&layout, 5, &with_graphs) else { return };
-        let single = calls_of_step(&layout, 5, &|| GraphUse::Off).expect("NVRTC");
+        let step = calls_of_step(&layout, 5, &with_graphs);
+        let single = calls_of_step(&layout, 5, &|| GraphUse::Off);
         println!("{zero:?}: {step:?}; one by one {single:?}");
         assert_eq!(step.graphs_made, 0, "all were made before");
         assert_eq!(step.single + step.in_graphs, single.single, "the same kernels");
@@ -138,7 +139,7 @@ fn eight_ranks_launch_the_same_graphs_in_every_step() {
 }
 
 /// A run on one GPU in software, whose call number `number` of those that `counts` counts is left out.
-fn with_one_left_out(layout: &Layout, number: usize, counts: fn(GpuCall) -> bool) -> Option<Result<Outcome, String>> {
+fn with_one_left_out(layout: &Layout, number: usize, counts: fn(GpuCall) -> bool) -> Result<Outcome, String> {
     let calls = Mutex::new(0);
     let judge: Judge = Arc::new(move |_, call| {
         if !counts(call) {
@@ -149,27 +150,29 @@ fn with_one_left_out(layout: &Layout, number: usize, counts: fn(GpuCall) -> bool
         if *calls == number { Fate::LeftOut } else { Fate::Done }
     });
     let soft = soft_driver(vec![Settings::default(); layout.parallelism.degrees.world_size()]);
-    let gpus = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge)))?;
-    Some(outcome(layout, &On::Gpus(gpus)).map_err(|error| error.to_string()))
+    let gpus = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge)));
+    outcome(layout, &On::Gpus(gpus)).map_err(|error| error.to_string())
 }
 
 /// The keys of dropout, the step and the learning rate: each is needed.
+#[needs::cuda]
 #[test]
 fn an_argument_that_is_not_updated_changes_the_bits() {
     let layout = small(Tied::Yes, [1, 1, 1], ZeroStage::Off, Overlap::Off, 4);
     let expected = outcome(&layout, &On::Cpus).expect("a run on CPUs");
-    let Some((counts, clean)) = counted(&layout, with_graphs()) else { return };
+    let (counts, clean) = counted(&layout, with_graphs());
     assert!(clean == expected && counts.nodes_set > 20, "{counts:?}");
     for number in [1, 2, counts.nodes_set / 2, counts.nodes_set - 1, counts.nodes_set] {
-        let faulty = with_one_left_out(&layout, number, |call| matches!(call, GpuCall::SetNode(..))).expect("NVRTC");
+        let faulty = with_one_left_out(&layout, number, |call| matches!(call, GpuCall::SetNode(..)));
         assert!(faulty.is_ok_and(|faulty| faulty != expected), "node {number} of {}", counts.nodes_set);
     }
 }
 
+#[needs::cuda]
 #[test]
 fn a_graph_whose_chain_is_broken_is_a_race() {
     let layout = small(Tied::Yes, [1, 1, 1], ZeroStage::Off, Overlap::Off, 4);
-    let Some(faulty) = with_one_left_out(&layout, 1, |call| matches!(call, GpuCall::CreateGraph(_))) else { return };
+    let faulty = with_one_left_out(&layout, 1, |call| matches!(call, GpuCall::CreateGraph(_)));
     let said = faulty.expect_err("a race");
     for part in ["rank 0 failed in step ", "GPU 0 (soft GPU", "branch 1 of a graph of stream ", "without an order"] {
         assert!(said.contains(part), "{part}: {said}");
@@ -179,6 +182,7 @@ fn a_graph_whose_chain_is_broken_is_a_race() {
 /// Whether a call is one of those of which some fail.
 type IsCounted = fn(GpuCall) -> bool;
 
+#[needs::cuda]
 #[test]
 fn without_graphs_of_the_driver_kernels_are_launched_one_by_one() {
     let layout = small(Tied::Yes, [2, 1, 1], ZeroStage::One, Overlap::On, 4);
@@ -206,7 +210,7 @@ fn without_graphs_of_the_driver_kernels_are_launched_one_by_one() {
         };
         let soft = soft_driver(vec![Settings::default(); 2]);
         let driver = Arc::new(WrappedDriver::new(Arc::new(soft), judge));
-        let Some(gpus) = gpus_with_graphs(driver, GraphUse::Auto(Arc::new(notice))) else { return };
+        let gpus = gpus_with_graphs(driver, GraphUse::Auto(Arc::new(notice)));
         assert!(outcome(&layout, &On::Gpus(gpus)).expect("a run on GPUs") == expected, "{kind:?}");
         let line = format!("graphs  off, kernels are launched one by one: judged: {kind}: a test has it so");
         assert_eq!(*lines.lock().expect("whole"), [line]);
@@ -214,12 +218,13 @@ fn without_graphs_of_the_driver_kernels_are_launched_one_by_one() {
 }
 
 /// The failure of a run on one GPU with these settings, whose calls fail as `judge` says.
-fn failure(settings: Settings, judge: Judge) -> Option<String> {
-    let gpus = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft_driver([settings])), judge)))?;
+fn failure(settings: Settings, judge: Judge) -> String {
+    let gpus = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft_driver([settings])), judge)));
     let layout = small(Tied::Yes, [1, 1, 1], ZeroStage::Off, Overlap::Off, 4);
-    Some(outcome(&layout, &On::Gpus(gpus)).expect_err("a GPU has failed").to_string())
+    outcome(&layout, &On::Gpus(gpus)).expect_err("a GPU has failed").to_string()
 }
 
+#[needs::cuda]
 #[test]
 fn a_failure_of_a_graph_names_rank_step_instruction_and_operations() {
     let launches = Mutex::new(0);
@@ -228,16 +233,16 @@ fn a_failure_of_a_graph_names_rank_step_instruction_and_operations() {
         *launches += usize::from(matches!(call, GpuCall::LaunchGraph(..)));
         if *launches > 3 { Fate::Fails(DriverErrorKind::Lost) } else { Fate::Done }
     });
-    let Some(said) = failure(Settings::default(), judge) else { return };
+    let said = failure(Settings::default(), judge);
     for part in ["rank 0 failed in step ", "at \"", "GPU 0 (soft GPU", " kernels, from ", "the GPU is lost", "Xid"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     // Within a graph that runs: a later call learns of it.
     let layout = small(Tied::Yes, [1, 1, 1], ZeroStage::Off, Overlap::Off, 4);
-    let (all, _) = counted(&layout, with_graphs()).expect("NVRTC");
+    let (all, _) = counted(&layout, with_graphs());
     let last = (all.single + all.in_graphs - 40) as u64;
     let faults = FaultPlan::new(&[PlannedFault::EccAtLaunch(last)]);
-    let said = failure(Settings { faults, ..Settings::default() }, Arc::new(|_, _| Fate::Done)).expect("NVRTC");
+    let said = failure(Settings { faults, ..Settings::default() }, Arc::new(|_, _| Fate::Done));
     let parts =
         ["rank 0 failed in step 4 ", "at \"", "GPU 0 (soft GPU", " after ", "cannot be corrected", "nvidia-smi"];
     for part in parts {
@@ -247,7 +252,7 @@ fn a_failure_of_a_graph_names_rank_step_instruction_and_operations() {
 
 /// The calls of a rank in a step of GPT-2 124M, 8 sequences of 1024 tokens in 2 microbatches of 4, in bf16: as
 /// docs/gpu.md has them. Nothing is computed.
-fn calls_of_gpt2(dropout: f32, graphs: &dyn Fn() -> GraphUse) -> Option<Counts> {
+fn calls_of_gpt2(dropout: f32, graphs: &dyn Fn() -> GraphUse) -> Counts {
     let mut layout = stored_layout(Format::Bf16, Tied::Yes, [1, 1, 1], ZeroStage::Off, Overlap::Off, 4);
     let precision = config::Precision::Bf16(config::Products::Blocks16);
     let model = config::ModelSpec {
@@ -268,23 +273,23 @@ fn calls_of_gpt2(dropout: f32, graphs: &dyn Fn() -> GraphUse) -> Option<Counts> 
     layout.train = config::TrainSpec { global_batch: 8, sequence_length: 1024, precision, ..layout.train };
     let of = |steps: u32| {
         let (counts, judge) = counting();
-        let gpus = gpus_with_graphs(Arc::new(WrappedDriver::new(Arc::new(IdleDriver), judge)), graphs())?;
+        let gpus = gpus_with_graphs(Arc::new(WrappedDriver::new(Arc::new(IdleDriver), judge)), graphs());
         let mut layout = layout.clone();
         layout.train.steps = steps;
         let setup = layout.setup().expect("a plan");
         run_first(steps, &setup, &*On::Gpus(gpus).engine(&setup), &proof_text(), &Nobody).expect("a run");
         let counts = *counts.lock().expect("whole");
-        Some(counts)
+        counts
     };
-    let fewer = of(3)?;
-    Some(of(4)?.without(fewer))
+    of(4).without(of(3))
 }
 
+#[needs::cuda]
 #[test]
 fn a_step_of_gpt2_has_few_calls() {
     for (dropout, kernels, nodes_set) in [(0.0, 1174, 27), (0.1, 1202, 223)] {
-        let Some(step) = calls_of_gpt2(dropout, &with_graphs) else { return };
-        let single = calls_of_gpt2(dropout, &|| GraphUse::Off).expect("NVRTC");
+        let step = calls_of_gpt2(dropout, &with_graphs);
+        let single = calls_of_gpt2(dropout, &|| GraphUse::Off);
         println!("dropout {dropout}: {step:?}; one by one {single:?}");
         assert_eq!(single, Counts { single: kernels, ..Counts::default() });
         let expected = Counts { graph_launches: 4, in_graphs: kernels, nodes_set, ..Counts::default() };

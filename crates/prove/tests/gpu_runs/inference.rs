@@ -56,10 +56,11 @@ fn infer(Layout { model, parallelism, train }: &Layout, on: &On) -> Inference {
     (measured.loss, logits, forward.loss, kept.tokens.into_inner().expect("no panic"))
 }
 
+#[needs::cuda]
 #[test]
 fn losses_logits_and_texts_have_the_same_bits() {
     for (tied, overlap, num_gpus) in [(Tied::Yes, Overlap::On, 4), (Tied::No, Overlap::Off, 1)] {
-        let Some(gpus) = soft_gpus(num_gpus) else { return };
+        let gpus = soft_gpus(num_gpus);
         let layout = layout(tied, [1, 2, 2], ZeroStage::Off, overlap, 1);
         let on_cpus = infer(&layout, &On::Cpus);
         assert!(infer(&layout, &On::Gpus(gpus)) == on_cpus, "{tied:?}");

@@ -1,7 +1,7 @@
 //! Whole runs on GPUs in software: the kernels of GPUs, their streams and their collectives, with the bits of runs on
 //! CPUs.
 //!
-//! They need NVRTC, in the folder that PLEACH_CUDA names; without that variable each test says that it is skipped.
+//! They need NVRTC, in the folder that PLEACH_CUDA names.
 
 mod activations;
 mod bits;

@@ -11,9 +11,10 @@ use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
 
 use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, layout, leg, leg_that_saves_every, outcome};
 
+#[needs::cuda]
 #[test]
 fn a_checkpoint_moves_to_gpus_and_back_with_the_same_bits() {
-    let Some(gpus) = soft_gpus(2) else { return };
+    let gpus = soft_gpus(2);
     let gpus = On::Gpus(gpus);
     let sharded = layout(Tied::Yes, [2, 1, 2], ZeroStage::One, Overlap::Off, 6);
     let gathered = layout(Tied::Yes, [2, 1, 2], ZERO_THREE, Overlap::On, 6);
@@ -53,6 +54,7 @@ fn kernels(call: GpuCall) -> usize {
 
 /// The first copy of state ends only after launches of the step that follows: a run that waited for it would not
 /// continue.
+#[needs::cuda]
 #[test]
 fn a_step_continues_while_state_is_read() {
     let held = Arc::new((Mutex::new(Held::default()), Condvar::new()));
@@ -94,7 +96,7 @@ fn a_step_continues_while_state_is_read() {
         })
     };
     let soft = soft_driver(vec![Settings::default(); 4]);
-    let Some(gpus) = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge))) else { return };
+    let gpus = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge)));
     let layout = layout(Tied::Yes, [2, 1, 2], ZeroStage::One, Overlap::On, 3);
     let expected = outcome(&layout, &On::Cpus).expect("a run on CPUs");
     let folder = Folder::new();

@@ -17,7 +17,6 @@ use comm::processes::{Listeners, Process, ProcessMap, WorldToken};
 use config::{ChunkOrder, ContextKind, DeviceChoice, Overlap, ParamSpec, Tied, TrainSpec, ZeroStage};
 use mesh::{Rank, Region};
 use nvidia::Search;
-use nvidia::nvrtc::Compiler;
 use prove::{Leg, OutcomeSinks, run_leg};
 use testkit::layout::Layout;
 use testkit::models::proof_text;
@@ -26,7 +25,7 @@ use train::{
     queued_streams,
 };
 
-use crate::gpu_runs::released::archive;
+use crate::gpu_runs::released::{archive, put_driver};
 use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, graphs, layout};
 use crate::gpu_runs::shared_sequences::{FOUR, shared};
 
@@ -192,33 +191,27 @@ fn begin<'a>(processes: &'a mut [Started], number: usize, setup: &Setup) -> &'a 
     own
 }
 
-/// The folder of the libraries and of the archive; nothing, with a line that says so, where there is no NVRTC to make
-/// it.
-fn libraries() -> Option<Folder> {
-    if std::env::var_os("PLEACH_CUDA").is_none() {
-        println!("skipped: PLEACH_CUDA names no folder with NVRTC");
-        return None;
-    }
-    if Compiler::open(&Search::with([])).is_ok() {
-        println!("skipped: the loader has a compiler, which a run uses in place of the archive");
-        return None;
-    }
+/// The folder of the libraries and of the archive.
+fn libraries() -> Folder {
     let folder = Folder::new();
-    let program = std::env::current_exe().expect("a program");
-    let library = program.parent().expect("a folder").join("libsoftgpu_driver.so");
+    put_driver(&folder.0);
     // One file: under both names it is one library with one GPU.
-    std::fs::copy(library, folder.0.join("libcuda.so.1")).expect("a copy");
     std::fs::hard_link(folder.0.join("libcuda.so.1"), folder.0.join("libnccl.so.2")).expect("another name");
     std::fs::write(folder.0.join("archive"), archive()).expect("written");
-    Some(folder)
+    folder
 }
 
+#[needs::cuda]
 #[test]
 fn processes_over_nccl_have_the_bits_of_the_cpu() {
-    if let Some(folder) = std::env::var_os(PART) {
-        return take_part(Path::new(&folder));
+    match std::env::var_os(PART) {
+        Some(folder) => take_part(Path::new(&folder)),
+        None => compare_processes(),
     }
-    let Some(folder) = libraries() else { return };
+}
+
+fn compare_processes() {
+    let folder = libraries();
     let mut processes: Vec<Started> = (0..8).map(|_| Started::new(&folder.0)).collect();
     let mut layouts = layouts();
     let lost = layouts.pop().expect("the last one");

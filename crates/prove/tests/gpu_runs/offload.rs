@@ -24,28 +24,32 @@ fn without(layout: &Layout) -> Layout {
 }
 
 fn compare(layout: &Layout, num_gpus: usize) {
-    let Some(gpus) = soft_gpus(num_gpus) else { return };
+    let gpus = soft_gpus(num_gpus);
     let expected = outcome(&without(layout), &On::Cpus).expect("a run on CPUs");
     let found = outcome(layout, &On::Gpus(gpus)).expect("a run on GPUs");
     assert!(found == expected, "{:?} {:?}", found.losses, expected.losses);
 }
 
+#[needs::cuda]
 #[test]
 fn eight_gpus_with_sharded_optimizer_state_have_the_bits_of_cpus_without() {
     compare(&offloaded(Format::Fp32, [2, 2, 2], ZeroStage::One, Overlap::On), 8);
 }
 
+#[needs::cuda]
 #[test]
 fn eight_gpus_with_sharded_parameters_have_the_bits_of_cpus_without() {
     compare(&offloaded(Format::Bf16, [2, 2, 2], ZERO_THREE, Overlap::On), 8);
 }
 
+#[needs::cuda]
 #[test]
 fn one_gpu_has_the_bits_of_a_cpu_without() {
     compare(&offloaded(Format::Bf16, [1, 1, 1], ZeroStage::Off, Overlap::On), 1);
     compare(&offloaded(Format::Bf16, [1, 1, 1], ZeroStage::Off, Overlap::Off), 1);
 }
 
+#[needs::cuda]
 #[test]
 fn muon_with_averages_has_the_bits_of_cpus_without() {
     let mut layout = offloaded(Format::Bf16, [2, 1, 1], ZeroStage::One, Overlap::Off);
@@ -55,9 +59,10 @@ fn muon_with_averages_has_the_bits_of_cpus_without() {
 }
 
 /// Storage reads pinned memory, and a resumed run fills it.
+#[needs::cuda]
 #[test]
 fn a_run_moves_to_offloaded_state_and_back_with_the_same_bits() {
-    let Some(gpus) = soft_gpus(2) else { return };
+    let gpus = soft_gpus(2);
     let gpus = On::Gpus(gpus);
     let layout = offloaded(Format::Bf16, [2, 1, 1], ZeroStage::One, Overlap::On);
     let plain = without(&layout);
@@ -70,6 +75,7 @@ fn a_run_moves_to_offloaded_state_and_back_with_the_same_bits() {
 }
 
 /// The arena is allocated first, then memory of the host.
+#[needs::cuda]
 #[test]
 fn a_host_without_memory_to_lock_names_the_bytes_and_a_remedy() {
     let calls = std::sync::atomic::AtomicUsize::new(0);
@@ -78,7 +84,7 @@ fn a_host_without_memory_to_lock_names_the_bytes_and_a_remedy() {
         if is_second { Fate::Fails(DriverErrorKind::OutOfMemory) } else { Fate::Done }
     });
     let soft = soft_driver(vec![Settings::default()]);
-    let Some(gpus) = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge))) else { return };
+    let gpus = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge)));
     let layout = offloaded(Format::Bf16, [1, 1, 1], ZeroStage::Off, Overlap::On);
     let setup = layout.setup().expect("a plan");
     let bytes = setup.plan(0).host_bytes();

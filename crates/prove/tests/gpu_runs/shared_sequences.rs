@@ -25,7 +25,7 @@ pub fn shared(tied: Tied, degrees: Degrees, kind: ContextKind, chunks: ChunkOrde
 
 /// The layout on `num_gpus` GPUs against CPUs.
 fn compare(layout: &Layout, num_gpus: usize) {
-    let Some(gpus) = soft_gpus(num_gpus) else { return };
+    let gpus = soft_gpus(num_gpus);
     let on_cpus = outcome(layout, &On::Cpus).expect("a run on CPUs");
     let on_gpus = outcome(layout, &On::Gpus(gpus)).expect("a run on GPUs");
     assert_eq!(on_gpus.losses, on_cpus.losses);
@@ -42,16 +42,19 @@ fn on_one_and_on_several(layout: &Layout) {
 
 pub const FOUR: Degrees = Degrees { dp: 1, cp: 2, tp: 2, pp: 1 };
 
+#[needs::cuda]
 #[test]
 fn keys_that_are_gathered() {
     on_one_and_on_several(&shared(Tied::No, FOUR, ContextKind::Gather, ChunkOrder::Balanced, ZERO_THREE));
 }
 
+#[needs::cuda]
 #[test]
 fn heads_that_are_exchanged() {
     on_one_and_on_several(&shared(Tied::Yes, FOUR, ContextKind::Heads, ChunkOrder::Contiguous, ZeroStage::One));
 }
 
+#[needs::cuda]
 #[test]
 fn blocks_that_are_passed_around() {
     compare(&shared(Tied::No, FOUR, ContextKind::Ring, ChunkOrder::Balanced, ZeroStage::One), 1);

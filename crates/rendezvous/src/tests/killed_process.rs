@@ -14,10 +14,9 @@ use rendezvous::{Control, Listening, Times, meet};
 /// Names the port of process 0 to the child.
 const PORT: &str = "RENDEZVOUS_TEST_PORT";
 
-/// The child: process 1, which stays until it is killed. Without the variable this is an empty test.
-#[test]
-fn child() {
-    let Some(port) = std::env::var(PORT).ok().and_then(|port| port.parse().ok()) else { return };
+/// The child: process 1, which stays until it is killed.
+fn meet_and_stay(port: &str) {
+    let port = port.parse().expect("a port");
     let times = Times { rendezvous: LONG, heartbeat: Duration::from_secs(2) };
     let control = meet(Some(&rig::address(port)), &token(), introduction(1, 2), times).expect("met");
     println!("met as {}", control.process());
@@ -30,7 +29,7 @@ fn pair(times: Times) -> (Control, Child) {
     let listening = Listening::bind(&rig::address(0)).expect("a free port");
     let port = listening.local_address().port();
     let mut child = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "tests::killed_process::child", "--nocapture"])
+        .args(["--exact", "tests::killed_process::a_killed_process_is_named_long_before_its_heartbeat", "--nocapture"])
         .env(PORT, port.to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -52,8 +51,16 @@ fn failure(control: &Control) -> String {
     receiver.recv_timeout(LONG).expect("a failure")
 }
 
+/// In the child this test is process 1 of all tests.
 #[test]
 fn a_killed_process_is_named_long_before_its_heartbeat() {
+    match std::env::var(PORT) {
+        Ok(port) => meet_and_stay(&port),
+        Err(_) => kill_and_hear(),
+    }
+}
+
+fn kill_and_hear() {
     let (control, mut child) = pair(Times { rendezvous: LONG, heartbeat: LONG });
     let began = Instant::now();
     send("-KILL", &child);

@@ -34,6 +34,7 @@ pub fn trained(library: &Library, number: usize, keys: &[&str]) {
     assert!(said(&output).contains(library.version), "{}: {}", library.name, said(&output));
 }
 
+#[needs::mpi]
 #[test]
 fn runs_over_mpi_have_the_bits_of_threads() {
     let folder = Folder::new("mpi-bits");
@@ -53,6 +54,7 @@ fn runs_over_mpi_have_the_bits_of_threads() {
     }
 }
 
+#[needs::mpi]
 #[test]
 fn two_runs_share_one_library() {
     let folder = Folder::new("mpi-pair");
@@ -68,6 +70,7 @@ fn two_runs_share_one_library() {
     }
 }
 
+#[needs::mpi]
 #[test]
 fn a_run_on_threads_is_proved_against_the_same_over_mpi() {
     let folder = Folder::new("mpi-proof");

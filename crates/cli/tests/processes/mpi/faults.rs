@@ -63,6 +63,7 @@ pub fn signal(pid: u32, name: &str) {
     assert!(sent.expect("kill").success());
 }
 
+#[needs::mpi]
 #[test]
 fn a_killed_process_ends_the_run_and_is_named() {
     let folder = crate::harness::several::Folder::new("mpi-killed");
@@ -87,6 +88,7 @@ fn a_killed_process_ends_the_run_and_is_named() {
     }
 }
 
+#[needs::mpi]
 #[test]
 fn a_process_that_stops_answering_is_named() {
     let folder = crate::harness::several::Folder::new("mpi-stopped");
@@ -110,6 +112,7 @@ fn a_process_that_stops_answering_is_named() {
     }
 }
 
+#[needs::mpi]
 #[test]
 fn a_process_that_never_calls_in_is_named() {
     for library in of_each_library() {
@@ -126,6 +129,7 @@ fn a_process_that_never_calls_in_is_named() {
     }
 }
 
+#[needs::mpi]
 #[test]
 fn an_initialisation_that_never_ends_does_not_keep_a_process() {
     // Process 1 loses its way to the launcher, so it is a world of its own, and process 0 waits for it in

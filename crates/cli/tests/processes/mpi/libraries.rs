@@ -26,13 +26,13 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("a folder")
 }
 
-/// The libraries that tests use: each that is installed, by the name of its file.
+/// The libraries that tests use, by the name of each file.
 pub fn all() -> Vec<Library> {
     let wheels = repository().join("target/mpi");
     let open_mpi: &[&str] = &["--oversubscribe"];
     let library = |name, mpiexec: PathBuf, given, version, options| Library { name, mpiexec, given, version, options };
     let (mpich, intel) = (wheels.join("mpich"), wheels.join("intel"));
-    let known = vec![
+    let all = vec![
         library("MPI 5 of MPICH 5", mpich.join("bin/mpiexec"), None, "MPICH 5", &[]),
         library("MPICH 5", mpich.join("bin/mpiexec"), Some(mpich.join("lib/libmpi.so.12")), "MPICH 5", &[]),
         library("Debian's MPICH", "/usr/bin/mpiexec.mpich".into(), None, "MPICH 4", &[]),
@@ -40,14 +40,10 @@ pub fn all() -> Vec<Library> {
         library("MPI 5 of Intel MPI", intel.join("bin/mpiexec"), None, "Intel(R) MPI", &[]),
         library("Intel MPI", intel.join("bin/mpiexec"), Some(intel.join("lib/libmpi.so.12")), "Intel(R) MPI", &[]),
     ];
-    let (here, missing): (Vec<_>, Vec<_>) = known.into_iter().partition(|library| library.mpiexec.exists());
-    let missing: Vec<&str> = missing.iter().map(|library| library.name).collect();
-    let is_demanded = std::env::var_os("PLEACH_MPI").is_some();
-    assert!(!is_demanded || missing.is_empty(), "{missing:?} must be installed: run tools/install-mpi.sh");
-    if !missing.is_empty() {
-        eprintln!("skipped: {missing:?} are not installed; tools/install-mpi.sh installs them");
-    }
-    here
+    let missing = all.iter().filter(|library| !library.mpiexec.exists()).map(|library| library.name);
+    let missing: Vec<&str> = missing.collect();
+    assert!(missing.is_empty(), "{missing:?} must be installed: run tools/install-mpi.sh");
+    all
 }
 
 /// One for each library, whatever ABIs it has.
@@ -55,9 +51,9 @@ pub fn of_each_library() -> Vec<Library> {
     all().into_iter().filter(|library| library.given.is_none()).collect()
 }
 
-/// The library of this name, if it is installed.
-pub fn named(name: &str) -> Option<Library> {
-    all().into_iter().find(|library| library.name == name)
+/// The library of this name.
+pub fn named(name: &str) -> Library {
+    all().into_iter().find(|library| library.name == name).expect("a library of the list")
 }
 
 impl Library {

@@ -38,6 +38,7 @@ fn proven(library: &Library, number: usize, folder: &Folder, (name, keys): (&str
     text
 }
 
+#[needs::mpi]
 #[test]
 fn sums_of_a_library_are_within_the_bounds() {
     let folder = Folder::new("mpi-native");
@@ -55,6 +56,7 @@ fn sums_of_a_library_are_within_the_bounds() {
     }
 }
 
+#[needs::mpi]
 #[test]
 fn exact_sums_of_a_library_have_the_bits_of_threads() {
     let folder = Folder::new("mpi-native-exact");
@@ -78,6 +80,7 @@ fn exact_sums_of_a_library_have_the_bits_of_threads() {
 }
 
 /// A member of a group stops: a collective of the library that never ends keeps nobody.
+#[needs::mpi]
 #[test]
 fn a_rank_that_stops_ends_the_run_though_a_library_waits_for_it() {
     let folder = Folder::new("mpi-native-stops");

@@ -55,6 +55,7 @@ fn is_wanted(name: &str) -> bool {
 }
 
 /// Each kill hits a process of the open attempt that has added a checkpoint.
+#[needs::mpi]
 #[test]
 fn a_killed_rank_restarts_the_job_with_the_same_bits() {
     let folder = Folder::new("mpi-restarts");

@@ -5,6 +5,7 @@ use crate::harness::several::{Folder, on_threads, with_keys};
 
 const KEYS: &[&str] = &["train.steps=20"];
 
+#[needs::mpi]
 #[test]
 fn two_runs_at_the_same_time_do_not_meet() {
     let folder = Folder::new("mpi-together");

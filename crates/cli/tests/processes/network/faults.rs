@@ -41,12 +41,13 @@ fn about(processes: impl IntoIterator<Item = usize>) -> Vec<String> {
     processes.into_iter().map(|process| format!("process {process} (host h{}): ", process / 2)).collect()
 }
 
+#[needs::namespaces]
 #[test]
 fn a_cut_link_ends_all_processes_by_name() {
     let heartbeat = Duration::from_secs(3);
     // Of a host of the middle, and of that of process 0.
     for cut in [2, 0] {
-        let Some(network) = Network::of(4) else { return };
+        let network = Network::of(4);
         let folder = Folder::new("cut");
         let run = folder.key("run");
         let cluster = under_way(&network, [&LONG[..], &["run.heartbeat_seconds=3", &run]].concat());
@@ -63,9 +64,10 @@ fn a_cut_link_ends_all_processes_by_name() {
     }
 }
 
+#[needs::namespaces]
 #[test]
 fn a_host_that_is_frozen_for_less_than_the_heartbeat_changes_no_bit() {
-    let Some(network) = Network::of(4) else { return };
+    let network = Network::of(4);
     let folder = Folder::new("thawed");
     let keys = ["train.steps=60", "run.heartbeat_seconds=10", "run.rendezvous_seconds=60"];
     folder.train_on_threads("threads", &keys);
@@ -80,8 +82,8 @@ fn a_host_that_is_frozen_for_less_than_the_heartbeat_changes_no_bit() {
 }
 
 /// Freezes a host for ever; when all others have ended, it continues and ends, too. The ends of the others and its own.
-fn ends_after_frost(frozen: usize, keys: &[&str]) -> Option<(Instant, Vec<Ended>, Vec<Ended>)> {
-    let network = Network::of(4)?;
+fn ends_after_frost(frozen: usize, keys: &[&str]) -> (Instant, Vec<Ended>, Vec<Ended>) {
+    let network = Network::of(4);
     let folder = Folder::new("frozen");
     let run = folder.key("run");
     let mut others = under_way(&network, [&LONG[..], keys, &[&run]].concat());
@@ -92,25 +94,27 @@ fn ends_after_frost(frozen: usize, keys: &[&str]) -> Option<(Instant, Vec<Ended>
     stopped.processes.iter().for_each(|process| process.signal("STOP"));
     let others = others.end_within(LIMIT);
     stopped.processes.iter().for_each(|process| process.signal("CONT"));
-    Some((fault, others, stopped.end_within(LIMIT)))
+    (fault, others, stopped.end_within(LIMIT))
 }
 
+#[needs::namespaces]
 #[test]
 fn a_host_that_is_frozen_for_longer_ends_all_processes_by_name() {
     let heartbeat = Duration::from_secs(3);
     for frozen in [3, 0] {
-        let Some((fault, others, own)) = ends_after_frost(frozen, &["run.heartbeat_seconds=3"]) else { return };
+        let (fault, others, own) = ends_after_frost(frozen, &["run.heartbeat_seconds=3"]);
         assert_named(&others, fault, heartbeat + AFTER_HEARTBEAT, |_| about(of_host(frozen)));
         // Those that continued hear that the others have ended, or of the failure that these have named.
         assert_named(&own, fault, LIMIT, |_| about(0..8));
     }
 }
 
+#[needs::namespaces]
 #[test]
 fn a_rank_that_is_late_is_named_before_its_heartbeat() {
     let timeout = Duration::from_secs(3);
     let keys = ["run.heartbeat_seconds=60", "run.timeout_seconds=3"];
-    let Some((fault, others, own)) = ends_after_frost(2, &keys) else { return };
+    let (fault, others, own) = ends_after_frost(2, &keys);
     // The first that is late waits for a rank of the host, or for one that waits for it. Process 0 adds who does not
     // answer.
     let late = |_| (0..8).map(|rank| format!(" ms for rank {rank} in ")).collect();

@@ -1,7 +1,6 @@
 //! Runs over a network of several hosts: the bits of threads, or a failure that is named in time.
 //!
-//! Hosts are network namespaces, so the tests need root, `ip` and `tc`. Elsewhere they print that they skip. Where
-//! `PLEACH_NETWORK` is set, as by `.ci/run`, they skip only if the kernel refuses namespaces.
+//! Hosts are network namespaces, so the tests need root, `ip` and `tc`.
 
 mod bits;
 mod cluster;

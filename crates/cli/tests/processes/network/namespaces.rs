@@ -11,14 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Set by `.ci/run`: a test that cannot make hosts fails, unless the kernel refuses namespaces.
-const DEMANDED: &str = "PLEACH_NETWORK";
 /// Where iproute2 keeps namespaces.
 const FOLDER: &str = "/var/run/netns";
 /// Begins the name of each namespace; the number of the test's process follows.
 const PREFIX: &str = "pleach-";
-/// Capabilities with their bits in `CapEff` of `/proc/self/status`.
-const CAPABILITIES: [(&str, u32); 2] = [("CAP_NET_ADMIN", 12), ("CAP_SYS_ADMIN", 21)];
 
 /// Some hosts that reach each other, and one outside of the run.
 pub struct Network {
@@ -28,15 +24,11 @@ pub struct Network {
 }
 
 impl Network {
-    /// A network for a run on `hosts` hosts; none where this machine cannot have it, which is printed.
-    pub fn of(hosts: usize) -> Option<Network> {
+    /// A network for a run on `hosts` hosts.
+    pub fn of(hosts: usize) -> Network {
         // Tests run at the same time, each in namespaces of its own.
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let prefix = format!("{PREFIX}{}-{}-", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-        if let Err(reason) = permitted(&prefix) {
-            println!("skipped: {reason}");
-            return None;
-        }
         remove_orphans();
         let network = Network { prefix, hosts };
         let switch = network.switch();
@@ -52,7 +44,7 @@ impl Network {
             ip(&["-n", &name, "link", "set", "lo", "up"]);
             ip(&["-n", &name, "link", "set", "eth0", "up"]);
         }
-        Some(network)
+        network
     }
 
     /// Number of hosts of the run.
@@ -175,9 +167,9 @@ fn port(host: usize) -> String {
 /// The standard output of a command that must succeed.
 fn succeeds(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
-    let output = output.unwrap_or_else(|error| panic!("{program}: {error}; install iproute2"));
+    let output = output.unwrap_or_else(|error| panic!("{program} of iproute2: {error}"));
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {}: {error}", arguments.join(" "));
+    assert!(output.status.success(), "{program} {}, which root may use: {error}", arguments.join(" "));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -187,35 +179,6 @@ fn ip(arguments: &[&str]) -> String {
 
 fn tc(arguments: &[&str]) -> String {
     succeeds("tc", arguments)
-}
-
-/// Why this machine has no hosts for a test, whose namespaces begin with `prefix`.
-///
-/// # Panics
-/// Where they are demanded, for every reason but a kernel that refuses namespaces.
-fn permitted(prefix: &str) -> Result<(), String> {
-    let status = std::fs::read_to_string("/proc/self/status").expect("a status");
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = effective.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).expect("capabilities");
-    let missing: Vec<&str> =
-        CAPABILITIES.iter().filter(|(_, bit)| effective >> bit & 1 == 0).map(|(name, _)| *name).collect();
-    if !missing.is_empty() {
-        return Err(format!("no network namespaces without {}; use root", missing.join(" and ")));
-    }
-    for tool in ["ip", "tc"] {
-        if Command::new(tool).arg("-V").output().is_err() {
-            assert!(std::env::var_os(DEMANDED).is_none(), "{DEMANDED} is set, and {tool} is missing; install iproute2");
-            return Err(format!("no network namespaces without {tool}; install iproute2"));
-        }
-    }
-    let probe = format!("{prefix}probe");
-    let added = Command::new("ip").args(["netns", "add", &probe]).output().expect("ip");
-    let _ = Command::new("ip").args(["netns", "delete", &probe]).output();
-    if added.status.success() {
-        return Ok(());
-    }
-    let reason = String::from_utf8_lossy(&added.stderr).trim().to_owned();
-    Err(format!("the kernel refuses network namespaces in spite of CAP_SYS_ADMIN: {reason}"))
 }
 
 /// Removes the namespaces of tests whose process is gone.

@@ -31,9 +31,10 @@ fn assert_end(ended: &[Ended], began: Instant, knows: Knows, expected: &str) {
     }
 }
 
+#[needs::namespaces]
 #[test]
 fn a_host_that_never_starts_is_named_once() {
-    let Some(network) = Network::of(4) else { return };
+    let network = Network::of(4);
     let folder = Folder::new("absent");
     let (run, began) = (folder.key("run"), Instant::now());
     let rendezvous = |_| network.socket(0, PORT);
@@ -44,9 +45,10 @@ fn a_host_that_never_starts_is_named_once() {
     assert_end(&ended, began, Knows::First, expected);
 }
 
+#[needs::namespaces]
 #[test]
 fn a_first_host_that_never_starts_is_named_by_all_others() {
-    let Some(network) = Network::of(4) else { return };
+    let network = Network::of(4);
     let folder = Folder::new("headless");
     let (run, began) = (folder.key("run"), Instant::now());
     let rendezvous = |_| network.socket(0, PORT);
@@ -55,9 +57,10 @@ fn a_first_host_that_never_starts_is_named_by_all_others() {
     assert_end(&ended, began, Knows::Each, "found no process 0 at 10.77.0.1:29400 within 3s: ");
 }
 
+#[needs::namespaces]
 #[test]
 fn a_port_in_use_is_one_line_with_the_address_and_the_remedy() {
-    let Some(network) = Network::of(1) else { return };
+    let network = Network::of(1);
     let folder = Folder::new("port");
     let used = network.on(0, || TcpListener::bind(network.socket(0, PORT)).expect("a free port"));
     let (run, rendezvous) = (folder.key("run"), |_| network.socket(0, PORT));
@@ -72,9 +75,10 @@ fn a_port_in_use_is_one_line_with_the_address_and_the_remedy() {
     assert!(ended[1].code == Some(1) && ended[1].text.contains(expected), "{}", ended[1].text);
 }
 
+#[needs::namespaces]
 #[test]
 fn a_wrong_number_of_processes_is_refused_with_the_command_to_use() {
-    let Some(network) = Network::of(3) else { return };
+    let network = Network::of(3);
     let folder = Folder::new("size");
     let (run, rendezvous) = (folder.key("run"), |_| network.socket(0, PORT));
     let plan = Plan { network: &network, processes_per_host: 1, keys: vec![RENDEZVOUS, &run], rendezvous: &rendezvous };

@@ -353,9 +353,10 @@ fn run(
     watched
 }
 
+#[needs::namespaces]
 #[test]
 fn strangers_at_every_port_disturb_no_run() {
-    let Some(network) = Network::of(4) else { return };
+    let network = Network::of(4);
     let count = std::env::var(COUNT).map_or(SAMPLE, |count| count.parse().expect("a number of connections"));
     let steps = count.div_ceil(PER_STEP) + 2 * CALM;
     let folder = Folder::new("strangers");

@@ -6,10 +6,6 @@ use std::time::{Duration, Instant};
 
 use crate::harness::{stderr, stdout};
 
-/// Set by `.ci/run`: a test without Slurm fails, unless this host cannot run its daemons.
-const DEMANDED: &str = "PLEACH_SLURM";
-/// Exit code of the script where a daemon does not run on this host.
-const DAEMON_FAILED: i32 = 3;
 /// How often a wait looks again.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -20,21 +16,16 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts the daemons, with their files in `folder`; none where this machine cannot run them, which is printed.
-    pub fn start(folder: &Path) -> Option<Cluster> {
+    /// Starts the daemons, with their files in `folder`.
+    pub fn start(folder: &Path) -> Cluster {
+        // Daemons end with it, also those that were started before one that was not.
+        let mut cluster = Cluster { folder: folder.to_path_buf(), configuration: String::new() };
         let started = script("start", folder);
-        if !started.status.success() {
-            let reason = stderr(&started);
-            let is_unfit = started.status.code() == Some(DAEMON_FAILED);
-            assert!(is_unfit || std::env::var_os(DEMANDED).is_none(), "{reason}");
-            println!("skipped: {reason}");
-            // Daemons that were started before one that was not.
-            script("stop", folder);
-            return None;
-        }
+        assert!(started.status.success(), "{}", stderr(&started));
         let line = stdout(&started);
-        let configuration = line.trim().strip_prefix("export SLURM_CONF=").expect("the line for shells").to_string();
-        Some(Cluster { folder: folder.to_path_buf(), configuration })
+        cluster.configuration =
+            line.trim().strip_prefix("export SLURM_CONF=").expect("the line for shells").to_string();
+        cluster
     }
 
     /// A command of Slurm, from a folder of one's own. Jobs find `pleach` on their path.

@@ -1,5 +1,4 @@
-//! Slurm for real: its own controller, daemons and `srun`. Machines without them skip and print the missing part,
-//! unless `PLEACH_SLURM` is set.
+//! Slurm for real: its own controller, daemons and `srun`.
 
 mod cluster;
 
@@ -18,10 +17,11 @@ const MANY: &str = "train.steps=400";
 /// Steps after which it is.
 const SOME: usize = 10;
 
+#[needs::slurm]
 #[test]
 fn runs_start_end_and_resume_under_slurm() {
     let folder = Folder::new("slurm");
-    let Some(cluster) = Cluster::start(&folder.0.join("slurm")) else { return };
+    let cluster = Cluster::start(&folder.0.join("slurm"));
     on_threads(&[&folder.run("threads")]);
     on_threads(&[MANY, &folder.run("many-on-threads")]);
     tasks_have_the_bits_of_threads(&cluster, &folder);

@@ -15,19 +15,17 @@ pub struct Moto {
 }
 
 impl Moto {
-    /// Starts the server of the environment that `PLEACH_S3` names; nothing where it names none.
-    pub fn start() -> Option<Moto> {
-        let Some(folder) = std::env::var_os("PLEACH_S3").map(PathBuf::from) else {
-            eprintln!("skipped: PLEACH_S3 names no environment with moto; tools/install-moto.sh makes one");
-            return None;
-        };
+    /// Starts the server of the environment that `PLEACH_S3` names.
+    pub fn start() -> Moto {
+        let folder = std::env::var_os("PLEACH_S3").map(PathBuf::from);
+        let folder = folder.expect("PLEACH_S3 must name an environment with moto: run tools/install-moto.sh");
         let port = free_port();
         let mut command = Command::new(folder.join("bin/moto_server"));
         command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let moto = Moto { child: child.expect("moto_server starts"), port };
         wait("the server", || TcpStream::connect(("127.0.0.1", port)).ok());
-        Some(moto)
+        moto
     }
 
     pub fn make_bucket(&self, name: &str) {

@@ -237,7 +237,6 @@ unsafe fn pack_lanes<A: Arrangement>(block: &PairsBlock<f32>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::instruction_set::InstructionSet;
 
     /// The upper halves of the terms of sixteen numbers.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
@@ -255,11 +254,9 @@ mod tests {
     }
 
     /// Numbers of any bits, in registers with and without those that are split one by one.
+    #[needs::avx512]
     #[test]
     fn registers_have_the_terms_of_their_numbers() {
-        if !InstructionSet::Avx512.is_available() {
-            return;
-        }
         let specials = [0x7f7f_7fff, 0x7f7f_8000, 0x7f7f_ffff, 0x7f80_0000, 0xff80_0000, 0x7f80_0001, u32::MAX];
         let mut bits = 1u32;
         for turn in 0..100_000 {

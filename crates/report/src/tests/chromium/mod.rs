@@ -1,7 +1,7 @@
 //! Pages in Chromium: their own geometry, and how they look.
 //!
-//! With `PLEACH_CHROMIUM`, the name of the program, the tests demand it. Otherwise they use `chromium`, and print that
-//! they skip where it does not run. `RENEW_PICTURES=1` writes the reference pictures again; look at them.
+//! `PLEACH_CHROMIUM` is the name of the program, otherwise `chromium`. `RENEW_PICTURES=1` writes the reference pictures
+//! again; look at them.
 
 mod browser;
 mod sample;
@@ -13,8 +13,6 @@ use report::{Delivery, Metrics, Run, page};
 
 const WIDE: Window = Window { width: 1280, height: 2700 };
 const NARROW: Window = Window { width: 390, height: 4700 };
-/// Pictures have DejaVu Sans, which every Debian has; other fonts have other lines.
-const FONT: &str = "DejaVu Sans";
 /// The share of a picture's tiles that another version of Chromium may change, by antialiasing of letters and lines.
 /// Without its curves a page differs by more.
 const TOLERATED: f64 = 0.02;
@@ -29,9 +27,10 @@ fn problems(browser: &Browser, html: &str, window: Window, theme: Theme) -> Vec<
     serde_json::from_str(&found).expect("a list of problems")
 }
 
+#[needs::chromium]
 #[test]
 fn texts_are_apart_and_inside_at_any_width_and_theme() {
-    let Some(browser) = Browser::find("geometry of pages") else { return };
+    let browser = Browser::find();
     let (one, long) = (sample::run("one", 240), sample::run("long", 10_000));
     for (name, runs) in [
         ("one", vec![one.clone()]),
@@ -53,9 +52,10 @@ fn texts_are_apart_and_inside_at_any_width_and_theme() {
     }
 }
 
+#[needs::chromium]
 #[test]
 fn the_geometry_of_a_bad_page_is_bad() {
-    let Some(browser) = Browser::find("geometry of pages") else { return };
+    let browser = Browser::find();
     let html = "<!doctype html><html><body><p style='position:absolute;left:20px;top:20px'>one text</p>\
                 <p style='position:absolute;left:30px;top:24px'>another text</p><div style='width:1500px'>wide</div>\
                 <p style='position:absolute;left:20px;top:90px;width:30px;overflow:hidden;white-space:nowrap'>cut off here</p>\
@@ -69,11 +69,12 @@ fn the_geometry_of_a_bad_page_is_bad() {
 }
 
 /// All 10,000 steps are in the page, and the drawing has no more points than pixels can show.
+#[needs::chromium]
 #[test]
 fn a_long_run_is_small() {
     let html = page(&[sample::run("long", 10_000)], Delivery::File);
     assert!(html.len() <= 3_000_000, "{} bytes", html.len());
-    let Some(browser) = Browser::find("drawing of a long run") else { return };
+    let browser = Browser::find();
     let drawn = browser.document(&html, WIDE, Theme::Light);
     let longest = drawn.split(" d=\"").skip(1).filter_map(|rest| rest.split('"').next());
     let points = longest.map(|path| path.matches(['M', 'L']).count()).max().unwrap_or(0);
@@ -82,9 +83,10 @@ fn a_long_run_is_small() {
 }
 
 /// Under the pointer are the values of the runs that have steps there, and a run of one step is a dot.
+#[needs::chromium]
 #[test]
 fn the_pointer_shows_runs_where_they_are() {
-    let Some(browser) = Browser::find("values at the pointer") else { return };
+    let browser = Browser::find();
     let one = Run { name: "dot".into(), metrics: Metrics::parse("{\"step\":1,\"loss\":4.0}\n"), ..sample::empty() };
     let html = page(&[one, sample::run("short", 40), sample::run("long", 400)], Delivery::File);
     let pointer = "<script>{ const loss = document.querySelector('figure svg'), box = loss.getBoundingClientRect();\n\
@@ -99,13 +101,12 @@ fn the_pointer_shows_runs_where_they_are() {
     assert_eq!(tips[2], "true");
 }
 
+/// Pictures have DejaVu Sans; other fonts have other lines.
+#[needs::chromium]
+#[needs::dejavu]
 #[test]
 fn pages_look_as_before() {
-    let Some(browser) = Browser::find("pictures of pages") else { return };
-    if browser::default_font().is_none_or(|font| font != FONT) {
-        println!("skipped: pictures of pages, as the font of this machine is not {FONT}");
-        return;
-    }
+    let browser = Browser::find();
     let html = page(&[sample::run("sample", 1000)], Delivery::File);
     for (width, window) in [("wide", Window { height: 1900, ..WIDE }), ("narrow", Window { height: 3200, ..NARROW })] {
         for (shade, theme) in [("light", Theme::Light), ("dark", Theme::Dark)] {
@@ -124,9 +125,10 @@ fn pages_look_as_before() {
 }
 
 /// A picture without its curves differs by more than is tolerated.
+#[needs::chromium]
 #[test]
 fn a_page_without_curves_looks_different() {
-    let Some(browser) = Browser::find("pictures of pages") else { return };
+    let browser = Browser::find();
     let html = page(&[sample::run("sample", 1000)], Delivery::File);
     let [with, without] =
         [html.clone(), html.replace("svg .line {", "svg .line, svg .raw { display: none } svg .line {")]
