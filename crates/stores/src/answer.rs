@@ -85,7 +85,8 @@ mod tests {
 
     #[test]
     fn the_place_of_a_bucket_is_read() {
-        let body = "<Error><Code>AuthorizationHeaderMalformed</Code><Message>m</Message><Region>eu-west-1</Region></Error>";
+        let body =
+            "<Error><Code>AuthorizationHeaderMalformed</Code><Message>m</Message><Region>eu-west-1</Region></Error>";
         let answer = Answer::new(StatusCode::BAD_REQUEST, Some("us-east-1"), body);
         assert_eq!(answer.region(), Some("eu-west-1"));
         let body = "<Error><Code>PermanentRedirect</Code><Endpoint>b.s3.eu-west-1.amazonaws.com</Endpoint></Error>";

@@ -74,6 +74,7 @@ impl<'a> Attempts<'a> {
         self.since + self.settings.patience.limit
     }
 
+    /// Whether a request was made before.
     pub fn turn(&self) -> Turn {
         if self.attempt == 1 { Turn::First } else { Turn::Again }
     }
@@ -145,7 +146,7 @@ impl<'a> Attempts<'a> {
         output
     }
 
-    /// Returns when the hearer is told next.
+    /// Reports the request until `end`. Returns the time of the next report.
     fn tell_until(&self, end: &Receiver<()>) -> Instant {
         let mut tell_at = self.tell_at;
         while end.recv_timeout(tell_at.saturating_duration_since(Instant::now())) == Err(RecvTimeoutError::Timeout) {

@@ -52,6 +52,7 @@ impl Bucket {
     pub fn open(settings: &Settings, bucket: &str) -> Result<Bucket, String> {
         let region = settings.get("AWS_REGION").or_else(|| settings.get("AWS_DEFAULT_REGION")).unwrap_or(FIRST_REGION);
         let endpoint = settings.get("AWS_ENDPOINT_URL_S3").or_else(|| settings.get("AWS_ENDPOINT_URL"));
+        let bucket = encoded(bucket, b"");
         let in_host = settings.says_yes("AWS_VIRTUAL_HOSTED_STYLE_REQUEST");
         let url = match (endpoint, in_host) {
             (Some(endpoint), true) => endpoint.trim_end_matches('/').to_string(),
@@ -62,9 +63,11 @@ impl Bucket {
         if url.contains('@') {
             return Err("AWS_ENDPOINT_URL must not have a user or a password; set AWS_ACCESS_KEY_ID instead".into());
         }
-        let wrong = || "AWS_ENDPOINT_URL must be https://HOST or http://HOST:PORT, the address of a store; use such an address";
+        let wrong =
+            || "AWS_ENDPOINT_URL must be https://HOST or http://HOST:PORT, the address of a store; use such an address";
         let parsed: Uri = url.parse().map_err(|_| wrong())?;
-        let (Some(scheme @ ("http" | "https")), Some(host), None) = (parsed.scheme_str(), parsed.authority(), parsed.query())
+        let (Some(scheme @ ("http" | "https")), Some(host), None) =
+            (parsed.scheme_str(), parsed.authority(), parsed.query())
         else {
             return Err(wrong().into());
         };
@@ -78,6 +81,7 @@ impl Bucket {
         })
     }
 
+    /// The least pace of the server.
     pub fn pace(&self) -> Pace {
         self.http.pace()
     }
@@ -134,8 +138,7 @@ impl Bucket {
     /// # Errors
     /// No answer, and one that refuses.
     pub fn remove(&self, key: &str, end: Instant) -> Result<(), Failure> {
-        let asked =
-            Asked { method: Method::Delete, key, query: &[], headers: &[], body: b"", about: About::Object };
+        let asked = Asked { method: Method::Delete, key, query: &[], headers: &[], body: b"", about: About::Object };
         self.send(asked, Limit::Whole(end), Turn::First).map(drop)
     }
 
@@ -187,8 +190,7 @@ impl Bucket {
     /// No answer, and one that refuses.
     pub fn discard_upload(&self, key: &str, upload: &str, end: Instant) -> Result<(), Failure> {
         let query = [("uploadId", upload)];
-        let asked =
-            Asked { method: Method::Delete, key, query: &query, headers: &[], body: b"", about: About::Parts };
+        let asked = Asked { method: Method::Delete, key, query: &query, headers: &[], body: b"", about: About::Parts };
         self.send(asked, Limit::Whole(end), Turn::First).map(drop)
     }
 

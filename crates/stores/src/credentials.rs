@@ -81,7 +81,10 @@ impl Credentials {
 }
 
 fn secrets(credential: &Credential) -> impl Iterator<Item = &str> {
-    [Some(&credential.key), Some(&credential.secret), credential.token.as_ref()].into_iter().flatten().map(String::as_str)
+    [Some(&credential.key), Some(&credential.secret), credential.token.as_ref()]
+        .into_iter()
+        .flatten()
+        .map(String::as_str)
 }
 
 fn source(settings: &Settings, region: &str) -> Result<Source, String> {

@@ -16,6 +16,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
+    /// At this moment, by the clock of the machine.
     pub fn now() -> Stamp {
         Stamp::at(now_ms() / 1000)
     }

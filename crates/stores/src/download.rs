@@ -63,7 +63,8 @@ fn is_of_bytes(tag: &str) -> bool {
     !tag.starts_with("W/")
 }
 
-/// Appends the body to `file`, part by part as they arrive, from byte `*done` on; adds to it the bytes that were written.
+/// Appends the body to `file`, part by part as they arrive, from byte `*done` on; adds to it the bytes that were
+/// written.
 fn copy(
     place: &Place,
     path: &str,
@@ -144,7 +145,8 @@ mod tests {
     const PACE: Pace =
         Pace { silence: Duration::from_secs(5), window: Duration::from_millis(100), least_rate: 1 << 10 };
 
-    /// What a server gives of an object of `bytes` bytes, a part at each request; and what was asked for.
+    /// The object of `bytes` bytes from a server whose bodies `body` writes, and the first byte that each request asked
+    /// for.
     fn downloaded(
         bytes: u64,
         limit: Duration,
@@ -156,7 +158,8 @@ mod tests {
         };
         let server = Served::start(move |stream, asked, _| {
             let (from, last) = (first(&asked.head), bytes - 1);
-            let range = if from == 0 { String::new() } else { format!("Content-Range: bytes {from}-{last}/{bytes}\r\n") };
+            let range =
+                if from == 0 { String::new() } else { format!("Content-Range: bytes {from}-{last}/{bytes}\r\n") };
             let status = if from == 0 { "200 OK" } else { "206 Partial Content" };
             let length = bytes - from;
             write!(stream, "HTTP/1.1 {status}\r\nETag: \"1\"\r\nContent-Length: {length}\r\n{range}\r\n")?;
@@ -187,7 +190,10 @@ mod tests {
             }
         });
         let error = result.expect_err("too slow").to_string();
-        assert!(error.contains(" bytes arrived in 0 s, and the least rate is 1024 bytes per second; tried for "), "{error}");
+        assert!(
+            error.contains(" bytes arrived in 0 s, and the least rate is 1024 bytes per second; tried for "),
+            "{error}"
+        );
         assert!(from.len() > 2 && from.is_sorted() && from[1] > 0, "{from:?}");
     }
 

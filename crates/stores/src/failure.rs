@@ -19,7 +19,7 @@ pub enum Failure {
     NoRole(String),
 }
 
-/// What a request is about: the same answer says different things.
+/// The subject of a request: the same answer has different meanings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
     Object,

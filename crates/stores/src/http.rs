@@ -39,6 +39,7 @@ impl Limit {
     }
 }
 
+/// The method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     Get,
@@ -49,6 +50,7 @@ pub enum Method {
 }
 
 impl Method {
+    /// As requests begin with it.
     pub fn name(self) -> &'static str {
         match self {
             Method::Get => "GET",
@@ -67,8 +69,8 @@ pub enum Turn {
     Again,
 }
 
-/// A request.
-#[derive(Clone, Debug)]
+/// A request. It is never printed, for its headers have signatures and tokens.
+#[derive(Clone)]
 pub struct Request<'a> {
     pub method: Method,
     pub url: String,
@@ -127,6 +129,7 @@ impl Http {
         Http { agent: config.new_agent(), pace }
     }
 
+    /// The least pace of its servers.
     pub fn pace(&self) -> Pace {
         self.pace
     }
@@ -210,7 +213,7 @@ impl Response {
         String::from_utf8(self.bytes(ANSWER_BYTES)?).map_err(malformed)
     }
 
-    /// The whole body, an object of so many bytes.
+    /// The whole body, an object of `bytes` bytes.
     ///
     /// # Errors
     /// A body of another length, too slow or broken off.
@@ -256,9 +259,11 @@ pub fn too_long(limit_bytes: u64, of: &str) -> Failure {
 fn broken(error: ureq::Error, silence: Duration) -> Failure {
     let seconds = silence.as_secs_f64();
     Failure::Line(match error {
-        // What another server than one of HTTP says, it says each time.
+        // A server of another protocol gives the same answer each time.
         ureq::Error::Protocol(error) => {
-            return Failure::Lasting(format!("the server does not speak HTTP/1.1: {error}; check its address and port"));
+            return Failure::Lasting(format!(
+                "the server does not speak HTTP/1.1: {error}; check its address and port"
+            ));
         }
         ureq::Error::Timeout(Timeout::Global | Timeout::PerCall) => "no answer".into(),
         ureq::Error::Timeout(Timeout::Resolve) => format!("no address of the host within {seconds:.0} s"),

@@ -1,7 +1,7 @@
 //! Files elsewhere: objects over HTTP, and in stores that speak the protocol of S3.
 //!
-//! An [`Address`] is the text of a user; a [`Remote`] is the place that it names, with requests that block and are tried
-//! again until a deadline.
+//! An [`Address`] is the text of a user; a [`Remote`] is the place that it names, with requests that block and are
+//! tried again until a deadline.
 
 #![forbid(unsafe_code)]
 

@@ -26,7 +26,7 @@ struct Entry {
 
 impl Page {
     /// # Errors
-    /// What is not a page.
+    /// Text that is not a page.
     pub fn parse(text: &str) -> Result<Page, Failure> {
         let (mut page, mut entry, mut is_cut, mut next) = (Page::default(), Entry::default(), false, None);
         let mut is_whole = true;
@@ -51,7 +51,7 @@ impl Page {
         }
         page.next = next.filter(|next| is_cut && !next.is_empty());
         match is_cut && page.next.is_none() {
-            true => Err(not_understood("a listing goes on and does not say where")),
+            true => Err(not_understood("a listing has more pages and does not name the next")),
             false => Ok(page),
         }
     }
@@ -60,7 +60,7 @@ impl Page {
 /// The name of an upload in parts that was begun.
 ///
 /// # Errors
-/// What is not an answer to such a request.
+/// Text that is not an answer to such a request.
 pub fn upload_id(text: &str) -> Result<String, Failure> {
     let mut id = String::new();
     xml::walk(text, "InitiateMultipartUploadResult", |path, text| {
@@ -84,7 +84,7 @@ pub fn parts(tags: &[String]) -> String {
 /// Checks the answer to that request: a store may find out after the beginning of its answer that it failed.
 ///
 /// # Errors
-/// A failure, and what is not an answer.
+/// A failure, and text that is not an answer.
 pub fn completed(text: &str) -> Result<(), Failure> {
     match xml::walk(text, "CompleteMultipartUploadResult", |_, _| {}) {
         Ok(()) => Ok(()),
@@ -143,7 +143,7 @@ mod tests {
             (without("<Key>runs/a&amp;b/c.txt</Key>"), "has no name, size or time"),
             (page(&OBJECT.replace(">12<", ">-12<")), "has no name, size or time"),
             (page(&OBJECT.replace("2026-01-01T", "yesterday")), "has no name, size or time"),
-            (page("<IsTruncated>true</IsTruncated>"), "goes on and does not say where"),
+            (page("<IsTruncated>true</IsTruncated>"), "has more pages and does not name the next"),
             (Page::parse("<html></html>"), "another root at byte 0"),
             (Page::parse("not XML"), "text outside of all elements"),
         ] {
@@ -166,7 +166,9 @@ mod tests {
         assert_eq!(completed(done), Ok(()));
         assert_eq!(completed(&format!("  \n{done}")), Ok(()));
         let failed = "<?xml version=\"1.0\"?><Error><Code>InternalError</Code><Message>m</Message></Error>";
-        assert!(matches!(completed(failed), Err(Failure::Answer { answer, .. }) if answer.code() == Some("InternalError")));
+        assert!(
+            matches!(completed(failed), Err(Failure::Answer { answer, .. }) if answer.code() == Some("InternalError"))
+        );
         assert!(matches!(completed(&done[..40]), Err(Failure::Line(_))));
     }
 }

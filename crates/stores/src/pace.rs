@@ -16,7 +16,7 @@ pub struct Pace {
 impl Pace {
     /// Of stores and web servers. Mobile lines of the slowest kind have 4 kB/s; below 1 KiB/s a manifest of 1 MB takes
     /// 16 minutes, and a server that sends so little is not one that another attempt may not replace. The window is
-    /// longer than a silence, so that one pause that is no silence does not end a body whose line is sound.
+    /// longer than a silence, so that one pause that is shorter does not end a body whose line is sound.
     pub const OF_SERVERS: Pace =
         Pace { silence: Duration::from_secs(20), window: Duration::from_secs(30), least_rate: 1024 };
 
@@ -48,6 +48,7 @@ pub struct TooSlow {
 }
 
 impl Meter {
+    /// Of a body of which nothing has arrived.
     pub fn new(pace: Pace) -> Meter {
         Meter { pace, bytes: 0, waited: Duration::ZERO }
     }
@@ -87,7 +88,7 @@ mod tests {
         let mut meter = Meter::new(Pace::OF_SERVERS);
         assert_eq!(meter.add(1, 19 * second), Ok(()));
         assert_eq!(meter.add(30 * 1024, 11 * second), Ok(()));
-        // Each window counts by itself: the bytes of a fast one do not make up for a slow one.
+        // Each window counts by itself: the bytes of a fast one do not count for a slow one.
         assert_eq!(meter.add(1 << 30, second), Ok(()));
         assert_eq!(meter.add(0, 29 * second), Ok(()));
         assert!(meter.add(30 * 1024 - 1, 30 * second).is_err());

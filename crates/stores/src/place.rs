@@ -30,6 +30,7 @@ impl Place {
         }
     }
 
+    /// The least pace of the server.
     pub fn pace(&self) -> Pace {
         match self {
             Place::Bucket(bucket) => bucket.pace(),

@@ -9,9 +9,10 @@ use crate::settings::Settings;
 /// The proxy to the server of `url`, if the settings name one for its scheme and do not except its host.
 ///
 /// # Errors
-/// A variable whose value is no address. It is not repeated, for it may have a password.
+/// A variable whose value is not an address. It is not repeated, for it may have a password.
 pub fn to_server(settings: &Settings, url: &Uri) -> Result<Option<ureq::Proxy>, String> {
-    let names = if url.scheme_str() == Some("https") { ["HTTPS_PROXY", "ALL_PROXY"] } else { ["HTTP_PROXY", "ALL_PROXY"] };
+    let names =
+        if url.scheme_str() == Some("https") { ["HTTPS_PROXY", "ALL_PROXY"] } else { ["HTTP_PROXY", "ALL_PROXY"] };
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     if settings.get("NO_PROXY").is_some_and(|excepted| is_excepted(excepted, host)) {
         return Ok(None);
@@ -19,10 +20,11 @@ pub fn to_server(settings: &Settings, url: &Uri) -> Result<Option<ureq::Proxy>, 
     let Some((name, value)) = names.into_iter().find_map(|name| Some((name, settings.get(name)?))) else {
         return Ok(None);
     };
-    let proxy = ureq::Proxy::new(value).ok().filter(|proxy| {
-        matches!(proxy.protocol(), ureq::ProxyProtocol::Http | ureq::ProxyProtocol::Https)
-    });
-    let rule = "must be http://HOST:PORT or https://HOST:PORT, the address of a proxy; set it, or list the host in NO_PROXY";
+    let proxy = ureq::Proxy::new(value)
+        .ok()
+        .filter(|proxy| matches!(proxy.protocol(), ureq::ProxyProtocol::Http | ureq::ProxyProtocol::Https));
+    let rule =
+        "must be http://HOST:PORT or https://HOST:PORT, the address of a proxy; set it, or list the host in NO_PROXY";
     proxy.map(Some).ok_or_else(|| format!("{name} {rule}"))
 }
 
@@ -64,9 +66,17 @@ mod tests {
     #[test]
     fn excepted_hosts_are_found_by_name_domain_and_range() {
         let list = "localhost, .internal,*.lan,example.com,10.0.0.0/8,fd00::/8,192.0.2.7";
-        for host in
-            ["localhost", "LOCALHOST", "a.internal", "b.a.lan", "example.com", "s3.Example.com", "10.2.3.4", "fd00::1", "192.0.2.7"]
-        {
+        for host in [
+            "localhost",
+            "LOCALHOST",
+            "a.internal",
+            "b.a.lan",
+            "example.com",
+            "s3.Example.com",
+            "10.2.3.4",
+            "fd00::1",
+            "192.0.2.7",
+        ] {
             assert!(is_excepted(list, host), "{host}");
         }
         for host in ["local", "notexample.com", "example.com.org", "11.0.0.1", "192.0.2.8", "fe80::1", "0.localhosts"] {
@@ -86,7 +96,11 @@ mod tests {
             let url: Uri = url.parse().expect("an address");
             to_server(settings, &url).map(|proxy| proxy.map(|proxy| proxy.host().to_string()))
         };
-        let both = settings(&[("https_proxy", "http://secure:3128"), ("HTTP_PROXY", "http://plain:3128"), ("no_proxy", "near")]);
+        let both = settings(&[
+            ("https_proxy", "http://secure:3128"),
+            ("HTTP_PROXY", "http://plain:3128"),
+            ("no_proxy", "near"),
+        ]);
         assert_eq!(host(&both, "https://far/a"), Ok(Some("secure".into())));
         assert_eq!(host(&both, "http://far/a"), Ok(Some("plain".into())));
         assert_eq!(host(&both, "http://near:9000/a"), Ok(None));

@@ -46,10 +46,8 @@ impl Remote {
             Address::S3 { bucket, prefix } => (Bucket::open(settings, bucket).map(Place::Bucket), prefix),
             Address::Http { origin, path } => (Web::open(settings, origin).map(Place::Web), path),
         };
-        let failed = |reason: String| StoreError::Settings {
-            address: address.to_string(),
-            reason: settings.redacted(&reason),
-        };
+        let failed =
+            |reason: String| StoreError::Settings { address: address.to_string(), reason: settings.redacted(&reason) };
         let (address, root) = (address.clone(), root.clone());
         Ok(Remote { place: place.map_err(failed)?, root, address, settings: settings.clone() })
     }
@@ -174,9 +172,7 @@ impl Remote {
     fn bucket(&self, reason: &str) -> Result<&Bucket, StoreError> {
         match &self.place {
             Place::Bucket(bucket) => Ok(bucket),
-            Place::Web(_) => {
-                Err(StoreError::Unsupported { address: self.address.to_string(), reason: reason.into() })
-            }
+            Place::Web(_) => Err(StoreError::Unsupported { address: self.address.to_string(), reason: reason.into() }),
         }
     }
 }

@@ -57,6 +57,7 @@ pub struct WebIdentity {
 }
 
 impl Machine {
+    /// The machine, at the address that `settings` name or at that of AWS.
     pub fn new(settings: &Settings) -> Machine {
         let url = settings.get("AWS_METADATA_ENDPOINT").unwrap_or(METADATA_SERVICE);
         Machine { http: Http::new(Pace::OF_MACHINE, None), url: url.trim_end_matches('/').into() }
@@ -176,7 +177,9 @@ fn whole(pace: Pace) -> Limit {
 fn given(response: Response) -> Result<String, Failure> {
     match response.granted(About::Place) {
         Ok(response) => response.text(),
-        Err(Failure::Answer { answer, .. }) if answer.status.is_client_error() => Err(Failure::Denied(answer.to_string())),
+        Err(Failure::Answer { answer, .. }) if answer.status.is_client_error() => {
+            Err(Failure::Denied(answer.to_string()))
+        }
         Err(other) => Err(other),
     }
 }
@@ -184,7 +187,8 @@ fn given(response: Response) -> Result<String, Failure> {
 /// The text in the file at `path`, the value of `variable`. No message has it.
 fn token(variable: &str, path: &str, settings: &Settings) -> Result<String, Failure> {
     let text = files::read_text(Path::new(path), InputKind::Profile);
-    let text = text.map_err(|error| Failure::Lasting(format!("{variable} = {path:?} {error}; name a file with a token")))?;
+    let text =
+        text.map_err(|error| Failure::Lasting(format!("{variable} = {path:?} {error}; name a file with a token")))?;
     settings.keep_secret(text.trim());
     Ok(text.trim().into())
 }
@@ -226,5 +230,8 @@ fn lent(credential: Credential, ends: &str) -> Result<Lent, Failure> {
 }
 
 fn not_credentials() -> Failure {
-    Failure::Lasting("the service of credentials gives none that are understood; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY".into())
+    Failure::Lasting(
+        "the service of credentials gives none that are understood; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            .into(),
+    )
 }

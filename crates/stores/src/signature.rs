@@ -24,8 +24,8 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// The parts of a request that are signed, in addition to the time and the token of the credentials. Other headers, such
-/// as that of a range, may be changed on the way.
+/// The parts of a request that are signed, in addition to the time and the token of the credentials. Other headers,
+/// such as that of a range, may be changed on the way.
 #[derive(Clone, Copy, Debug)]
 pub struct Signed<'a> {
     pub method: &'a str,
@@ -138,8 +138,8 @@ mod tests {
     }
 
     /// The expected value is that of `hmac` and `hashlib` of Python 3.11, by the steps of the same documentation: names
-    /// `host;x-amz-content-sha256;x-amz-date;x-amz-security-token`, canonical request `PUT`, path, query, headers, names
-    /// and `sha256(body)`, and `key = hmac(key, part)` over `20260102`, `eu-west-1`, `s3` and `aws4_request`.
+    /// `host;x-amz-content-sha256;x-amz-date;x-amz-security-token`, canonical request `PUT`, path, query, headers,
+    /// names and `sha256(body)`, and `key = hmac(key, part)` over `20260102`, `eu-west-1`, `s3` and `aws4_request`.
     #[test]
     fn a_part_with_a_token_and_names_of_all_kinds_has_the_signature_of_another_program() {
         let path = format!("/bucket/{}", encoded("runs/a b/\u{e9}+=~.txt", b"/"));

@@ -14,7 +14,7 @@ use crate::failure::{About, Failure};
 use crate::http::Turn;
 
 /// Time in which the parts of a failed upload are discarded.
-const DISCARD: Duration = Duration::from_secs(15);
+const DISCARD: Duration = Duration::from_secs(5);
 
 /// The parts of a file that is uploaded.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ pub fn upload(
     file: &mut File,
     mut attempts: Attempts<'_>,
 ) -> Result<(), StoreError> {
-    // Bytes of the upload that came furthest: what is sent again is no progress.
+    // Bytes of the upload that came furthest: parts that are sent again are not progress.
     let mut furthest = 0;
     loop {
         let id = attempts.until_done(|end, _| bucket.begin_upload(key, end))?;
@@ -103,7 +103,7 @@ impl Upload<'_> {
         }
     }
 
-    /// Sends the parts of `group`, of which the first has the number `first`, at the same time, and those that fail again;
+    /// Sends the parts of `group`, whose first has the number `first`, at the same time, and those that fail again;
     /// returns their tags. The inner error is that of parts that are gone.
     fn send_group(
         &self,
@@ -141,10 +141,8 @@ impl Upload<'_> {
     ) -> Vec<Result<String, Failure>> {
         let send = |at: usize| self.bucket.put_part(self.key, self.id, first + at, &group[at], end, turn);
         thread::scope(|scope| {
-            let threads: Vec<_> = missing
-                .iter()
-                .map(|at| (*at, thread::Builder::new().spawn_scoped(scope, move || send(*at))))
-                .collect();
+            let threads: Vec<_> =
+                missing.iter().map(|at| (*at, thread::Builder::new().spawn_scoped(scope, move || send(*at)))).collect();
             let failed = || Failure::Line("a thread of the upload ended".into());
             threads
                 .into_iter()

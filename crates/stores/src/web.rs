@@ -24,15 +24,18 @@ impl Web {
     /// # Errors
     /// An origin that is not one, and a wrong variable of a proxy.
     pub fn open(settings: &Settings, origin: &str) -> Result<Web, String> {
-        let url: Uri = origin.parse().map_err(|_| "the address names no host; use https://host/path/file.txt".to_string())?;
+        let url: Uri =
+            origin.parse().map_err(|_| "the address names no host; use https://host/path/file.txt".to_string())?;
         Ok(Web { http: Http::new(Pace::OF_SERVERS, proxy::to_server(settings, &url)?), origin: origin.into() })
     }
 
+    /// By a client of a test.
     #[cfg(test)]
     pub fn with(http: Http, origin: &str) -> Web {
         Web { http, origin: origin.into() }
     }
 
+    /// The least pace of the server.
     pub fn pace(&self) -> Pace {
         self.http.pace()
     }

@@ -1,5 +1,5 @@
-//! The XML of stores: elements with text. What they do not send is refused: declarations of types, entities but those
-//! of XML itself, sections of raw text, comments and instructions.
+//! The XML of stores: elements with text. Declarations of types, entities but those of XML itself, sections of raw
+//! text, comments and instructions are refused, for stores do not send them.
 
 use std::borrow::Cow;
 
@@ -42,6 +42,7 @@ enum State {
 }
 
 impl<'a> Events<'a> {
+    /// Of the document `text`.
     pub fn new(text: &'a str) -> Events<'a> {
         let start = text.trim_start_matches('\u{feff}').trim_start();
         let declaration = start.strip_prefix("<?xml ").and_then(|rest| rest.split_once("?>"));
@@ -127,10 +128,10 @@ impl<'a> Iterator for Events<'a> {
 }
 
 /// The text of elements by their path below the root, in the order of the document: `each(path, text)`. The path of an
-/// element without elements inside is told when it ends, and so is that of one with elements inside, with no text.
+/// element without elements inside is given when it ends, and so is that of one with elements inside, with no text.
 ///
 /// # Errors
-/// Another root than `root`, and what is not a document.
+/// Another root than `root`, and text that is not a document.
 pub fn walk(text: &str, root: &str, mut each: impl FnMut(&[&str], &str)) -> Result<(), XmlError> {
     let (mut path, mut content) = (vec![], String::new());
     for event in Events::new(text) {

@@ -67,7 +67,10 @@ fn pages_of_a_listing_are_asked_for_by_their_signs() {
         let inside = match target {
             "/bucket?list-type=2&prefix=prefix%2F" => {
                 let marks = entry("prefix/") + &entry("prefix/folder/");
-                format!("<IsTruncated>true</IsTruncated>{marks}{}<NextContinuationToken>a/b==</NextContinuationToken>", entry("prefix/b"))
+                format!(
+                    "<IsTruncated>true</IsTruncated>{marks}{}<NextContinuationToken>a/b==</NextContinuationToken>",
+                    entry("prefix/b")
+                )
             }
             "/bucket?continuation-token=a%2Fb%3D%3D&list-type=2&prefix=prefix%2F" => {
                 format!("<IsTruncated>false</IsTruncated>{}", entry("prefix/a/c &amp; d"))
@@ -105,7 +108,10 @@ fn answers_that_no_other_attempt_changes_are_refused_at_once() {
         (format!("410 Gone\r\n{empty}"), "the server refuses the request"),
         (format!("405 Method Not Allowed\r\n{empty}"), "does not take the requests HEAD and GET with a range"),
         ("200 OK".into(), "does not say how long the object is"),
-        ("200 OK\r\nContent-Length: 99999999999999999999999".into(), "content-length header not a number; check its address"),
+        (
+            "200 OK\r\nContent-Length: 99999999999999999999999".into(),
+            "content-length header not a number; check its address",
+        ),
         ("\u{15}\u{3}\u{1}".into(), "the server does not speak HTTP/1.1: "),
     ] {
         let told = head.clone();

@@ -33,7 +33,7 @@ fn object() -> Object {
     Object { name: "a.txt".into(), bytes: 4, tag: None, modified_ms: 0 }
 }
 
-/// What is done with a place, by name.
+/// A use of a place, by name.
 type Act = (&'static str, fn(&Remote) -> Result<(), StoreError>);
 
 /// A file without a name.
@@ -79,7 +79,10 @@ fn a_store_that_redirects_is_refused_and_no_other_server_is_asked() {
         let remote = remote("s3://bucket", &settings(&first.url, 30.0));
         for (name, act) in READS.into_iter().chain(WRITES) {
             let error = act(&remote).expect_err("a redirect").to_string();
-            assert!(error.contains("set AWS_REGION to the region of the bucket, and AWS_ENDPOINT_URL"), "{name}: {error}");
+            assert!(
+                error.contains("set AWS_REGION to the region of the bucket, and AWS_ENDPOINT_URL"),
+                "{name}: {error}"
+            );
             assert!(!error.contains(&other.url), "{name}: {error}");
         }
         assert_eq!(first.asked().len(), 7, "each is asked once");
@@ -105,7 +108,8 @@ fn web_servers_redirect_to_themselves_alone() {
     let web = remote(&format!("{}/texts", first.url), &settings(&first.url, 30.0));
     for (name, act) in READS {
         let error = act(&web).expect_err("a redirect").to_string();
-        let told = format!("the server redirects to {}, and redirects are followed on the same server alone", other.url);
+        let told =
+            format!("the server redirects to {}, and redirects are followed on the same server alone", other.url);
         assert!(error.contains(&told) && error.contains("name the final address"), "{name}: {error}");
         assert!(!error.contains("hidden"), "{name}: {error}");
     }

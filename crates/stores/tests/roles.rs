@@ -43,7 +43,10 @@ fn check(served: &Served, error: &StoreError, requests: usize) {
     for asked in &asked[requests - 2..] {
         assert_eq!(asked.header("x-amz-security-token"), Some("lent-token"));
         let authorization = asked.header("authorization").expect("a signature");
-        assert!(authorization.contains("Credential=lent-key/") && authorization.contains("/us-east-1/s3/"), "{authorization}");
+        assert!(
+            authorization.contains("Credential=lent-key/") && authorization.contains("/us-east-1/s3/"),
+            "{authorization}"
+        );
     }
     let text = format!("{error} {error:?}");
     assert!(text.contains("access is denied") && !text.contains("lent-"), "{text}");
@@ -61,11 +64,14 @@ fn a_machine_lends_the_credentials_of_its_role() {
     let of_machine = served(|asked| {
         let has_token = asked.header("x-aws-ec2-metadata-token") == Some("of-metadata");
         let roles = "/latest/meta-data/iam/security-credentials/";
-        if asked.head.starts_with("PUT /latest/api/token ") && asked.header("x-aws-ec2-metadata-token-ttl-seconds").is_some() {
+        if asked.head.starts_with("PUT /latest/api/token ")
+            && asked.header("x-aws-ec2-metadata-token-ttl-seconds").is_some()
+        {
             return Some(("200 OK", "of-metadata".into()));
         }
         let body = if asked.head.starts_with(&format!("GET {roles} ")) { "a-role" } else { LENT };
-        let is_known = asked.head.starts_with(&format!("GET {roles} ")) || asked.head.starts_with(&format!("GET {roles}a-role "));
+        let is_known =
+            asked.head.starts_with(&format!("GET {roles} ")) || asked.head.starts_with(&format!("GET {roles}a-role "));
         (is_known && has_token).then(|| ("200 OK", body.into()))
     });
     let error = listed(&of_machine, &[("AWS_METADATA_ENDPOINT", of_machine.url.clone())]);
@@ -83,7 +89,8 @@ fn a_machine_without_a_role_has_no_credentials() {
 #[test]
 fn a_container_lends_credentials_for_the_text_of_a_file() {
     let of_container = served(|asked| {
-        let is_known = asked.head.starts_with("GET /lent?x=1 ") && asked.header("authorization") == Some("text-of-file");
+        let is_known =
+            asked.head.starts_with("GET /lent?x=1 ") && asked.header("authorization") == Some("text-of-file");
         is_known.then(|| ("200 OK", LENT.into()))
     });
     let token = file("container", "text-of-file\n");
@@ -116,7 +123,10 @@ fn a_token_of_another_service_is_sent_in_the_body_alone() {
 #[test]
 fn a_service_that_refuses_a_token_does_not_repeat_it() {
     let refusing = served(|asked| {
-        let body = format!("<ErrorResponse><Error><Code>InvalidIdentityToken</Code><Message>{}</Message></Error></ErrorResponse>", asked.body);
+        let body = format!(
+            "<ErrorResponse><Error><Code>InvalidIdentityToken</Code><Message>{}</Message></Error></ErrorResponse>",
+            asked.body
+        );
         Some(("400 Bad Request", body))
     });
     let token = file("refused", "text.of-file");
@@ -133,7 +143,8 @@ fn a_service_that_refuses_a_token_does_not_repeat_it() {
 #[test]
 fn secrets_do_not_go_to_other_machines_without_tls() {
     let variables = [("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://198.51.100.7/lent")];
-    let sts = [("AWS_WEB_IDENTITY_TOKEN_FILE", "x"), ("AWS_ROLE_ARN", "a"), ("AWS_ENDPOINT_URL_STS", "http://198.51.100.7")];
+    let sts =
+        [("AWS_WEB_IDENTITY_TOKEN_FILE", "x"), ("AWS_ROLE_ARN", "a"), ("AWS_ENDPOINT_URL_STS", "http://198.51.100.7")];
     for variables in [&variables[..], &sts] {
         let (name, _) = variables[variables.len() - 1];
         let variables = variables.iter().map(|(name, value)| (name.to_string(), value.to_string()));

@@ -27,7 +27,9 @@ pub struct Served {
 
 impl Served {
     /// Each connection has one request, with its number from 0 on, whose answer `write` writes.
-    pub fn start(write: impl Fn(&mut TcpStream, &Asked, usize) -> std::io::Result<()> + Send + Sync + 'static) -> Served {
+    pub fn start(
+        write: impl Fn(&mut TcpStream, &Asked, usize) -> std::io::Result<()> + Send + Sync + 'static,
+    ) -> Served {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let (asked, write) = (Arc::<Mutex<Vec<Asked>>>::default(), Arc::new(write));

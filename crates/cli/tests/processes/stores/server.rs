@@ -212,7 +212,8 @@ struct Request {
 }
 
 impl Request {
-    /// The next request; `None` where the client is done. One that asks first whether its body is wanted is told so.
+    /// The next request; `None` where the client is done. One that asks first whether its body is wanted hears that it
+    /// is.
     fn read(reader: &mut BufReader<TcpStream>, writer: &mut TcpStream) -> std::io::Result<Option<Request>> {
         let mut line = String::new();
         if reader.read_line(&mut line)? == 0 {
