@@ -4,6 +4,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustls::pki_types::CertificateDer;
 use ureq::http::{self, HeaderMap, StatusCode};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, AsSendBody, BodyReader, Proxy, Timeout};
@@ -100,14 +101,16 @@ pub struct Http {
 }
 
 impl Http {
-    /// By way of `proxy`, if there is one. Servers are believed by the certificates of this machine's authorities.
+    /// By way of `proxy`, if there is one. Servers are believed by the authorities of this machine.
     pub fn new(pace: Pace, proxy: Option<Proxy>) -> Http {
         // Certificates that cannot be read are not believed; a server that needs them is refused by its own name.
-        let found = rustls_native_certs::load_native_certs().certs;
-        let certificates: Vec<Certificate<'static>> =
-            found.iter().map(|certificate| Certificate::from_der(certificate).to_owned()).collect();
+        Http::believing(&rustls_native_certs::load_native_certs().certs, pace, proxy)
+    }
+
+    fn believing(authorities: &[CertificateDer<'_>], pace: Pace, proxy: Option<Proxy>) -> Http {
+        let authorities = authorities.iter().map(|authority| Certificate::from_der(authority).to_owned()).collect();
         let tls = TlsConfig::builder()
-            .root_certs(RootCerts::Specific(Arc::new(certificates)))
+            .root_certs(RootCerts::Specific(Arc::new(authorities)))
             .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .build();
         let silence = Some(pace.silence);
@@ -265,6 +268,10 @@ fn broken(error: ureq::Error, silence: Duration) -> Failure {
                 "the server does not speak HTTP/1.1: {error}; check its address and port"
             ));
         }
+        ureq::Error::Io(error) if is_of_certificate(&error) => {
+            let remedy = "check the address, or set SSL_CERT_FILE to certificates with the authority of the server";
+            return Failure::Lasting(format!("{error}; {remedy}"));
+        }
         ureq::Error::Timeout(Timeout::Global | Timeout::PerCall) => "no answer".into(),
         ureq::Error::Timeout(Timeout::Resolve) => format!("no address of the host within {seconds:.0} s"),
         ureq::Error::Timeout(Timeout::Connect) => format!("no connection within {seconds:.0} s"),
@@ -276,4 +283,72 @@ fn broken(error: ureq::Error, silence: Duration) -> Failure {
         ureq::Error::Io(error) => error.to_string(),
         other => other.to_string(),
     })
+}
+
+/// Whether a server was not believed.
+fn is_of_certificate(error: &std::io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    matches!(cause, Some(rustls::Error::InvalidCertificate(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::pki_types::pem::PemObject;
+    use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+    use super::*;
+
+    /// A certificate of the host `localhost`, and its key.
+    const LOCALHOST: &[u8] = include_bytes!("../tests/served/localhost.pem");
+
+    fn certificate() -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(LOCALHOST).expect("a certificate")
+    }
+
+    /// The port of a server with TLS that gives `text` to each request.
+    fn server() -> u16 {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let key = PrivateKeyDer::from_pem_slice(LOCALHOST).expect("a key");
+        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.expect("versions").with_no_client_auth().with_single_cert(vec![certificate()], key);
+        let config = Arc::new(config.expect("a certificate with its key"));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let connection = ServerConnection::new(Arc::clone(&config)).expect("a connection");
+                let mut stream = StreamOwned::new(connection, stream);
+                // A client that does not believe the server ends the connection here.
+                if stream.read(&mut [0; 4096]).is_ok() {
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\ntext");
+                }
+            }
+        });
+        port
+    }
+
+    fn asked(http: &Http, host: &str, port: u16) -> Result<String, Failure> {
+        let request = Request::get(format!("https://{host}:{port}/a.txt"));
+        http.send(&request, Limit::Whole(Instant::now() + Duration::from_secs(60)))?.text()
+    }
+
+    #[test]
+    fn a_server_with_tls_is_believed_by_its_authority_and_its_name_alone() {
+        let port = server();
+        let believing = Http::believing(&[certificate()], Pace::OF_SERVERS, None);
+        assert_eq!(asked(&believing, "localhost", port), Ok("text".into()));
+        for (http, host, reason) in [
+            (&Http::new(Pace::OF_SERVERS, None), "localhost", "UnknownIssuer"),
+            (&Http::believing(&[], Pace::OF_SERVERS, None), "localhost", "UnknownIssuer"),
+            (&believing, "127.0.0.1", "not valid for name"),
+        ] {
+            let Err(Failure::Lasting(text)) = asked(http, host, port) else { panic!("{host} is not believed") };
+            assert!(text.contains("invalid peer certificate") && text.contains(reason), "{text}");
+            assert!(text.contains("set SSL_CERT_FILE to certificates with the authority of the server"), "{text}");
+        }
+    }
 }
