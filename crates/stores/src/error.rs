@@ -5,11 +5,6 @@ use std::time::Duration;
 /// An error of a store. No message has a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// A build without the feature.
-    #[error(
-        "{address} needs a build with the cargo feature `object-stores`, and this one is without; use files of this machine"
-    )]
-    NotBuilt { address: String },
     /// Settings of which no client can be made.
     #[error("{address} cannot be opened: {reason}")]
     Settings { address: String, reason: String },

@@ -1,36 +1,36 @@
 //! Files elsewhere: objects over HTTP, and in stores that speak the protocol of S3.
 //!
-//! An [`Address`] is the text of a user; a [`Remote`] is the place that it names, with requests that are tried again
-//! until a deadline. All of it blocks: the runtime that the requests need is inside [`Remote`]. Without the feature
-//! `object-stores`, a [`Remote`] is never opened.
+//! An [`Address`] is the text of a user; a [`Remote`] is the place that it names, with requests that block and are
+//! tried again until a deadline.
 
 #![forbid(unsafe_code)]
 
 mod address;
-mod error;
-mod object;
-mod settings;
-
-#[cfg(feature = "object-stores")]
 mod answer;
-#[cfg(feature = "object-stores")]
-mod body;
-#[cfg(feature = "object-stores")]
-mod connector;
-#[cfg(feature = "object-stores")]
+mod attempts;
+mod bucket;
+mod credentials;
+mod date;
+mod download;
+mod error;
+mod failure;
+mod http;
+mod listing;
+mod object;
+mod pace;
+mod place;
+mod proxy;
 mod remote;
-#[cfg(feature = "object-stores")]
-mod requests;
+mod role;
+mod settings;
+mod signature;
+mod upload;
+mod web;
+mod xml;
 
-#[cfg(not(feature = "object-stores"))]
-mod absent;
-
-#[cfg(not(feature = "object-stores"))]
-pub use absent::Remote;
 pub use address::{Address, AddressError};
 pub use error::StoreError;
 pub use object::Object;
-#[cfg(feature = "object-stores")]
 pub use remote::Remote;
 pub use settings::{Hearer, Patience, Settings, Unanswered};
 

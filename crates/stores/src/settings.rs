@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use files::InputKind;
@@ -37,18 +37,27 @@ pub struct Settings {
     values: BTreeMap<String, String>,
     pub patience: Patience,
     hearer: Option<Hearer>,
+    /// Secrets that no variable has: those that a role lends.
+    secrets: Arc<Mutex<Vec<String>>>,
 }
 
 /// Variables that are passed on, in addition to those that begin with `AWS_`.
 const HOME: &str = "HOME";
+/// Those of proxies, which programs take in capitals and without.
+const PROXIES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"];
+/// Secrets of roles that are remembered: of the last renewals.
+const MAX_SECRETS: usize = 32;
 
 impl Settings {
     /// From the variables of the environment, `variables`. Keys that are not among them are those of the profile
     /// `AWS_PROFILE` (or `default`) in `AWS_SHARED_CREDENTIALS_FILE` and `AWS_CONFIG_FILE`.
     pub fn new(variables: impl IntoIterator<Item = (String, String)>, patience: Patience) -> Settings {
-        let is_ours = |name: &str| name.starts_with("AWS_") || name == HOME;
-        let mut values: BTreeMap<String, String> =
-            variables.into_iter().filter(|(name, value)| is_ours(name) && !value.is_empty()).collect();
+        let ours = |(name, value): (String, String)| {
+            let proxy = PROXIES.into_iter().find(|proxy| name.eq_ignore_ascii_case(proxy)).map(str::to_string);
+            let name = proxy.or_else(|| (name.starts_with("AWS_") || name == HOME).then_some(name))?;
+            (!value.is_empty()).then_some((name, value))
+        };
+        let mut values: BTreeMap<String, String> = variables.into_iter().filter_map(ours).collect();
         let profile = values.get("AWS_PROFILE").cloned().unwrap_or_else(|| "default".into());
         let shared = [
             ("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", profile.clone()),
@@ -66,7 +75,7 @@ impl Settings {
                 }
             }
         }
-        Settings { values, patience, hearer: None }
+        Settings { values, patience, hearer: None, secrets: Arc::default() }
     }
 
     /// The same, and `hearer` hears of requests that are not answered soon.
@@ -82,15 +91,9 @@ impl Settings {
         }
     }
 
-    /// Whether a variable or a profile names credentials or a place of them other than the role of the machine.
-    pub fn names_credentials(&self) -> bool {
-        CREDENTIALS.iter().any(|name| self.get(name).is_some())
-    }
-
-    /// The settings of the client, by lowercase names.
-    pub fn values(&self) -> impl Iterator<Item = (String, &str)> {
-        let of_aws = self.values.iter().filter(|(name, _)| name.starts_with("AWS_"));
-        of_aws.map(|(name, value)| (name.to_ascii_lowercase(), value.as_str()))
+    /// Whether there is one.
+    pub fn is_heard(&self) -> bool {
+        self.hearer.is_some()
     }
 
     /// The value of a variable.
@@ -98,10 +101,27 @@ impl Settings {
         self.values.get(name).map(String::as_str)
     }
 
-    /// `text` without the secrets of these settings.
+    /// Whether the value of a variable is a yes.
+    pub fn says_yes(&self, name: &str) -> bool {
+        let value = self.get(name).unwrap_or_default();
+        ["1", "true", "yes", "on", "y"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
+    }
+
+    /// From now on no message has `secret`.
+    pub fn keep_secret(&self, secret: &str) {
+        let mut secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        if !secret.is_empty() && !secrets.iter().any(|known| known == secret) {
+            secrets.push(secret.into());
+            let too_many = secrets.len().saturating_sub(MAX_SECRETS);
+            secrets.drain(..too_many);
+        }
+    }
+
+    /// `text` without secrets.
     pub fn redacted(&self, text: &str) -> String {
-        let secrets = IS_SECRET.iter().filter_map(|name| self.get(name));
-        secrets.fold(text.to_string(), |text, secret| text.replace(secret, "***"))
+        let lent = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        let ours = IS_SECRET.iter().filter_map(|name| self.get(name));
+        ours.chain(lent.iter().map(String::as_str)).fold(text.to_string(), |text, secret| text.replace(secret, "***"))
     }
 }
 
@@ -111,15 +131,6 @@ impl fmt::Debug for Settings {
         f.debug_struct("Settings").field("patience", &self.patience).finish_non_exhaustive()
     }
 }
-
-/// Variables of which each suffices for the client to look for credentials elsewhere than at the machine.
-const CREDENTIALS: &[&str] = &[
-    "AWS_ACCESS_KEY_ID",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    "AWS_SKIP_SIGNATURE",
-];
 
 /// Values that no message has.
 const IS_SECRET: &[&str] = &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
@@ -174,9 +185,8 @@ mod tests {
         assert_eq!(settings.redacted("the key hidden of eu"), "the key *** of eu");
         assert!(!format!("{settings:?}").contains("hidden"));
         assert_eq!(settings.get("PATH"), None);
-        assert_eq!(
-            settings.values().map(|(name, _)| name).collect::<Vec<_>>(),
-            ["aws_region", "aws_secret_access_key"]
-        );
+        settings.keep_secret("lent");
+        assert_eq!(settings.clone().redacted("lent and hidden"), "*** and ***");
+        assert!(!format!("{settings:?}").contains("lent"));
     }
 }

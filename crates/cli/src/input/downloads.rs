@@ -233,8 +233,7 @@ fn below(address: &Address, path: String) -> Address {
 fn failure(error: &StoreError) -> Failure {
     match error {
         StoreError::Failed { .. } => Failure::Work(error.to_string()),
-        StoreError::NotBuilt { .. }
-        | StoreError::Settings { .. }
+        StoreError::Settings { .. }
         | StoreError::NotFound { .. }
         | StoreError::NoBucket { .. }
         | StoreError::Denied { .. }

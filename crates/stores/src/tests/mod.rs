@@ -1,3 +1,6 @@
 //! Tests of the public interface of `stores`.
 
-mod absent;
+mod answers;
+mod elsewhere;
+mod roles;
+pub(crate) mod served;

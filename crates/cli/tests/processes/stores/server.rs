@@ -71,7 +71,7 @@ impl Server {
         let mut reader = BufReader::new(connection.try_clone()?);
         let mut writer = connection.try_clone()?;
         loop {
-            let Some(request) = Request::read(&mut reader)? else { return Ok(()) };
+            let Some(request) = Request::read(&mut reader, &mut writer)? else { return Ok(()) };
             let Answer { status, headers, body } = self.answer(&request);
             let length =
                 if request.method == "HEAD" { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
@@ -212,8 +212,9 @@ struct Request {
 }
 
 impl Request {
-    /// The next request; `None` where the client is done.
-    fn read(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<Request>> {
+    /// The next request; `None` where the client is done. One that asks first whether its body is wanted hears that it
+    /// is.
+    fn read(reader: &mut BufReader<TcpStream>, writer: &mut TcpStream) -> std::io::Result<Option<Request>> {
         let mut line = String::new();
         if reader.read_line(&mut line)? == 0 {
             return Ok(None);
@@ -234,6 +235,9 @@ impl Request {
             headers.insert(name.to_ascii_lowercase(), value.trim().to_string());
         }
         let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+        if headers.contains_key("expect") {
+            writer.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+        }
         let mut body = vec![0; length];
         // A body that was cut off is not a request.
         reader.read_exact(&mut body)?;
