@@ -107,6 +107,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "sync",
             "files",
+            "secrets",
             "stores",
             "mpi",
             "gpu",

@@ -19,4 +19,5 @@ pub mod repository;
 pub mod rust_code;
 pub mod signposts;
 pub mod tidy;
+pub mod trusted_values;
 pub mod words;

@@ -12,6 +12,7 @@ use crate::page_links;
 use crate::repository::{Repository, SourceFile};
 use crate::rust_code::{code_only, function_lengths};
 use crate::signposts;
+use crate::trusted_values;
 use crate::words;
 
 /// Longest source file, tests included.
@@ -100,6 +101,7 @@ fn texts(repository: &Repository) -> Vec<Finding> {
         findings.extend(words_in_code(file, text));
         findings.extend(file_access::check(file, text));
         findings.extend(clocks::check(file, text));
+        findings.extend(trusted_values::check(file, text));
         findings.extend(documented::check(file, text));
     }
     for file in &repository.files {

@@ -18,6 +18,7 @@ mod supervisor;
 use std::path::Path;
 
 use launcher::{Host, RankPlacement, launch as launch_of, variable};
+use secrets::Secret;
 
 use crate::arguments::launch::LaunchArguments;
 use crate::failure::Failure;
@@ -49,8 +50,9 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
     }
     let hosts = hosts(arguments)?;
     let restart = checked(arguments, &hosts)?;
+    let secret = own_secret()?;
     if arguments.dry_run {
-        return print(&Job::new(arguments, &hosts, arguments.command.clone())?.shown());
+        return print(&Job::new(arguments, &hosts, arguments.command.clone(), &secret)?.shown());
     }
     let signals = Signals::listen()?;
     let program = std::env::current_exe();
@@ -61,7 +63,7 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
     let mut crew = Crew::new(arguments, &hosts, &restart)?;
     tell(&crew.warning(arguments).unwrap_or_default());
     loop {
-        let job = Job::new(arguments, crew.hosts(), command)?;
+        let job = Job::new(arguments, crew.hosts(), command, &secret)?;
         let members = job.members()?;
         descriptors::check_launcher(members.len())?;
         if guard.is_none() {
@@ -95,13 +97,13 @@ fn launch_other(arguments: &LaunchArguments, first: OtherLauncher) -> Result<(),
     if arguments.dry_run {
         return print(&format!("{}\n", first.shown()));
     }
-    let (signals, last_words) = (Signals::listen()?, LastWords::default());
+    let (signals, last_words, secret) = (Signals::listen()?, LastWords::default(), own_secret()?);
     leftovers::adopt();
     let mut budget = Budget { restart: &restart, left: arguments.restarts, before: restart.progress() };
     let mut next = first.again(&Restart::Same);
     loop {
         let watched = Watched::begin(&first.command_of_pleach(), Path::new(""), &own_host());
-        let supervised = supervise(vec![next.member(&last_words)], None, || signals.next())?;
+        let supervised = supervise(vec![next.member(&last_words, &secret)], None, || signals.next())?;
         let left_over = leftovers::end();
         if left_over > 0 {
             tell(&format!("{left_over} processes of {} were left, and were ended\n", next.shown()));
@@ -117,6 +119,12 @@ fn launch_other(arguments: &LaunchArguments, first: OtherLauncher) -> Result<(),
         let left = counted(u64::from(budget.left), "restart");
         tell(&format!("{message}; restarting: {}; {left} left\n", next.shown()));
     }
+}
+
+/// A secret for all starts of this launcher, by which the later ones know the run files of the earlier ones where the
+/// user has no secret.
+fn own_secret() -> Result<Secret, Failure> {
+    Secret::random().map_err(|error| Failure::Work(error.to_string()))
 }
 
 /// A failure of a single program, with what it printed last.
@@ -211,7 +219,7 @@ fn checked(arguments: &LaunchArguments, hosts: &[Host]) -> Result<Restart, Failu
 }
 
 /// Variables that a process of a launch must not have from elsewhere.
-const OWN_VARIABLES: [&str; 9] = [
+const OWN_VARIABLES: [&str; 10] = [
     variable::PROCESS,
     variable::PROCESSES,
     variable::LOCAL_PROCESS,
@@ -219,6 +227,7 @@ const OWN_VARIABLES: [&str; 9] = [
     variable::RENDEZVOUS,
     variable::TOKEN,
     variable::TOKEN_FILE,
+    variable::SECRET,
     variable::HOSTS,
     variable::PARENT,
 ];

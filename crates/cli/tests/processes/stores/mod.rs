@@ -3,8 +3,9 @@
 
 mod moto;
 mod proxy;
+mod of_others;
 mod resumptions;
-mod server;
+pub mod server;
 mod text;
 mod uploads;
 
