@@ -73,8 +73,9 @@ pub use precision::{Format, GradientSums, LossScaling, Masters, Precision, Produ
 pub use problem::{Location, Problem};
 pub use rotary_scaling::{PairScaling, RotaryScaling};
 pub use run_file::{
-    Effect, Files, GivenWeights, KeptRun, KeptRunFile, RunConfig, answer_to_option, context_kind_name, device_name,
-    effect_of, is_function_of_weights, key_of_option, known_keys, known_names, nearest, schedule_name,
+    Consequence, Files, GivenWeights, KeptRun, KeptRunFile, RunConfig, answer_to_option, consequence_of,
+    context_kind_name, device_name, is_function_of_weights, key_of_option, known_keys, known_names, nearest,
+    schedule_name,
 };
 pub use sample_spec::SampleSpec;
 pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};

@@ -7,9 +7,9 @@
 mod aliases;
 mod blanks;
 mod chat;
+mod consequences;
 mod context_parallel;
 mod data;
-mod effects;
 mod given;
 mod kept;
 mod learning_rate;
@@ -45,8 +45,8 @@ use reader::Reader;
 use source::{Entries, SECTIONS};
 use writer::Writer;
 
+pub use consequences::{Consequence, consequence_of};
 pub use context_parallel::context_kind_name;
-pub use effects::{Effect, effect_of};
 pub use given::{GivenWeights, is_function_of_weights};
 pub use kept::{KeptRun, KeptRunFile};
 pub use nearest::nearest;
@@ -99,8 +99,7 @@ impl RunConfig {
         overrides: &[String],
         files: &dyn Files,
     ) -> Result<(RunConfig, BTreeMap<String, Location>), Vec<Problem>> {
-        let KeptRun { config, locations, .. } =
-            RunConfig::resolve((name, text, Author::User), overrides, files, None)?;
+        let KeptRun { config, locations, .. } = RunConfig::resolve((name, text, Author::User), overrides, files, None)?;
         Ok((config, locations))
     }
 

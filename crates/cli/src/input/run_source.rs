@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use checkpoint::{Checkpoint, MANIFEST, StatePart, TensorReader, TensorRecord};
-use config::{Degrees, GivenWeights, KeptRun, KeptRunFile, ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
+use config::{
+    Degrees, GivenWeights, KeptRun, KeptRunFile, ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params,
+};
 use data::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
 use interchange::{HuggingFaceFolder, InterchangeError};
 use mesh::Region;

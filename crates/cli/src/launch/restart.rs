@@ -4,16 +4,15 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use config::{KeptRunFile, RunConfig, Trusted};
+use config::{KeptRun, KeptRunFile, RunConfig, Trusted};
 
 use crate::arguments::{Arguments, Command, TrainArguments};
 use crate::failure::Failure;
-use crate::input::{self, Disk};
+use crate::input;
 use crate::run::attempt::newest_checkpoint;
-use crate::run::author::{judge, own_text};
-use crate::run::resume::base;
+use crate::run::resume::with_changes;
 use crate::run::run_folder::{RUN_FILE, kept_run_file};
-use crate::run::stored::{Described, Patient, described, set};
+use crate::run::stored::{Described, Patient, described};
 
 /// The store of a run is asked for its folder only; the processes wait for it longer.
 const STORE: Patient = Patient::InBackground(20.0);
@@ -127,12 +126,14 @@ impl Restart {
             // As in `of`.
             Err(_) => return None,
         };
-        let (key, mut left_out) = ("run.notify", vec![]);
-        let notify = set(&overrides, key).or_else(|| {
-            let name = folder.join(RUN_FILE).display().to_string();
-            own_text(&kept?, (&name, key), &mut left_out)
+        let name = folder.join(RUN_FILE).display().to_string();
+        // Without a run file the command says what is missing.
+        let loaded = kept.and_then(|kept| with_changes(&kept, &name, &overrides).ok());
+        let (notify, left_out) = loaded.map_or((None, vec![]), |(KeptRun { config, mut left_out, .. }, judged)| {
+            left_out.retain(|key| key == "run.notify");
+            (config.run.notify, judged.lines(&name, &left_out))
         });
-        Some(Trained { folder, notify: notify.filter(|command| !command.is_empty()), left_out })
+        Some(Trained { folder, notify, left_out })
     }
 
     /// The folder of the run, where its checkpoints tell how far it has come.
@@ -156,11 +157,7 @@ impl Restart {
                 let kept = kept_run_file(folder).ok().or_else(|| stored.clone());
                 // Without the file the command says what is missing.
                 let Some(kept) = kept else { return Ok(None) };
-                let author = judge(&kept).author;
-                let base = kept.edited(|run| base(run, overrides));
-                let base = base.map_err(|reason| Failure::Input(format!("{name}: {reason}")))?;
-                let loaded = base.load(&name, author, overrides, &Disk);
-                loaded.map(|kept| Some(kept.config)).map_err(Failure::Run)
+                with_changes(&kept, &name, overrides).map(|(run, _)| Some(run.config))
             }
         }
     }

@@ -25,9 +25,8 @@ impl Judged {
     /// A line for each of the keys that are left out of the run file `name`, with the remedy. Values are not shown:
     /// they may have secrets.
     pub fn lines(&self, name: &str, left_out: &[String]) -> Vec<String> {
-        let line = |key: &String| {
-            format!("{key} of {name} is left out: {}; to have it, use --set {key}=...\n", self.reason)
-        };
+        let line =
+            |key: &String| format!("{key} of {name} is left out: {}; to have it, use --set {key}=...\n", self.reason);
         left_out.iter().map(line).collect()
     }
 }
@@ -49,11 +48,7 @@ pub fn judge(kept: &KeptRunFile) -> Judged {
 
 /// The text of a key that acts in the run file `name`, where this user wrote that; a line about it for `left_out`
 /// otherwise.
-pub fn own_text(
-    kept: &KeptRunFile,
-    (name, key): (&str, &str),
-    left_out: &mut Vec<String>,
-) -> Option<Trusted<String>> {
+pub fn own_text(kept: &KeptRunFile, (name, key): (&str, &str), left_out: &mut Vec<String>) -> Option<Trusted<String>> {
     let judged = judge(kept);
     let own = kept.acting_text(key, judged.author);
     if own.is_none() && kept.claimed(key).is_some() {

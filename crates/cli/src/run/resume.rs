@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use checkpoint::{Checkpoint, Found, Hash, MANIFEST};
-use config::{BatchOrigin, DataSpec, KeptRun, TokenizerSpec};
+use config::{BatchOrigin, DataSpec, KeptRun, KeptRunFile, TokenizerSpec};
 use data::TOKENIZER_FILE;
 use serde_json::json;
 use train::{Start, check_tensors};
@@ -18,7 +18,7 @@ use crate::inspect::checkpoint_path::run_around;
 use crate::memory::host::shared_limit;
 use crate::peer_memory::{Beginning, PeerMemory};
 use crate::processes::place::{Launched, own_number};
-use crate::run::author;
+use crate::run::author::{self, Judged};
 use crate::run::candidates::{Candidate, Candidates, DataPlace, set_aside};
 use crate::run::other_model;
 use crate::run::run_folder::{MEMORY, RunFolder, WayOut};
@@ -225,10 +225,7 @@ impl Resumed {
         if let Some(address) = address.filter(|_| !asked.iter().any(|set| key_of(set) == "run.store")) {
             overrides.push(format!("run.store={}", serde_json::Value::from(address)));
         }
-        let judged = author::judge(&state.run);
-        let base = state.run.edited(|run| base(run, &overrides));
-        let base = base.map_err(|reason| Failure::Input(format!("{name}: {reason}")))?;
-        let kept = base.load(&name, judged.author, &overrides, &Disk).map_err(Failure::Run)?;
+        let (kept, judged) = with_changes(&state.run, &name, &overrides)?;
         let KeptRun { mut config, locations: places, left_out } = kept;
         let left_out = resuming.left_out.iter().cloned().chain(judged.lines(&name, &left_out)).collect();
         let tokenizer = folder.join(TOKENIZER_FILE);
@@ -333,6 +330,18 @@ const DEPENDENT_ON_SCHEDULE: &[&str] = &[
     "parallelism.schedule_memory_percent",
     "parallelism.stage_layers",
 ];
+
+/// The run that the run file `kept`, called `name` in messages, is with the user's `overrides`, and its author.
+///
+/// # Errors
+/// All that is wrong with the run.
+pub fn with_changes(kept: &KeptRunFile, name: &str, overrides: &[String]) -> Result<(KeptRun, Judged), Failure> {
+    let judged = author::judge(kept);
+    let base = kept.edited(|run| base(run, overrides));
+    let base = base.map_err(|reason| Failure::Input(format!("{name}: {reason}")))?;
+    let run = base.load(name, judged.author, overrides, &Disk).map_err(Failure::Run)?;
+    Ok((run, judged))
+}
 
 /// The run file `run` without what `overrides` replace or make meaningless. Ranks follow from the degrees, which are
 /// all there.

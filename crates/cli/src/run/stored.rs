@@ -189,7 +189,7 @@ pub fn resuming(named: &Path, run: &RunArguments) -> Result<Resuming, Failure> {
 }
 
 /// The value that the command line gives a key last.
-pub fn set(overrides: &[String], key: &str) -> Option<Trusted<String>> {
+fn set(overrides: &[String], key: &str) -> Option<Trusted<String>> {
     let value = overrides.iter().rev().find_map(|set| set.split_once('=').filter(|(name, _)| name.trim() == key));
     value.map(|(_, value)| Trusted::of_command_line(value.trim().trim_matches('"').to_string()))
 }

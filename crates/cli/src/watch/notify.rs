@@ -233,7 +233,9 @@ mod tests {
     fn a_command_that_hangs_is_ended_with_its_children() {
         let folder = Folder::new("hangs");
         let notify = Notify::new(
-            &of_user("sleep 1000 & echo $! > \"$PLEACH_RUN/child\"; mv \"$PLEACH_RUN/child\" \"$PLEACH_RUN/one\"; wait"),
+            &of_user(
+                "sleep 1000 & echo $! > \"$PLEACH_RUN/child\"; mv \"$PLEACH_RUN/child\" \"$PLEACH_RUN/one\"; wait",
+            ),
             &folder.0,
         );
         notify.event(Event::Started, 0, "");

@@ -147,8 +147,10 @@ mod tests {
     fn an_address_in_use_is_named() {
         let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = taken.local_addr().expect("an address").port().to_string();
-        let refused =
-            Server::start(&of_user(&port), Arc::new(Mutex::new(Numbers::new(0, 5)))).err().expect("refused").to_string();
+        let refused = Server::start(&of_user(&port), Arc::new(Mutex::new(Numbers::new(0, 5))))
+            .err()
+            .expect("refused")
+            .to_string();
         assert!(refused.starts_with(&format!("run.metrics_address = \"{port}\" cannot be listened at: ")), "{refused}");
         assert!(refused.ends_with("; another program has it, such as another run; use another port"), "{refused}");
         // An address of documents, which no host has.

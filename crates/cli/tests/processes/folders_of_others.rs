@@ -41,6 +41,11 @@ pub fn home(folder: &Folder, name: &str) -> PathBuf {
     home
 }
 
+/// All that a command said.
+pub fn said(output: &Output) -> String {
+    stdout(output) + &stderr(output)
+}
+
 /// Trains the run `run` of `folder` for two steps, with these keys more.
 fn train(home: Option<&Path>, folder: &Folder, run: &str, keys: &[&str]) -> Output {
     let run = folder.run(run);
@@ -115,7 +120,7 @@ impl Traps {
 
     #[track_caller]
     fn assert_untouched(&self, by: &Output) {
-        let text = stdout(by) + &stderr(by);
+        let text = said(by);
         assert!(!self.folder.exists(), "a trap was touched: {text}");
         let connected = self.listener.accept().expect_err(&format!("a connection: {text}"));
         assert_eq!(connected.kind(), ErrorKind::WouldBlock, "{text}");
@@ -132,8 +137,8 @@ const REASONS: [&str; 3] = [
 #[track_caller]
 fn assert_left_out(by: &Output, keys: &[&str], reason: &str) {
     for key in keys {
-        let line = stderr(by).lines().find(|line| line.starts_with(&format!("{key} of "))).map(str::to_string);
-        let line = line.unwrap_or_else(|| panic!("{key} is not named: {}", stderr(by)));
+        let line = said(by).lines().find(|line| line.starts_with(&format!("{key} of "))).map(str::to_string);
+        let line = line.unwrap_or_else(|| panic!("{key} is not named: {}", said(by)));
         assert!(line.contains(&format!(" is left out: {reason}")), "{line}");
         assert!(line.ends_with(&format!("; to have it, use --set {key}=...")), "{line}");
     }
@@ -145,15 +150,14 @@ fn a_strangers_checkpoint_trains_and_does_nothing_else() {
     let (home, run, traps) = (home(&folder, "home"), folder.path("run"), Traps::new(&folder));
     train(Some(&home), &folder, "run", &[]);
     traps.set(&run, &run);
-    let resumed =
-        pleach_of(Some(&home), &["train", "--resume", &run, "--set", "train.steps=4"])
-            .env("AWS_ENDPOINT_URL", traps.endpoint())
-            .output()
-            .expect("pleach");
+    let resumed = pleach_of(Some(&home), &["train", "--resume", &run, "--set", "train.steps=4"])
+        .env("AWS_ENDPOINT_URL", traps.endpoint())
+        .output()
+        .expect("pleach");
     succeeds(&resumed);
     traps.assert_untouched(&resumed);
     assert_left_out(&resumed, &["run.notify", "run.metrics_address", "run.store", "data.cache"], REASONS[0]);
-    assert!(!stderr(&resumed).contains("run.folder"), "a run resumes in the folder that was named: {}", stderr(&resumed));
+    assert!(!said(&resumed).contains("run.folder"), "a run resumes in the folder that was named: {}", said(&resumed));
     let kept = fs::read_to_string(format!("{run}/run.toml")).expect("a run file");
     assert!(kept.contains(&format!("folder = \"{run}\"")), "{kept}");
     assert!(!["notify", "metrics_address", "store", "cache"].iter().any(|key| kept.contains(key)), "{kept}");
@@ -163,7 +167,7 @@ fn a_strangers_checkpoint_trains_and_does_nothing_else() {
     succeeds(&output(Some(&home), &["train", "--resume", &run, "--set", "train.steps=5", "--set", &notify]));
     let again = output(Some(&home), &["train", "--resume", &run, "--set", "train.steps=6"]);
     succeeds(&again);
-    assert!(!stderr(&again).contains("left out"), "{}", stderr(&again));
+    assert!(!said(&again).contains("left out"), "{}", said(&again));
     assert_eq!(fs::read_to_string(&heard).expect("heard").lines().filter(|line| *line == "started").count(), 2);
 }
 
@@ -194,9 +198,18 @@ fn commands_that_read_a_strangers_folder_do_nothing_else() {
         let ended = command.env("AWS_ENDPOINT_URL", traps.endpoint()).output().expect("pleach");
         // Without a failure there is nothing to blame; a small model may not have a form to export.
         let is_refusable = ["blame", "export"].contains(&words[0]);
-        assert!(ended.status.success() || is_refusable, "{words:?}: {}", stderr(&ended));
+        assert!(ended.status.success() || is_refusable, "{words:?}: {}", said(&ended));
         traps.assert_untouched(&ended);
     }
+    // A page has a name in the folder, which may be a link.
+    let (page, target) = (format!("{run}/report.html"), folder.path("target"));
+    fs::remove_file(&page).expect("a page");
+    fs::write(&target, "something of the user").expect("a file");
+    std::os::unix::fs::symlink(&target, &page).expect("a link");
+    let refused = output(Some(&home), &["report", &run]);
+    let expected = format!("{page} is a link; remove it, or use --out FILE.html for a page elsewhere\n");
+    assert!(refused.status.code() == Some(2) && said(&refused).ends_with(&expected), "{}", said(&refused));
+    assert_eq!(fs::read_to_string(&target).expect("a file"), "something of the user");
 }
 
 #[test]
@@ -209,10 +222,12 @@ fn text_at_an_address_of_a_stranger_is_not_asked_for() {
     let address = format!("http://127.0.0.1:{}/text.txt", traps.port());
     edit(&run, &format!("path = \"{text}\""), &format!("path = \"{address}\""));
     for refused in [resume(Some(&home), &run, &[]), output(Some(&home), &["eval", "--from", &run])] {
-        assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
-        let expected = format!("no request is sent to {address}, which [data] of a run file names that nothing shows to be \
-                                yours; to read it, use --data {address}, or set the key of [data] that names it by --set\n");
-        assert!(stderr(&refused).ends_with(&expected), "{}", stderr(&refused));
+        assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+        let expected = format!(
+            "no request is sent to {address}, which [data] of a run file names that nothing shows to be \
+                                yours; to read it, use --data {address}, or set the key of [data] that names it by --set\n"
+        );
+        assert!(said(&refused).ends_with(&expected), "{}", said(&refused));
         traps.assert_untouched(&refused);
     }
     let generated = output(Some(&home), &["generate", "--from", &run, "--prompt", "a", "--max-tokens", "1"]);
@@ -243,9 +258,12 @@ fn a_users_own_folder_keeps_its_keys_wherever_it_is() {
     for copy in &copies[..2] {
         let resumed = resume(Some(&own), copy, &[]);
         succeeds(&resumed);
-        assert!(!stderr(&resumed).contains("left out"), "{}", stderr(&resumed));
+        assert!(!said(&resumed).contains("left out"), "{}", said(&resumed));
         let calls = fs::read_to_string(&heard).expect("heard");
-        assert!(calls.contains(&format!("started {copy}\n")) && calls.contains(&format!("finished {copy}\n")), "{calls}");
+        assert!(
+            calls.contains(&format!("started {copy}\n")) && calls.contains(&format!("finished {copy}\n")),
+            "{calls}"
+        );
     }
     // The code is of the whole run file: another value has none, and neither has the value in another run file.
     edit(&copies[2], "notify = \"echo ", "notify = \"echo changed ");
@@ -269,12 +287,16 @@ fn without_a_secret_a_run_trains_and_says_so() {
     fs::set_permissions(open.join(".pleach/secret"), Permissions::from_mode(0o644)).expect("permissions");
     let heard = folder.path("heard");
     let notify = format!("run.notify=echo $PLEACH_EVENT >> {heard}");
-    let reasons = ["HOME is not the path of a folder", &format!("{}/.pleach/secret holds a secret and has mode 644; use `chmod 600", open.display())];
-    for (run, (home, reason)) in ["none", "open"].into_iter().zip([None, Some(open.as_path())].into_iter().zip(reasons)) {
+    let reasons = [
+        "HOME is not the path of a folder",
+        &format!("{}/.pleach/secret holds a secret and has mode 644; use `chmod 600", open.display()),
+    ];
+    for (run, (home, reason)) in ["none", "open"].into_iter().zip([None, Some(open.as_path())].into_iter().zip(reasons))
+    {
         let trained = train(home, &folder, run, &[&notify]);
         let warning = "warning: run.notify will be left out when the run is resumed by hand, for nothing shows that you wrote it: ";
-        let line = stderr(&trained).lines().find(|line| line.starts_with(warning)).map(str::to_string);
-        let line = line.unwrap_or_else(|| panic!("no warning: {}", stderr(&trained)));
+        let line = said(&trained).lines().find(|line| line.starts_with(warning)).map(str::to_string);
+        let line = line.unwrap_or_else(|| panic!("no warning: {}", said(&trained)));
         assert!(line.contains(reason) && line.ends_with("; resume it with --set run.notify=..."), "{line}");
         let resumed = resume(home, &folder.path(run), &[]);
         succeeds(&resumed);
@@ -286,7 +308,7 @@ fn without_a_secret_a_run_trains_and_says_so() {
 /// Starts `words` by a launcher with one restart, kills its process once the run has a checkpoint after `step` steps,
 /// and returns the end of all.
 fn killed_once(mut command: Command, run: &Path, step: u32) -> Output {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pleach");
+    let mut child = command.stdout(Stdio::piped()).said(Stdio::piped()).spawn().expect("pleach");
     let manifest = run.join(format!("checkpoints/step-{step:08}/manifest.json"));
     let mut seen = false;
     wait("a checkpoint", || {
@@ -313,12 +335,12 @@ fn restarts_of_the_launcher_keep_the_keys_also_without_a_home() {
         command.env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{}", server.port));
         let ended = killed_once(command, &folder.0.join(name), 2);
         succeeds(&ended);
-        assert!(!stderr(&ended).contains("is left out"), "{}", stderr(&ended));
-        assert!(stderr(&ended).contains("; restarting: pleach train --resume "), "{}", stderr(&ended));
+        assert!(!said(&ended).contains("is left out"), "{}", said(&ended));
+        assert!(said(&ended).contains("; restarting: pleach train --resume "), "{}", said(&ended));
         let calls = fs::read_to_string(&heard).expect("heard");
         let mut calls: Vec<&str> = calls.lines().filter(|event| *event != "straggler").collect();
         calls.sort_unstable();
-        assert_eq!(calls, ["failed", "finished", "started", "started"], "{}", stderr(&ended));
+        assert_eq!(calls, ["failed", "finished", "started", "started"], "{}", said(&ended));
         let newest = format!("bucket/{name}/checkpoints/step-00000300/manifest.json");
         assert_eq!(server.names(&newest), [newest.as_str()], "the restarted run has a store");
     }
@@ -333,8 +355,8 @@ fn the_launcher_runs_no_command_of_an_edited_folder() {
     edit(&run, "[run]\n", &format!("[run]\nnotify = \"{command}\"\n"));
     let words = ["launch", "--nproc", "1", "--", "train", "--resume", &run, "--set", "train.steps=3000"];
     let ended = killed_once(pleach_of(Some(&home), &words), Path::new(&run), 4);
-    assert_eq!(ended.status.code(), Some(137), "{}", stderr(&ended));
+    assert_eq!(ended.status.code(), Some(137), "{}", said(&ended));
     traps.assert_untouched(&ended);
     let line = format!("run.notify of {run}/run.toml is left out: {}", REASONS[0]);
-    assert!(stderr(&ended).contains(&line), "{}", stderr(&ended));
+    assert!(said(&ended).contains(&line), "{}", said(&ended));
 }

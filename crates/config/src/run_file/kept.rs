@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::effects::{Effect, effect_of};
+use super::consequences::{Consequence, consequence_of};
 use super::source::{self, Entries, Entry};
 use super::{Files, NoFiles, RunConfig};
 use crate::problem::{Location, Problem};
@@ -75,8 +75,11 @@ impl KeptRunFile {
     /// Keys that it has and that only the user may choose. `run.folder`, which every run file has, is not counted: the
     /// folder that is named on the command line takes its place.
     pub fn acting_keys(&self) -> Vec<String> {
-        let is_acting = |key: &String| effect_of(key).is_some_and(Effect::is_for_user_alone) && key != "run.folder";
-        self.entries().into_keys().filter(is_acting).collect()
+        let is_acting = |(key, Entry { value, .. }): &(String, Entry)| match consequence_of(key) {
+            Some(Consequence::Sends) => value.has_address(),
+            other => other.is_some_and(Consequence::is_for_user_alone) && key != "run.folder",
+        };
+        self.entries().into_iter().filter(is_acting).map(|(key, _)| key).collect()
     }
 
     /// The text of a key that acts, where `author` answers for it.
@@ -144,14 +147,16 @@ mod tests {
     ];
 
     fn loaded(text: &str, author: Author, overrides: &[String]) -> KeptRun {
-        let loaded = KeptRunFile::new(text).load("", author, overrides, &NoFiles);
+        // A cache needs a tokenizer that is there.
+        let overrides = [&["data.tokenizer=bytes".to_string()], overrides].concat();
+        let loaded = KeptRunFile::new(text).load("", author, &overrides, &NoFiles);
         loaded.unwrap_or_else(|problems| panic!("{text}: {problems:?}"))
     }
 
     /// Whether a run does what `value` of `key` says.
     fn acts(KeptRun { config, .. }: &KeptRun, (key, value): (&str, &str)) -> bool {
-        match effect_of(key) {
-            Some(Effect::Sends) if key.starts_with("data.") => config.data.requests.is_some(),
+        match consequence_of(key) {
+            Some(Consequence::Sends) if key.starts_with("data.") => config.data.requests.is_some(),
             _ => config.to_toml().contains(value),
         }
     }
@@ -159,7 +164,7 @@ mod tests {
     #[test]
     fn no_key_of_a_stranger_acts() {
         let known = known_keys();
-        let for_user = known.iter().filter(|key| effect_of(key).is_some_and(Effect::is_for_user_alone));
+        let for_user = known.iter().filter(|key| consequence_of(key).is_some_and(Consequence::is_for_user_alone));
         assert_eq!(for_user.collect::<Vec<_>>(), VALUES.map(|(key, _)| key), "each key that acts has a value here");
         for (key, value) in VALUES {
             let (section, name) = key.split_once('.').expect("a key");
@@ -177,7 +182,8 @@ mod tests {
 
     #[test]
     fn text_of_this_machine_needs_no_permission() {
-        let of = |path: &str| loaded(&format!("[data]\npath = \"{path}\"\n"), Author::Unknown, &[]).config.data.requests;
+        let of =
+            |path: &str| loaded(&format!("[data]\npath = \"{path}\"\n"), Author::Unknown, &[]).config.data.requests;
         assert!(of("a.txt").is_some() && of("/home/me/a.txt").is_some() && of("http://host/a.txt").is_none());
     }
 
@@ -189,11 +195,17 @@ mod tests {
         let coded = plain.with_code(&[0xab; 32]);
         assert_eq!((coded.code(), coded.text()), (Some(vec![0xab; 32]), text.as_str()));
         assert!(coded == plain && coded.to_text() == format!("{text}# code {}\n", "ab".repeat(32)));
-        assert_eq!(coded.with_code(&[1]).to_text(), format!("{text}# code 01\n"), "one code takes the place of another");
+        assert_eq!(
+            coded.with_code(&[1]).to_text(),
+            format!("{text}# code 01\n"),
+            "one code takes the place of another"
+        );
         assert_eq!(coded.edited(|text| Ok::<_, ()>(text.into())).map(|kept| kept.code()), Ok(None));
         for broken in ["# code ab0", "# code xy", "# code é"] {
             assert_eq!(KeptRunFile::new(format!("{text}{broken}\n")).code(), None, "{broken}");
         }
         assert!(plain.acting_keys().is_empty(), "every run file has a folder");
+        let of = |path: &str| KeptRunFile::new(format!("[data]\npath = \"{path}\"\n")).acting_keys();
+        assert_eq!((of("a.txt"), of("s3://bucket/a.txt")), (vec![], vec!["data.path".to_string()]));
     }
 }

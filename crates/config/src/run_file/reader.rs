@@ -156,7 +156,7 @@ impl Reader {
     /// these keys was read.
     pub fn requests(&mut self, keys: &[&str]) -> Option<Trusted<Requests>> {
         self.acting.extend(keys.iter().map(ToString::to_string));
-        let has_address = |key: &str| self.entries.get(key).is_some_and(|entry| entry.value.to_string().contains("://"));
+        let has_address = |key: &str| self.entries.get(key).is_some_and(|entry| entry.value.has_address());
         let is_asked = keys.iter().all(|key| self.is_chosen(key) || !has_address(key));
         is_asked.then_some(Trusted::new(Requests))
     }

@@ -2,8 +2,8 @@
 //! and 100 resumptions; `PLEACH_S3` is the folder of an environment of Python with moto, whose server is used as well.
 
 mod moto;
-mod proxy;
 mod of_others;
+mod proxy;
 mod resumptions;
 pub mod server;
 mod text;

@@ -4,9 +4,8 @@ use std::fs;
 
 use super::server::Server;
 use super::{run_of, words};
-use crate::folders_of_others::{edit_manifest, home, pleach_of};
+use crate::folders_of_others::{edit_manifest, home, pleach_of, said};
 use crate::harness::several::{Folder, succeeds};
-use crate::harness::stderr;
 
 #[test]
 fn an_address_of_a_stranger_runs_nothing_and_writes_nowhere_else() {
@@ -25,7 +24,7 @@ fn an_address_of_a_stranger_runs_nothing_and_writes_nowhere_else() {
     fs::remove_dir_all(&run).expect("the folder of the run");
     let back = of(&theirs, &["train", "--resume", "s3://bucket/theirs", "--set", "train.steps=3"]);
     succeeds(&back);
-    assert!(fs::exists(format!("{run}/run.toml")).expect("a folder") && !stderr(&back).contains("left out"));
+    assert!(fs::exists(format!("{run}/run.toml")).expect("a folder") && !said(&back).contains("left out"));
 
     let key = "bucket/theirs/checkpoints/step-00000003/manifest.json";
     let bytes = server.get(key).expect("a manifest");
@@ -34,10 +33,18 @@ fn an_address_of_a_stranger_runs_nothing_and_writes_nowhere_else() {
     server.put(key, &bytes);
     let resumed = of(&own, &["train", "--resume", "s3://bucket/theirs", "--set", "train.steps=4"]);
     succeeds(&resumed);
-    let text = stderr(&resumed);
+    let text = said(&resumed);
     assert!(text.contains("run.folder of s3://bucket/theirs is left out: its code cannot be compared: "), "{text}");
-    assert!(text.contains("; to have it, use --set run.folder=...\nthe run of s3://bucket/theirs continues in runs/latest\n"), "{text}");
-    assert!(text.contains("run.notify of the run file of runs/latest/checkpoints/step-00000003 is left out: "), "{text}");
+    assert!(
+        text.contains(
+            "; to have it, use --set run.folder=...\nthe run of s3://bucket/theirs continues in runs/latest\n"
+        ),
+        "{text}"
+    );
+    assert!(
+        text.contains("run.notify of the run file of runs/latest/checkpoints/step-00000003 is left out: "),
+        "{text}"
+    );
     let kept = fs::read_to_string(place.join("runs/latest/run.toml")).expect("the folder of the run");
     assert!(kept.contains("store = \"s3://bucket/theirs\"") && !kept.contains("notify"), "{kept}");
 
@@ -49,9 +56,12 @@ fn an_address_of_a_stranger_runs_nothing_and_writes_nowhere_else() {
     let before = server.names("bucket/");
     let resumed = of(&own, &["train", "--resume", &fetched, "--set", "train.steps=5"]);
     succeeds(&resumed);
-    let text = stderr(&resumed);
+    let text = said(&resumed);
     for key in ["run.notify", "run.store"] {
-        assert!(text.contains(&format!("{key} of ")) && text.contains(&format!("; to have it, use --set {key}=...\n")), "{text}");
+        assert!(
+            text.contains(&format!("{key} of ")) && text.contains(&format!("; to have it, use --set {key}=...\n")),
+            "{text}"
+        );
     }
     assert_eq!(server.names("bucket/"), before);
     assert!(!fs::exists(&heard).expect("readable") && !fs::exists(&elsewhere).expect("readable"), "{text}");

@@ -2,7 +2,7 @@
 
 /// The most that the value of a key can cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum Consequence {
     /// It changes what is computed, what is shown, and which files the run's folder has.
     Within,
     /// It also opens libraries of the system, connections between the run's processes, or this user's caches: at
@@ -20,17 +20,17 @@ pub enum Effect {
     Runs,
 }
 
-impl Effect {
+impl Consequence {
     /// Whether only the user may choose such a value: its key is read as [`crate::Trusted`].
     pub fn is_for_user_alone(self) -> bool {
         match self {
-            Effect::Within | Effect::AtFixedPlaces | Effect::Reads => false,
-            Effect::Sends | Effect::Writes | Effect::Listens | Effect::Runs => true,
+            Consequence::Within | Consequence::AtFixedPlaces | Consequence::Reads => false,
+            Consequence::Sends | Consequence::Writes | Consequence::Listens | Consequence::Runs => true,
         }
     }
 }
 
-/// Keys of [`Effect::Within`].
+/// Keys of [`Consequence::Within`].
 const WITHIN: &str = "\
     data.held_out data.positions data.visible model.activation model.attention_dropout model.attention_soft_cap \
     model.biases model.blocks model.context model.deepnorm_alpha model.dropout model.embedding_norm \
@@ -56,33 +56,33 @@ const WITHIN: &str = "\
     train.optimizer train.precision train.restart_growth train.restart_steps train.schedule train.seed \
     train.sequence_length train.spike_score train.steps train.sums train.warmup_steps train.weight_decay";
 
-/// Keys of [`Effect::AtFixedPlaces`].
+/// Keys of [`Consequence::AtFixedPlaces`].
 const AT_FIXED_PLACES: &str = "\
     run.attention_library run.collectives run.device run.engine run.gpu_collectives run.gpu_graphs run.gpus \
     run.memory_every run.product_algorithms run.product_kernels run.transport train.products";
 
 /// The other keys.
-const OTHERS: [(&str, Effect); 12] = [
-    ("data.blanks", Effect::Reads),
-    ("data.cache", Effect::Writes),
-    ("data.chat", Effect::Reads),
-    ("data.path", Effect::Sends),
-    ("data.sources", Effect::Sends),
-    ("data.tokenizer", Effect::Reads),
-    ("data.validation", Effect::Sends),
-    ("parallelism.schedule_file", Effect::Reads),
-    ("run.folder", Effect::Writes),
-    ("run.metrics_address", Effect::Listens),
-    ("run.notify", Effect::Runs),
-    ("run.store", Effect::Sends),
+const OTHERS: [(&str, Consequence); 12] = [
+    ("data.blanks", Consequence::Reads),
+    ("data.cache", Consequence::Writes),
+    ("data.chat", Consequence::Reads),
+    ("data.path", Consequence::Sends),
+    ("data.sources", Consequence::Sends),
+    ("data.tokenizer", Consequence::Reads),
+    ("data.validation", Consequence::Sends),
+    ("parallelism.schedule_file", Consequence::Reads),
+    ("run.folder", Consequence::Writes),
+    ("run.metrics_address", Consequence::Listens),
+    ("run.notify", Consequence::Runs),
+    ("run.store", Consequence::Sends),
 ];
 
-/// The effect of `key`, as `section.key`; `None` for one that is not a key, or that nobody has judged.
-pub fn effect_of(key: &str) -> Option<Effect> {
+/// The consequence of `key`, as `section.key`; `None` for one that is not a key, or that nobody has judged.
+pub fn consequence_of(key: &str) -> Option<Consequence> {
     let listed = |keys: &str| keys.split_whitespace().any(|listed| listed == key);
-    let other = OTHERS.iter().find(|(other, _)| *other == key).map(|(_, effect)| *effect);
-    let fixed = || listed(AT_FIXED_PLACES).then_some(Effect::AtFixedPlaces);
-    other.or_else(fixed).or_else(|| listed(WITHIN).then_some(Effect::Within))
+    let other = OTHERS.iter().find(|(other, _)| *other == key).map(|(_, consequence)| *consequence);
+    let fixed = || listed(AT_FIXED_PLACES).then_some(Consequence::AtFixedPlaces);
+    other.or_else(fixed).or_else(|| listed(WITHIN).then_some(Consequence::Within))
 }
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
         let mut reader = Reader::new(Entries::new(), Author::User);
         read(&mut reader, &NoFiles);
         let known = known_keys();
-        let for_user = known.iter().filter(|key| effect_of(key).is_some_and(Effect::is_for_user_alone));
+        let for_user = known.iter().filter(|key| consequence_of(key).is_some_and(Consequence::is_for_user_alone));
         assert_eq!(reader.acting(), &for_user.cloned().collect::<BTreeSet<String>>());
     }
 }
