@@ -38,7 +38,7 @@ pub mod variable {
     pub const TOKEN: &str = "PLEACH_TOKEN";
     /// File that holds the secret.
     pub const TOKEN_FILE: &str = "PLEACH_TOKEN_FILE";
-    /// Secret of one `pleach launch`, by which its restarts know the run files of its starts.
+    /// Secret of the user, by which run files are known as the user's own: 64 hexadecimal digits.
     pub const SECRET: &str = "PLEACH_SECRET";
     /// Hosts of the run in the form of a host file, entries separated by commas.
     pub const HOSTS: &str = "PLEACH_HOSTS";

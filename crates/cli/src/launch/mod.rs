@@ -18,7 +18,6 @@ mod supervisor;
 use std::path::Path;
 
 use launcher::{Host, RankPlacement, launch as launch_of, variable};
-use secrets::Secret;
 
 use crate::arguments::launch::LaunchArguments;
 use crate::failure::Failure;
@@ -36,6 +35,7 @@ use crate::launch::supervisor::{Outcome, Supervised, supervise};
 use crate::processes::descriptors;
 use crate::processes::place::own_host;
 use crate::rank_hosts::read_hosts;
+use crate::run::author::{confirmed, of_all_starts};
 use crate::screen::figures::counted;
 use crate::screen::output::{print, tell};
 
@@ -50,13 +50,14 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
     }
     let hosts = hosts(arguments)?;
     let restart = checked(arguments, &hosts)?;
-    let secret = own_secret()?;
+    let secret = of_all_starts()?;
     if arguments.dry_run {
         return print(&Job::new(arguments, &hosts, arguments.command.clone(), &secret)?.shown());
     }
     let signals = Signals::listen()?;
     let program = std::env::current_exe();
     let program = program.map_err(|error| Failure::Work(format!("the path of pleach is not known: {error}")))?;
+    warn_of_author(&restart)?;
     let mut guard = None;
     let mut command = arguments.command.clone();
     let mut budget = Budget { restart: &restart, left: arguments.restarts, before: restart.progress() };
@@ -97,7 +98,8 @@ fn launch_other(arguments: &LaunchArguments, first: OtherLauncher) -> Result<(),
     if arguments.dry_run {
         return print(&format!("{}\n", first.shown()));
     }
-    let (signals, last_words, secret) = (Signals::listen()?, LastWords::default(), own_secret()?);
+    let (signals, last_words, secret) = (Signals::listen()?, LastWords::default(), of_all_starts()?);
+    warn_of_author(&restart)?;
     leftovers::adopt();
     let mut budget = Budget { restart: &restart, left: arguments.restarts, before: restart.progress() };
     let mut next = first.again(&Restart::Same);
@@ -121,10 +123,11 @@ fn launch_other(arguments: &LaunchArguments, first: OtherLauncher) -> Result<(),
     }
 }
 
-/// A secret for all starts of this launcher, by which the later ones know the run files of the earlier ones where the
-/// user has no secret.
-fn own_secret() -> Result<Secret, Failure> {
-    Secret::random().map_err(|error| Failure::Work(error.to_string()))
+/// Says that a user without a secret has to set keys again who resumes the run by hand: all processes have a secret.
+fn warn_of_author(restart: &Restart) -> Result<(), Failure> {
+    let warning = restart.config()?.and_then(|config| confirmed(&config).warning);
+    tell(&warning.unwrap_or_default());
+    Ok(())
 }
 
 /// A failure of a single program, with what it printed last.

@@ -1,10 +1,12 @@
 //! Who wrote the run file that a folder or a store keeps: a code in its last line shows that this user did.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use config::{Author, KeptRunFile, RunConfig, Trusted};
 use launcher::variable;
 use secrets::{Purpose, Secret};
+
+use crate::failure::Failure;
 
 /// Codes of run files, whole: a code of one run confirms no value of another.
 const RUN_FILE: Purpose = Purpose::new("run file");
@@ -33,16 +35,15 @@ impl Judged {
 
 /// The author of `kept`. A code that cannot be compared shows nothing, and is no failure.
 pub fn judge(kept: &KeptRunFile) -> Judged {
-    let user = Judged { author: Author::User, reason: String::new() };
     let Some(code) = kept.code() else { return Judged::unknown("no code shows that you wrote it") };
+    let secrets = [given(), at_home().and_then(|path| Secret::from_file(&path).map_err(|error| error.to_string()))];
     let confirms = |secret: &Secret| secret.confirms(RUN_FILE, &[kept.text().as_bytes()], &code);
-    if of_launcher().is_some_and(|secret| confirms(&secret)) {
-        return user;
+    if secrets.iter().flatten().any(confirms) {
+        return Judged { author: Author::User, reason: String::new() };
     }
-    match own_place().and_then(|path| Secret::from_file(&path).map_err(|error| error.to_string())) {
-        Ok(secret) if confirms(&secret) => user,
-        Ok(_) => Judged::unknown("its code is not yours, so someone else wrote it, or changed it"),
-        Err(reason) => Judged::unknown(format!("its code cannot be compared: {reason}")),
+    match secrets {
+        [Err(_), Err(reason)] => Judged::unknown(format!("its code cannot be compared: {reason}")),
+        [Ok(_), _] | [_, Ok(_)] => Judged::unknown("its code is not yours, so someone else wrote it, or changed it"),
     }
 }
 
@@ -72,32 +73,46 @@ pub fn confirmed(config: &RunConfig) -> Confirmed {
     if keys.is_empty() {
         return Confirmed { run_file, warning: None };
     }
-    let own = own_place().and_then(|path| Secret::from_file_or_random(&path).map_err(|error| error.to_string()));
-    let (secret, warning) = match own {
-        Ok(secret) => (Some(secret), None),
+    let secret = match own() {
+        Ok(secret) => secret,
         Err(reason) => {
             let remedy: Vec<String> = keys.iter().map(|key| format!("--set {key}=...")).collect();
-            let keys = keys.join(", ");
+            let (keys, remedy) = (keys.join(", "), remedy.join(" "));
             let warning = format!(
-                "warning: {keys} will be left out when the run is resumed by hand, for nothing shows that you wrote it: {reason}; \
-                 resume it with {}\n",
-                remedy.join(" ")
+                "warning: a resumption will leave out {keys}, for no code can show that you wrote the run file: {reason}; resume \
+                 with {remedy}\n"
             );
-            (of_launcher(), Some(warning))
+            return Confirmed { run_file, warning: Some(warning) };
         }
     };
-    let code = secret.map(|secret| secret.mac(RUN_FILE, &[run_file.text().as_bytes()]));
-    let run_file = code.map_or(run_file.clone(), |code| run_file.with_code(code.bytes()));
-    Confirmed { run_file, warning }
+    let code = secret.mac(RUN_FILE, &[run_file.text().as_bytes()]);
+    Confirmed { run_file: run_file.with_code(code.bytes()), warning: None }
 }
 
-/// The file of the user's secret.
-fn own_place() -> Result<PathBuf, String> {
+/// The secret that a launcher gives all of its processes in all starts: that of the user, or else one of its own, by
+/// which a restart knows the run files of the starts before it.
+///
+/// # Errors
+/// A system without random numbers.
+pub fn of_all_starts() -> Result<Secret, Failure> {
+    own().or_else(|_| Secret::random()).map_err(|error| Failure::Work(error.to_string()))
+}
+
+/// The user's secret: that of the environment, or that of the home folder, which the first who asks makes.
+fn own() -> Result<Secret, String> {
+    let made = |path: PathBuf| Secret::from_file_or_random(&path).map_err(|error| error.to_string());
+    given().or_else(|_| at_home().and_then(made))
+}
+
+/// The secret in the environment.
+fn given() -> Result<Secret, String> {
+    let name = variable::SECRET;
+    let digits = std::env::var(name).map_err(|_| format!("{name} is not set"))?;
+    Secret::from_hex(&digits).ok_or_else(|| format!("{name} must be 64 hexadecimal digits"))
+}
+
+/// The file of the secret in the home folder.
+fn at_home() -> Result<PathBuf, String> {
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-    home.map(|home| home.join(Path::new(".pleach/secret"))).ok_or_else(|| "HOME is not the path of a folder".into())
-}
-
-/// The secret of all starts of one `pleach launch`, for users without one of their own.
-fn of_launcher() -> Option<Secret> {
-    Secret::from_hex(&std::env::var(variable::SECRET).ok()?)
+    home.map(|home| home.join(".pleach/secret")).ok_or_else(|| "HOME is not the path of a folder".into())
 }

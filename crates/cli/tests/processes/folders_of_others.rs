@@ -160,7 +160,10 @@ fn a_strangers_checkpoint_trains_and_does_nothing_else() {
     assert!(!said(&resumed).contains("run.folder"), "a run resumes in the folder that was named: {}", said(&resumed));
     let kept = fs::read_to_string(format!("{run}/run.toml")).expect("a run file");
     assert!(kept.contains(&format!("folder = \"{run}\"")), "{kept}");
-    assert!(!["notify", "metrics_address", "store", "cache"].iter().any(|key| kept.contains(key)), "{kept}");
+    assert!(
+        !["notify", "metrics_address", "store", "cache"].iter().any(|key| kept.contains(&format!("\n{key} = "))),
+        "{kept}"
+    );
     // From then on it is the user's, with the keys that the user sets.
     let heard = folder.path("heard");
     let notify = format!("run.notify=echo $PLEACH_EVENT >> {heard}");
@@ -294,15 +297,30 @@ fn without_a_secret_a_run_trains_and_says_so() {
     for (run, (home, reason)) in ["none", "open"].into_iter().zip([None, Some(open.as_path())].into_iter().zip(reasons))
     {
         let trained = train(home, &folder, run, &[&notify]);
-        let warning = "warning: run.notify will be left out when the run is resumed by hand, for nothing shows that you wrote it: ";
+        let warning =
+            "warning: a resumption will leave out run.notify, for no code can show that you wrote the run file: ";
         let line = said(&trained).lines().find(|line| line.starts_with(warning)).map(str::to_string);
         let line = line.unwrap_or_else(|| panic!("no warning: {}", said(&trained)));
-        assert!(line.contains(reason) && line.ends_with("; resume it with --set run.notify=..."), "{line}");
+        assert!(line.contains(reason) && line.ends_with("; resume with --set run.notify=..."), "{line}");
         let resumed = resume(home, &folder.path(run), &[]);
         succeeds(&resumed);
         assert_left_out(&resumed, &["run.notify"], REASONS[0]);
     }
     assert_eq!(fs::read_to_string(&heard).expect("heard"), "started\nfinished\n".repeat(2));
+    // A secret of the environment needs no home, and is none of another one.
+    let with_secret = |digit: &str, words: &[&str]| {
+        let ended = pleach_of(None, words).env("PLEACH_SECRET", digit.repeat(64)).output().expect("pleach");
+        succeeds(&ended);
+        ended
+    };
+    let run = folder.path("given");
+    let (key, keys) = (folder.run("given"), [SMALL, &["train.steps=2", &notify]].concat());
+    with_secret("7", &with_keys(&["train"], &[&keys[..], &[key.as_str()]].concat()));
+    let resume = |steps| ["train", "--resume", &run, "--set", steps];
+    let other = with_secret("8", &[&resume("train.steps=3")[..], &["--set", "run.save_every=0"]].concat());
+    assert_left_out(&other, &["run.notify"], REASONS[1]);
+    fs::remove_dir_all(format!("{run}/checkpoints/step-00000003")).expect("a checkpoint");
+    assert!(!said(&with_secret("7", &resume("train.steps=3"))).contains("left out"));
 }
 
 /// Starts `words` by a launcher with one restart, kills its process once the run has a checkpoint after `step` steps,

@@ -46,7 +46,7 @@ fn an_address_of_a_stranger_runs_nothing_and_writes_nowhere_else() {
         "{text}"
     );
     let kept = fs::read_to_string(place.join("runs/latest/run.toml")).expect("the folder of the run");
-    assert!(kept.contains("store = \"s3://bucket/theirs\"") && !kept.contains("notify"), "{kept}");
+    assert!(kept.contains("store = \"s3://bucket/theirs\"") && !kept.contains("notify = "), "{kept}");
 
     // The same by way of a folder: its store is not asked, and receives nothing.
     let fetched = folder.path("fetched");
