@@ -108,6 +108,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "sync",
             "files",
+            "secrets",
             "stores",
             "mpi",
             "gpu",

@@ -21,6 +21,7 @@ pub mod signposts;
 pub mod test_counts;
 pub mod test_programs;
 pub mod tidy;
+pub mod trusted_values;
 pub mod whole_tests;
 pub mod words;
 

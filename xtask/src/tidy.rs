@@ -13,6 +13,7 @@ use crate::repository::{Repository, SourceFile};
 use crate::rust_code::{code_only, function_lengths};
 use crate::signposts;
 use crate::test_programs;
+use crate::trusted_values;
 use crate::whole_tests;
 use crate::words;
 
@@ -104,6 +105,7 @@ fn texts(repository: &Repository) -> Vec<Finding> {
         findings.extend(words_in_code(file, text));
         findings.extend(file_access::check(file, text));
         findings.extend(clocks::check(file, text));
+        findings.extend(trusted_values::check(file, text));
         findings.extend(documented::check(file, text));
         findings.extend(whole_tests::check(file, text));
     }

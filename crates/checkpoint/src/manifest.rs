@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use config::KeptRunFile;
 use mesh::Region;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::hash::{BLOCK_BYTES, Hash, num_blocks};
 use crate::header::MAX_HEADER_BYTES;
@@ -41,8 +42,17 @@ pub struct RunState {
     /// The losses and norms that later steps are compared with, where that may change weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spikes: Option<SpikeState>,
-    /// The resolved run file.
-    pub run: String,
+    /// The resolved run file. Whoever wrote the manifest wrote it.
+    #[serde(serialize_with = "write_run", deserialize_with = "read_run")]
+    pub run: KeptRunFile,
+}
+
+fn write_run<S: Serializer>(run: &KeptRunFile, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(run.to_text())
+}
+
+fn read_run<'de, D: Deserializer<'de>>(deserializer: D) -> Result<KeptRunFile, D::Error> {
+    String::deserialize(deserializer).map(KeptRunFile::new)
 }
 
 /// The losses and norms of the last steps that updated weights, the oldest first; numbers are the bits of 64-bit

@@ -26,6 +26,9 @@ use crate::screen::output::tell;
 /// Names a folder, or several like `PATH`, with NVIDIA's libraries.
 pub const LIBRARIES: &str = "PLEACH_CUDA";
 
+/// In place of the folder of a user's caches where there is none: nothing is below it, and code is kept in memory.
+const NO_FOLDER: &str = "/dev/null";
+
 /// An archive of compiled kernels, where the program was built with one (`tools/release.sh`); otherwise empty.
 pub const CARRIED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels"));
 
@@ -126,7 +129,8 @@ fn places() -> GpuPlaces {
     let libraries = library_folders(std::env::var_os(LIBRARIES));
     let folder = |name: &str| std::env::var_os(name).filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let cache = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")));
-    let code = cache.unwrap_or_else(std::env::temp_dir).join("pleach").join("kernels");
+    // Others may write folders of temporary files, and code that is kept runs as this user.
+    let code = cache.unwrap_or_else(|| NO_FOLDER.into()).join("pleach").join("kernels");
     GpuPlaces { libraries, code, carried: CARRIED }
 }
 

@@ -1,6 +1,7 @@
 //! The text of a run and its folder: the sections `[data]` and `[run]`.
 
 use crate::sample_spec::SampleSpec;
+use crate::trusted::{Requests, Trusted};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -243,7 +244,9 @@ pub struct DataSpec {
     /// Texts of their own to measure on, each with a name: `data.validation`.
     pub validation: Vec<ValidationSpec>,
     /// The folder of token files that runs make of their text: `data.cache`.
-    pub cache: Option<PathBuf>,
+    pub cache: Option<Trusted<PathBuf>>,
+    /// Permission to send requests to the addresses among the texts; `None` where someone else may have named one.
+    pub requests: Option<Trusted<Requests>>,
 }
 
 impl DataSpec {
@@ -400,7 +403,7 @@ pub enum OnLoss {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunSpec {
     /// Folder for everything that the run leaves.
-    pub folder: PathBuf,
+    pub folder: Trusted<PathBuf>,
     /// Texts that are generated between steps.
     pub samples: SampleSpec,
     /// Ranks: the product of the degrees.
@@ -436,7 +439,7 @@ pub struct RunSpec {
     /// and this many of those with the least held-out loss.
     pub keep_best: usize,
     /// The address in an object store to which checkpoints are copied, `s3://bucket/prefix`.
-    pub store: Option<String>,
+    pub store: Option<Trusted<String>>,
     /// How long a request to the store is tried again, and how long the end of a run waits for uploads.
     pub store_seconds: f32,
     /// Whether ranks are threads of one process or belong to several.
@@ -448,9 +451,9 @@ pub struct RunSpec {
     /// Which ranks share a host.
     pub placement: PlacementOrder,
     /// Where process 0 serves the numbers of the run over HTTP: a port of its own address, or HOST:PORT.
-    pub metrics_address: Option<String>,
+    pub metrics_address: Option<Trusted<String>>,
     /// A command for a shell that is called on events of the run.
-    pub notify: Option<String>,
+    pub notify: Option<Trusted<String>>,
     /// How much of what ranks compute and keep is checked for wrong bits.
     pub recheck: Recheck,
     /// The answer to the loss of a host.

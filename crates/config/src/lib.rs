@@ -33,6 +33,7 @@ mod sample_spec;
 mod schedule;
 mod tied_sum;
 mod training;
+mod trusted;
 mod unit;
 mod unit_class;
 mod zero;
@@ -72,13 +73,15 @@ pub use precision::{Format, GradientSums, LossScaling, Masters, Precision, Produ
 pub use problem::{Location, Problem};
 pub use rotary_scaling::{PairScaling, RotaryScaling};
 pub use run_file::{
-    Files, GivenWeights, RunConfig, answer_to_option, context_kind_name, device_name, is_function_of_weights,
-    key_of_option, known_keys, known_names, nearest, schedule_name,
+    Consequence, Files, GivenWeights, KeptRun, KeptRunFile, RunConfig, answer_to_option, consequence_of,
+    context_kind_name, device_name, is_function_of_weights, key_of_option, known_keys, known_names, nearest,
+    schedule_name,
 };
 pub use sample_spec::SampleSpec;
 pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};
 pub use tied_sum::TiedSum;
 pub use training::TrainSpec;
+pub use trusted::{Author, Requests, Trusted};
 pub use unit::{Microbatch, Stage, Tied, Unit};
 pub use unit_class::{PerClass, UnitClass, UnitClasses};
 pub use zero::{Gathering, GradientReduction, Kept, Reshard, StateKind, ZeroStage};

@@ -7,9 +7,11 @@
 mod aliases;
 mod blanks;
 mod chat;
+mod consequences;
 mod context_parallel;
 mod data;
 mod given;
+mod kept;
 mod learning_rate;
 mod local_attention;
 mod lora;
@@ -38,12 +40,15 @@ use crate::model::ModelSpec;
 use crate::parallelism::Parallelism;
 use crate::problem::{Location, Problem};
 use crate::training::TrainSpec;
+use crate::trusted::Author;
 use reader::Reader;
 use source::{Entries, SECTIONS};
 use writer::Writer;
 
+pub use consequences::{Consequence, consequence_of};
 pub use context_parallel::context_kind_name;
 pub use given::{GivenWeights, is_function_of_weights};
+pub use kept::{KeptRun, KeptRunFile};
 pub use nearest::nearest;
 pub use run::device_name;
 pub(crate) use run::{gpu_collectives_name, product_kernels_name, transport_name};
@@ -69,7 +74,8 @@ pub struct RunConfig {
 }
 
 impl RunConfig {
-    /// Reads and checks a run file. `name` stands for the file in messages; `overrides` are `section.key=value`, of
+    /// Reads and checks a run file that the user has named: all of its keys act. One that a folder keeps is a
+    /// [`KeptRunFile`]. `name` stands for the file in messages; `overrides` are `section.key=value`, of
     /// which later ones win.
     ///
     /// # Errors
@@ -93,7 +99,8 @@ impl RunConfig {
         overrides: &[String],
         files: &dyn Files,
     ) -> Result<(RunConfig, BTreeMap<String, Location>), Vec<Problem>> {
-        RunConfig::resolve(name, text, overrides, files, None)
+        let KeptRun { config, locations, .. } = RunConfig::resolve((name, text, Author::User), overrides, files, None)?;
+        Ok((config, locations))
     }
 
     /// As [`RunConfig::load_with`], for a run that begins with given weights: what the file leaves out of their model
@@ -108,20 +115,21 @@ impl RunConfig {
         overrides: &[String],
         files: &dyn Files,
     ) -> Result<(RunConfig, BTreeMap<String, Location>), Vec<Problem>> {
-        RunConfig::resolve(name, text, overrides, files, Some(given))
+        let KeptRun { config, locations, .. } =
+            RunConfig::resolve((name, text, Author::User), overrides, files, Some(given))?;
+        Ok((config, locations))
     }
 
     fn resolve(
-        name: &str,
-        text: &str,
+        (name, text, author): (&str, &str, Author),
         overrides: &[String],
         files: &dyn Files,
         given: Option<&GivenWeights<'_>>,
-    ) -> Result<(RunConfig, BTreeMap<String, Location>), Vec<Problem>> {
+    ) -> Result<KeptRun, Vec<Problem>> {
         let (mut entries, mut problems) = source::parse(name, text);
         problems.extend(source::apply_overrides(overrides, &mut entries));
         problems.extend(given.map_or(vec![], |given| given.take_over(&mut entries)));
-        let mut reader = Reader::new(entries);
+        let mut reader = Reader::new(entries, author);
         let config = read(&mut reader, files);
         if let Some(problem) = given.and_then(|given| given.lacks_tokenizer(&config.data)) {
             // Rules of text rest on it.
@@ -131,7 +139,7 @@ impl RunConfig {
         }
         reader.report_unknown_keys();
         problems.append(&mut reader.problems);
-        let unusable = std::mem::take(&mut reader.unusable);
+        let (unusable, left_out) = (std::mem::take(&mut reader.unusable), reader.take_left_out());
         let entries = reader.into_entries();
         let locations: BTreeMap<String, Location> =
             entries.into_iter().map(|(key, entry)| (key, entry.location)).collect();
@@ -144,12 +152,12 @@ impl RunConfig {
         }
         // As a reader goes through the file, then the overrides; what follows from defaults comes last.
         problems.sort_by_key(|problem| reading_order(problem.location.as_ref()));
-        if problems.is_empty() { Ok((config, locations)) } else { Err(problems) }
+        if problems.is_empty() { Ok(KeptRun { config, locations, left_out }) } else { Err(problems) }
     }
 
     /// The defaults: a small GPT on eight ranks.
     pub fn quick_start() -> RunConfig {
-        read(&mut Reader::new(Entries::new()), &NoFiles)
+        read(&mut Reader::new(Entries::new(), Author::User), &NoFiles)
     }
 
     /// The run as a file in which nothing is left to defaults; reading it gives the same run.
@@ -239,14 +247,14 @@ fn rests_on(problem: &Problem, unusable: &BTreeSet<String>) -> bool {
 
 /// Every key of a run file as `section.key`.
 pub fn known_keys() -> Vec<String> {
-    let mut reader = Reader::new(Entries::new());
+    let mut reader = Reader::new(Entries::new(), Author::User);
     read(&mut reader, &NoFiles);
     reader.asked().map(str::to_string).collect()
 }
 
 /// The keys whose values have names, with the names.
 pub fn known_names() -> BTreeMap<String, Vec<&'static str>> {
-    let mut reader = Reader::new(Entries::new());
+    let mut reader = Reader::new(Entries::new(), Author::User);
     read(&mut reader, &NoFiles);
     reader.into_names()
 }

@@ -38,6 +38,8 @@ pub mod variable {
     pub const TOKEN: &str = "PLEACH_TOKEN";
     /// File that holds the secret.
     pub const TOKEN_FILE: &str = "PLEACH_TOKEN_FILE";
+    /// Secret of the user, by which run files are known as the user's own: 64 hexadecimal digits.
+    pub const SECRET: &str = "PLEACH_SECRET";
     /// Hosts of the run in the form of a host file, entries separated by commas.
     pub const HOSTS: &str = "PLEACH_HOSTS";
     /// Number that all processes of one start on one machine share, and those of another start do not.

@@ -137,8 +137,8 @@ mod tests {
     use super::*;
     use crate::http::Http;
     use crate::pace::Pace;
-    use crate::tests::served::Served;
     use crate::settings::{Patience, Settings};
+    use crate::tests::served::Served;
     use crate::web::Web;
 
     /// A pace that a test can wait for.

@@ -8,6 +8,7 @@ use checkpoint::{
     BLOCK_BYTES, Checkpoint, CheckpointError, Committer, Disk, Finished, PieceCollector, PieceEntry, PieceFile,
     ProcessWriter, Retention, RunState, Storage, Store,
 };
+use config::KeptRunFile;
 use mesh::{Region, copy_runs};
 
 /// A folder of a test, removed with it.
@@ -96,7 +97,7 @@ pub fn state(steps: u32) -> RunState {
         held_out_loss: None,
         data_xxh3: None,
         spikes: None,
-        run: "[train]\nsteps = 9\n".into(),
+        run: KeptRunFile::new("[train]\nsteps = 9\n"),
     }
 }
 

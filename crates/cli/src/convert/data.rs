@@ -137,6 +137,7 @@ fn data_spec(arguments: &TokenizeArguments) -> Result<DataSpec, Failure> {
         held_out: 0.0,
         validation: vec![],
         cache: None,
+        requests: None,
     })
 }
 

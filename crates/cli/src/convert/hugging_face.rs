@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use config::{ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
+use config::{ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Trusted, Unit, params};
 use data::TOKENIZER_FILE;
 use files::{InputKind, read_text_of_file, same_file};
 use interchange::{Family, InterchangeError, export, export_adapters, special_tokens};
@@ -60,7 +60,7 @@ pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
     let source = RunSource::open(from, &[], &[])?;
     refuse_own_folder(&source.files(), from, &arguments.out)?;
     let mut config = source.config.clone();
-    config.run.folder = arguments.out.clone();
+    config.run.folder = Trusted::of_command_line(arguments.out.clone());
     let folder = RunFolder::open(&config.run, WayOut::OtherOut)?;
     folder.check_without_checkpoints()?;
     let writer = folder.weights(&config.model)?;

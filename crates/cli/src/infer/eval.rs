@@ -2,7 +2,7 @@
 
 use std::f64::consts::LN_2;
 
-use config::{RunConfig, SourceSpec, TokenizerSpec};
+use config::{Requests, RunConfig, SourceSpec, TokenizerSpec, Trusted};
 use data::{Batches, Blanks, DataError, Dataset, Order, Targets};
 use serde_json::json;
 use train::{Evaluation, EvaluationReport, Setup};
@@ -14,6 +14,7 @@ use crate::input::text::conversations;
 use crate::kernels;
 use crate::processes::company::{Company, together};
 use crate::processes::meeting::Meeting;
+use crate::processes::place::own_number;
 use crate::processes::shared_text::OwnText;
 use crate::run::interrupt;
 use crate::run::process_ranks::ProcessRanks;
@@ -31,6 +32,10 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
     if let Some(path) = &arguments.data {
         source.config.data.sources = vec![SourceSpec { column: arguments.column.clone(), ..SourceSpec::of(path) }];
         source.config.data.held_out = 0.0;
+        source.config.data.requests = Some(Trusted::of_command_line(Requests));
+    }
+    if own_number()? == 0 {
+        source.left_out.iter().for_each(|line| tell(line));
     }
     // One text is measured.
     source.config.data.validation.clear();

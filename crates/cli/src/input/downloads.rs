@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use checkpoint::Hash;
-use config::{DataSpec, SourceSpec};
+use config::{DataSpec, Requests, SourceSpec, Trusted};
 use files::InputKind;
 use serde::{Deserialize, Serialize};
 use stores::{Address, Object, Remote, StoreError};
@@ -45,31 +45,39 @@ impl Kept {
 /// Addresses that name nothing, failures of requests, and a folder that cannot be written.
 pub fn downloaded(data: &DataSpec) -> Result<DataSpec, Failure> {
     let mut data = data.clone();
+    let requests = data.requests.clone();
     let folder = data.cache.as_ref().map_or_else(|| FOLDER.into(), |cache| cache.join(FOLDER));
     // Text that a run keeps in memory has a limit; text that becomes tokens has none.
     let limit_bytes = InputKind::Text.limit_bytes().filter(|_| data.cache.is_none());
     for SourceSpec { path, .. } in data.texts_mut() {
-        if let Cow::Owned(local) = local(path, &folder, limit_bytes)? {
+        if let Cow::Owned(local) = local(path, requests.as_ref(), &folder, limit_bytes)? {
             *path = local;
         }
     }
     Ok(data)
 }
 
-/// As [`downloaded`], for one path of a command.
+/// As [`downloaded`], for one path of the command line.
 ///
 /// # Errors
 /// As [`downloaded`].
 pub fn downloaded_path(path: &Path) -> Result<PathBuf, Failure> {
-    Ok(local(path, Path::new(FOLDER), None)?.into_owned())
+    let requests = Trusted::of_command_line(Requests);
+    Ok(local(path, Some(&requests), Path::new(FOLDER), None)?.into_owned())
 }
 
-fn local<'a>(path: &'a Path, folder: &Path, limit_bytes: Option<u64>) -> Result<Cow<'a, Path>, Failure> {
+fn local<'a>(
+    path: &'a Path,
+    requests: Option<&Trusted<Requests>>,
+    folder: &Path,
+    limit_bytes: Option<u64>,
+) -> Result<Cow<'a, Path>, Failure> {
     let address = match Address::parse(&path.to_string_lossy()) {
         None => return Ok(Cow::Borrowed(path)),
         Some(Ok(address)) => address,
         Some(Err(error)) => return Err(Failure::Input(format!("data.path: {error}"))),
     };
+    let Some(requests) = requests else { return Err(not_sent(&address)) };
     // Each address has a folder of its own, whose name has nothing of a user's in it.
     let place = folder.join(Hash::of(address.to_string().as_bytes()).to_string());
     let unwritable = |error: io::Error| Failure::Input(format!("{} cannot be written: {error}", place.display()));
@@ -77,7 +85,7 @@ fn local<'a>(path: &'a Path, folder: &Path, limit_bytes: Option<u64>) -> Result<
     // Processes of a host download once.
     let turn = files::open_to_change(&place.join(".lock")).map_err(unwritable)?;
     let _ = turn.lock();
-    let selection = Selection::of(&address).map_err(|error| failure(&error))?;
+    let selection = Selection::of(&address, requests).map_err(|error| failure(&error))?;
     if let Some(object) = selection.objects.iter().find(|object| limit_bytes.is_some_and(|limit| object.bytes > limit))
     {
         let (name, size) = (selection.named(object), bytes(object.bytes));
@@ -88,6 +96,14 @@ fn local<'a>(path: &'a Path, folder: &Path, limit_bytes: Option<u64>) -> Result<
     }
     selection.bring(&place)?;
     Ok(Cow::Owned(selection.path(&place.join(FILES))))
+}
+
+/// That the user has not named an address.
+fn not_sent(address: &Address) -> Failure {
+    Failure::Input(format!(
+        "no request is sent to {address}, which [data] of a run file names that nothing shows to be yours; to read it, use \
+         --data {address}, or set the key of [data] that names it by --set"
+    ))
 }
 
 /// The objects that an address stands for, as the same path of this machine would.
@@ -108,7 +124,7 @@ enum Form {
 }
 
 impl Selection {
-    fn of(address: &Address) -> Result<Selection, StoreError> {
+    fn of(address: &Address, _: &Trusted<Requests>) -> Result<Selection, StoreError> {
         let settings = settings(Patient::Fixed);
         let path = match address {
             Address::S3 { prefix, .. } => prefix,

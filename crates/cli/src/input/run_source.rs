@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use checkpoint::{Checkpoint, MANIFEST, StatePart, TensorReader, TensorRecord};
-use config::{Degrees, GivenWeights, ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
+use config::{
+    Degrees, GivenWeights, KeptRun, KeptRunFile, ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params,
+};
 use data::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
-use files::{InputKind, read_text_of_file};
 use interchange::{HuggingFaceFolder, InterchangeError};
 use mesh::Region;
 use rendezvous::TextHash;
@@ -23,7 +24,8 @@ use crate::input::file_hash::{file_hash, sampled_hash};
 use crate::input::{self, Disk};
 use crate::inspect::checkpoint_path::{checkpoint_path, newest_sound, run_folder_of};
 use crate::processes::meeting::Meeting;
-use crate::run::run_folder::WEIGHTS;
+use crate::run::author::judge;
+use crate::run::run_folder::{RUN_FILE, WEIGHTS, kept_run_file};
 use crate::run::stored::check_local;
 use crate::screen::output::tell;
 
@@ -35,6 +37,8 @@ pub struct RunSource {
     /// Its run file with other defaults and overrides: one rank unless those say otherwise.
     pub config: RunConfig,
     pub weights: Weights,
+    /// Lines about keys of `[data]` that act, and that nobody answers for: those of `[run]` have no effect here.
+    pub left_out: Vec<String>,
 }
 
 /// Weights on disk.
@@ -170,13 +174,15 @@ impl RunSource {
         check_local(folder)?;
         let newest = checkpoint_in_place_of_weights(folder)?;
         let folder = newest.as_deref().unwrap_or(folder);
-        let (name, text) = run_file(folder)?;
+        let (name, kept) = run_file(folder)?;
         // The tokenizer of a checkpoint is that of its run.
         let run = if folder.join(MANIFEST).is_file() { run_folder_of(folder) } else { Some(folder) };
         let run = run.unwrap_or(folder).to_path_buf();
-        let text =
-            on_one_rank(&text, changes, overrides).map_err(|reason| Failure::Input(format!("{name}: {reason}")))?;
-        let (mut config, _) = RunConfig::load_with(&name, &text, overrides, &Disk).map_err(Failure::Run)?;
+        let judged = judge(&kept);
+        let kept = kept.edited(|text| on_one_rank(text, changes, overrides));
+        let kept = kept.map_err(|reason| Failure::Input(format!("{name}: {reason}")))?;
+        let kept = kept.load(&name, judged.author, overrides, &Disk).map_err(Failure::Run)?;
+        let KeptRun { mut config, left_out, .. } = kept;
         let tokenizer = run.join(TOKENIZER_FILE);
         if tokenizer.exists() {
             // Nothing is trained again, and other text is read as the run read its own.
@@ -187,7 +193,8 @@ impl RunSource {
             let why = "--set has changed the model, or a later run in this folder has not ended";
             Failure::Input(format!("{}: {reason} of {name}; {why}", Weights::path(folder).display()))
         })?;
-        Ok(RunSource { folder: run, config, weights })
+        let of_text: Vec<String> = left_out.into_iter().filter(|key| key.starts_with("data.")).collect();
+        Ok(RunSource { folder: run, config, weights, left_out: judged.lines(&name, &of_text) })
     }
 
     /// The run of `arguments`, which begins with these weights.
@@ -291,21 +298,22 @@ fn checkpoint_in_place_of_weights(folder: &Path) -> Result<Option<PathBuf>, Fail
 }
 
 /// The run file of what is in `folder`, and its name.
-fn run_file(folder: &Path) -> Result<(String, String), Failure> {
+fn run_file(folder: &Path) -> Result<(String, KeptRunFile), Failure> {
     if folder.join(MANIFEST).is_file() {
         let checkpoint = Checkpoint::open(folder)?;
         return Ok((format!("the run file of {}", folder.display()), checkpoint.state().run.clone()));
     }
     if hugging_face::is_folder(folder) {
         let model = HuggingFaceFolder::open(folder)?.model;
-        return Ok((format!("the run of {}", folder.display()), hugging_face::run_file(&model, folder)));
+        let run_file = KeptRunFile::new(hugging_face::run_file(&model, folder));
+        return Ok((format!("the run of {}", folder.display()), run_file));
     }
-    let name = folder.join("run.toml").display().to_string();
-    let text = read_text_of_file(Path::new(&name), InputKind::RunFile).map_err(|error| {
+    let name = folder.join(RUN_FILE).display().to_string();
+    let kept = kept_run_file(folder).map_err(|error| {
         let hint = "use a run folder, a checkpoint, or a folder with config.json and model.safetensors";
         Failure::Input(format!("{name} {error}; {hint}"))
     })?;
-    Ok((name, text))
+    Ok((name, kept))
 }
 
 /// The shapes of all parameters of `model` by name.

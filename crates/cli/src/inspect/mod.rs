@@ -105,7 +105,7 @@ fn contents(checkpoint: &Checkpoint) -> String {
                 writeln!(text, "  {}  {size} bytes at {} of {file}, {hashes}", ranges(&piece.region()), piece.offset);
         }
     }
-    let _ = write!(text, "\n{}", state.run);
+    let _ = write!(text, "\n{}", state.run.text());
     text
 }
 

@@ -20,8 +20,10 @@ use crate::launch::supervisor::{AGENT_DONE, Member, Order, Outcome, supervise};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentPlan {
-    /// The secret of the run.
+    /// The secret of the start.
     pub token: String,
+    /// The secret of all starts of the launcher.
+    pub secret: String,
     /// Where process 0 listens.
     pub rendezvous: String,
     /// The host as it is listed.
@@ -50,7 +52,7 @@ pub struct AgentProcess {
 impl AgentPlan {
     /// The processes, which run `program`.
     pub fn members(&self, program: &Path) -> Vec<Member> {
-        let AgentPlan { token, rendezvous, host, hosts, processes, own, directory, command: words } = self;
+        let AgentPlan { token, secret, rendezvous, host, hosts, processes, own, directory, command: words } = self;
         let is_one_host = own.count == *processes;
         let member = |local: usize| {
             let process = own.first + local;
@@ -67,7 +69,7 @@ impl AgentPlan {
             ];
             command.envs(numbers.map(|(name, number)| (name, number.to_string())));
             command.env(variable::HOST, host).env(variable::RENDEZVOUS, rendezvous);
-            command.env(variable::TOKEN, token).env(variable::HOSTS, hosts);
+            command.env(variable::TOKEN, token).env(variable::SECRET, secret).env(variable::HOSTS, hosts);
             let label = if is_one_host { format!("[{process}] ") } else { format!("[{process} {host}] ") };
             Member {
                 name: format!("process {process} (host {host})"),

@@ -1,11 +1,11 @@
 //! The part of a launcher in the report of a failure: exit codes and signals that it saw.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use blame::{Attempt, Attempts, Cause, CauseKind, LauncherPart, now_ns};
 
 use crate::failure::Failure;
-use crate::launch::restart::Restart;
+use crate::launch::restart::{Restart, Trained};
 use crate::launch::supervisor::{Outcome, Supervised};
 use crate::run::attempt::{newest_checkpoint, shown_by};
 use crate::screen::output::tell;
@@ -34,8 +34,8 @@ impl Without {
 
 /// An attempt of a run as a launcher, or the agent of a host, watches it.
 pub struct Watched {
-    /// The folder of the run, where the command trains one.
-    run: Option<PathBuf>,
+    /// The run, where the command trains one.
+    trained: Option<Trained>,
     host: String,
     began_ns: u64,
     /// Attempts that were there before.
@@ -46,10 +46,10 @@ pub struct Watched {
 impl Watched {
     /// Begins to watch the command of pleach `words` in the folder `directory`.
     pub fn begin(words: &[String], directory: &Path, host: &str) -> Watched {
-        let run = Restart::trained(words).map(|folder| directory.join(folder));
-        let open = run.as_deref().and_then(|run| Attempts::of_run(run).open().ok()).unwrap_or_default();
+        let trained = Restart::trained(words).map(|run| Trained { folder: directory.join(run.folder), ..run });
+        let open = trained.as_ref().and_then(|run| Attempts::of_run(&run.folder).open().ok()).unwrap_or_default();
         let known = open.iter().map(Attempt::number).collect();
-        Watched { run, host: host.into(), began_ns: now_ns(), known, oom_kills: oom_kills() }
+        Watched { trained, host: host.into(), began_ns: now_ns(), known, oom_kills: oom_kills() }
     }
 
     /// Adds what this process saw of a failure to the attempt. Nothing where it ended well, or the input was refused.
@@ -58,7 +58,7 @@ impl Watched {
             Outcome::Failed { code, message } if *code != Failure::INPUT => (*code, message.clone()),
             Outcome::Done | Outcome::Stopped { .. } | Outcome::Failed { .. } => return None,
         };
-        let attempts = Attempts::of_run(self.run.as_deref()?);
+        let attempts = Attempts::of_run(&self.trained.as_ref()?.folder);
         let attempt = attempts
             .open()
             .ok()?
@@ -84,17 +84,21 @@ impl Watched {
 
     /// As [`Watched::note`], and writes the report, for nobody else is left to add to it.
     pub fn report(&self, supervised: &Supervised, without: Without) {
-        let (Some(attempt), Some(run)) = (self.note(supervised, without), &self.run) else {
+        let (Some(attempt), Some(trained)) = (self.note(supervised, without), &self.trained) else {
             return;
         };
+        let run = &trained.folder;
         fail_status(run);
         if let Ok(report) = attempt.report(newest_checkpoint(run)) {
             let line = format!("attempt {}: {}", report.attempt, report.line());
             tell(&format!("{line}; {}\n", shown_by(run)));
             // Where process 0 could say so, it has called the command itself.
             let is_of_first = report.process == Some(0) || report.cause.kind == CauseKind::NotStarted;
-            if let Some(notify) = notify_of(run).filter(|_| is_of_first && is_sudden(&report.cause)) {
-                notify.event(Event::Failed, report.step, &line);
+            if is_of_first && is_sudden(&report.cause) {
+                trained.left_out.iter().for_each(|line| tell(line));
+                if let Some(command) = &trained.notify {
+                    Notify::new(command, run).event(Event::Failed, report.step, &line);
+                }
             }
         }
     }
@@ -123,13 +127,6 @@ fn is_sudden(cause: &Cause) -> bool {
         | CauseKind::OtherRank
         | CauseKind::Other => false,
     }
-}
-
-/// The command of `run.notify` in the resolved run file of the run, if it has one.
-fn notify_of(run: &Path) -> Option<Notify> {
-    let table: toml::Table =
-        files::read_text_of_file(&run.join("run.toml"), files::InputKind::RunFile).ok()?.parse().ok()?;
-    Some(Notify::new(table.get("run")?.get("notify")?.as_str()?, run))
 }
 
 /// Processes that the system has killed so far for lack of memory: in the control group of this process, or on its

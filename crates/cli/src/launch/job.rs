@@ -6,6 +6,7 @@ use std::process::Command;
 
 use launcher::{Address, Host, variable};
 use rendezvous::Token;
+use secrets::Secret;
 
 use crate::arguments::launch::LaunchArguments;
 use crate::failure::Failure;
@@ -73,6 +74,8 @@ pub struct Job {
     hosts: Vec<Host>,
     rendezvous: Address,
     token: Token,
+    /// That of all starts of this launcher.
+    secret: Secret,
     command: Vec<String>,
     program: PathBuf,
     shell: Shell,
@@ -84,7 +87,12 @@ impl Job {
     ///
     /// # Errors
     /// Hosts that do not reach process 0; a system without random numbers, ports or a working folder.
-    pub fn new(arguments: &LaunchArguments, hosts: &[Host], command: Vec<String>) -> Result<Job, Failure> {
+    pub fn new(
+        arguments: &LaunchArguments,
+        hosts: &[Host],
+        command: Vec<String>,
+        secret: &Secret,
+    ) -> Result<Job, Failure> {
         let token = Token::random().map_err(|error| Failure::Work(error.to_string()))?;
         let rendezvous = match &arguments.rendezvous {
             Some(address) => address.clone(),
@@ -95,6 +103,7 @@ impl Job {
             hosts: hosts.to_vec(),
             rendezvous,
             token,
+            secret: secret.clone(),
             command,
             program,
             shell: Shell::new(arguments)?,
@@ -120,6 +129,7 @@ impl Job {
         let hosts: Vec<String> = self.hosts.iter().map(Host::to_string).collect();
         AgentPlan {
             token: self.token.to_hex(),
+            secret: self.secret.to_hex(),
             rendezvous: self.rendezvous.to_string(),
             host: host.name.clone(),
             hosts: hosts.join(","),

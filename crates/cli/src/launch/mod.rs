@@ -35,6 +35,7 @@ use crate::launch::supervisor::{Outcome, Supervised, supervise};
 use crate::processes::descriptors;
 use crate::processes::place::own_host;
 use crate::rank_hosts::read_hosts;
+use crate::run::author::{confirmed, of_all_starts};
 use crate::screen::figures::counted;
 use crate::screen::output::{print, tell};
 
@@ -49,19 +50,21 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
     }
     let hosts = hosts(arguments)?;
     let restart = checked(arguments, &hosts)?;
+    let secret = of_all_starts()?;
     if arguments.dry_run {
-        return print(&Job::new(arguments, &hosts, arguments.command.clone())?.shown());
+        return print(&Job::new(arguments, &hosts, arguments.command.clone(), &secret)?.shown());
     }
     let signals = Signals::listen()?;
     let program = std::env::current_exe();
     let program = program.map_err(|error| Failure::Work(format!("the path of pleach is not known: {error}")))?;
+    warn_of_author(&restart)?;
     let mut guard = None;
     let mut command = arguments.command.clone();
     let mut budget = Budget { restart: &restart, left: arguments.restarts, before: restart.progress() };
     let mut crew = Crew::new(arguments, &hosts, &restart)?;
     tell(&crew.warning(arguments).unwrap_or_default());
     loop {
-        let job = Job::new(arguments, crew.hosts(), command)?;
+        let job = Job::new(arguments, crew.hosts(), command, &secret)?;
         let members = job.members()?;
         descriptors::check_launcher(members.len())?;
         if guard.is_none() {
@@ -95,13 +98,14 @@ fn launch_other(arguments: &LaunchArguments, first: OtherLauncher) -> Result<(),
     if arguments.dry_run {
         return print(&format!("{}\n", first.shown()));
     }
-    let (signals, last_words) = (Signals::listen()?, LastWords::default());
+    let (signals, last_words, secret) = (Signals::listen()?, LastWords::default(), of_all_starts()?);
+    warn_of_author(&restart)?;
     leftovers::adopt();
     let mut budget = Budget { restart: &restart, left: arguments.restarts, before: restart.progress() };
     let mut next = first.again(&Restart::Same);
     loop {
         let watched = Watched::begin(&first.command_of_pleach(), Path::new(""), &own_host());
-        let supervised = supervise(vec![next.member(&last_words)], None, || signals.next())?;
+        let supervised = supervise(vec![next.member(&last_words, &secret)], None, || signals.next())?;
         let left_over = leftovers::end();
         if left_over > 0 {
             tell(&format!("{left_over} processes of {} were left, and were ended\n", next.shown()));
@@ -117,6 +121,13 @@ fn launch_other(arguments: &LaunchArguments, first: OtherLauncher) -> Result<(),
         let left = counted(u64::from(budget.left), "restart");
         tell(&format!("{message}; restarting: {}; {left} left\n", next.shown()));
     }
+}
+
+/// Says that a user without a secret has to set keys again who resumes the run by hand: all processes have a secret.
+fn warn_of_author(restart: &Restart) -> Result<(), Failure> {
+    let warning = restart.config()?.and_then(|config| confirmed(&config).warning);
+    tell(&warning.unwrap_or_default());
+    Ok(())
 }
 
 /// A failure of a single program, with what it printed last.
@@ -211,7 +222,7 @@ fn checked(arguments: &LaunchArguments, hosts: &[Host]) -> Result<Restart, Failu
 }
 
 /// Variables that a process of a launch must not have from elsewhere.
-const OWN_VARIABLES: [&str; 9] = [
+const OWN_VARIABLES: [&str; 10] = [
     variable::PROCESS,
     variable::PROCESSES,
     variable::LOCAL_PROCESS,
@@ -219,6 +230,7 @@ const OWN_VARIABLES: [&str; 9] = [
     variable::RENDEZVOUS,
     variable::TOKEN,
     variable::TOKEN_FILE,
+    variable::SECRET,
     variable::HOSTS,
     variable::PARENT,
 ];

@@ -4,6 +4,9 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
+use launcher::variable;
+use secrets::Secret;
+
 use crate::arguments::launch::LaunchArguments;
 use crate::failure::Failure;
 use crate::launch::OWN_VARIABLES;
@@ -84,8 +87,8 @@ impl OtherLauncher {
         self.words.join(" ")
     }
 
-    /// It as a process that is supervised, whose last lines are kept.
-    pub fn member(&self, last_words: &LastWords) -> Member {
+    /// It as a process that is supervised, whose last lines are kept. `secret` is that of all starts of this launcher.
+    pub fn member(&self, last_words: &LastWords, secret: &Secret) -> Member {
         let (program, arguments) = self.words.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
         let mut command = Command::new(program);
         command.args(arguments);
@@ -95,6 +98,7 @@ impl OtherLauncher {
                 command.env_remove(name);
             }
         }
+        command.env(variable::SECRET, secret.to_hex());
         let name = Path::new(program).file_name().and_then(OsStr::to_str).unwrap_or(program).to_owned();
         Member {
             name,

@@ -4,15 +4,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use config::RunConfig;
-use files::InputKind;
+use config::{KeptRun, KeptRunFile, RunConfig, Trusted};
 
 use crate::arguments::{Arguments, Command, TrainArguments};
 use crate::failure::Failure;
-use crate::input::{self, Disk};
+use crate::input;
 use crate::run::attempt::newest_checkpoint;
-use crate::run::resume::base;
-use crate::run::run_folder::RUN_FILE;
+use crate::run::resume::with_changes;
+use crate::run::run_folder::{RUN_FILE, kept_run_file};
 use crate::run::stored::{Described, Patient, described};
 
 /// The store of a run is asked for its folder only; the processes wait for it longer.
@@ -30,7 +29,7 @@ pub enum Restart {
         /// Changed keys of its run file.
         overrides: Vec<String>,
         /// The run file that its store has; the folder may lack one before the first start.
-        stored: Option<String>,
+        stored: Option<KeptRunFile>,
     },
     /// A run that trains resumes from its newest checkpoint, once it has one.
     Training {
@@ -39,6 +38,16 @@ pub enum Restart {
         /// Its arguments.
         train: Box<TrainArguments>,
     },
+}
+
+/// The run that a command trains.
+#[derive(Debug)]
+pub struct Trained {
+    pub folder: PathBuf,
+    /// The command that hears of its failure.
+    pub notify: Option<Trusted<String>>,
+    /// A line about one that nobody answers for.
+    pub left_out: Vec<String>,
 }
 
 /// The newest checkpoint of a run: a start that leaves it as it was has made no progress. One that is set aside as
@@ -83,7 +92,7 @@ impl Restart {
             let overrides = input::overrides(&train.run);
             return Ok(match described(&named, &overrides, STORE) {
                 Ok(Some(Described { folder, run_file, .. })) => {
-                    Restart::Resuming { folder, overrides, stored: Some(run_file) }
+                    Restart::Resuming { folder: folder.to_path_buf(), overrides, stored: Some(run_file) }
                 }
                 Ok(None) => Restart::Resuming { folder: named, overrides, stored: None },
                 // Credentials may be on the hosts alone; the processes say what is missing.
@@ -93,7 +102,7 @@ impl Restart {
         if train.from.is_some() {
             return Ok(Restart::Same);
         }
-        let folder = input::load(&train.run)?.run.folder;
+        let folder = input::load(&train.run)?.run.folder.to_path_buf();
         Ok(Restart::Training { folder, train: Box::new(train) })
     }
 
@@ -102,17 +111,29 @@ impl Restart {
         code != Failure::INPUT
     }
 
-    /// The folder of the run that the command of these words trains, also where it is started again as before.
-    pub fn trained(words: &[String]) -> Option<PathBuf> {
+    /// The run that the command of these words trains, also where it is started again as before.
+    pub fn trained(words: &[String]) -> Option<Trained> {
         let words = std::iter::once("pleach").chain(words.iter().map(String::as_str));
         let Command::Train(train) = Arguments::try_parse_from(words).ok()?.command else { return None };
-        let Some(named) = train.resume else { return input::load(&train.run).ok().map(|config| config.run.folder) };
-        match described(&named, &input::overrides(&train.run), STORE) {
-            Ok(Some(Described { folder, .. })) => Some(folder),
-            Ok(None) => Some(named),
+        let Some(named) = train.resume else {
+            let run = input::load(&train.run).ok()?.run;
+            return Some(Trained { folder: run.folder.to_path_buf(), notify: run.notify, left_out: vec![] });
+        };
+        let overrides = input::overrides(&train.run);
+        let (folder, kept) = match described(&named, &overrides, STORE) {
+            Ok(Some(Described { folder, run_file, .. })) => (folder.to_path_buf(), Some(run_file)),
+            Ok(None) => (named.clone(), kept_run_file(&named).ok()),
             // As in `of`.
-            Err(_) => None,
-        }
+            Err(_) => return None,
+        };
+        let name = folder.join(RUN_FILE).display().to_string();
+        // Without a run file the command says what is missing.
+        let loaded = kept.and_then(|kept| with_changes(&kept, &name, &overrides).ok());
+        let (notify, left_out) = loaded.map_or((None, vec![]), |(KeptRun { config, mut left_out, .. }, judged)| {
+            left_out.retain(|key| key == "run.notify");
+            (config.run.notify, judged.lines(&name, &left_out))
+        });
+        Some(Trained { folder, notify, left_out })
     }
 
     /// The folder of the run, where its checkpoints tell how far it has come.
@@ -132,14 +153,11 @@ impl Restart {
             Restart::Same => Ok(None),
             Restart::Training { train, .. } => input::load(&train.run).map(Some),
             Restart::Resuming { folder, overrides, stored } => {
-                let file = folder.join(RUN_FILE);
-                let text = files::read_text(&file, InputKind::RunFile).ok().or_else(|| stored.clone());
+                let name = folder.join(RUN_FILE).display().to_string();
+                let kept = kept_run_file(folder).ok().or_else(|| stored.clone());
                 // Without the file the command says what is missing.
-                let Some(text) = text else { return Ok(None) };
-                let base =
-                    base(&text, overrides).map_err(|reason| Failure::Input(format!("{}: {reason}", file.display())))?;
-                let loaded = RunConfig::load_with(&file.display().to_string(), &base, overrides, &Disk);
-                loaded.map(|(config, _)| Some(config)).map_err(Failure::Run)
+                let Some(kept) = kept else { return Ok(None) };
+                with_changes(&kept, &name, overrides).map(|(run, _)| Some(run.config))
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use config::RunConfig;
+use config::{RunConfig, RunSpec};
 use rendezvous::{Identity, TextHash, hash_bytes, hash_file};
 
 use crate::failure::Failure;
@@ -28,7 +28,7 @@ impl Meeting<'_> {
     pub fn identity(&self) -> Result<Identity, Failure> {
         let binary = std::env::current_exe().and_then(|path| hash_file(&path));
         let binary = binary.map_err(|error| Failure::Work(format!("this program cannot be read: {error}")))?;
-        let files: Vec<String> = self.runs.iter().map(|config| config.to_toml()).collect();
+        let files: Vec<String> = self.runs.iter().map(|config| of_ranks(config).to_toml()).collect();
         let programs: Vec<u8> = self.programs.iter().flat_map(|program| program.to_le_bytes()).collect();
         Ok(Identity {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -39,4 +39,10 @@ impl Meeting<'_> {
             inputs: self.inputs.clone(),
         })
     }
+}
+
+/// A run without the keys by which process 0 alone acts. Processes of other hosts may have no secret that confirms them.
+fn of_ranks(config: &RunConfig) -> RunConfig {
+    let run = RunSpec { notify: None, metrics_address: None, store: None, ..config.run.clone() };
+    RunConfig { run, ..config.clone() }
 }

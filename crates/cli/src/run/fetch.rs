@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use config::Trusted;
 
 use crate::failure::Failure;
 use crate::run::stored::{self, Brought, Patient};
@@ -25,7 +26,7 @@ pub struct FetchArguments {
 /// A store without an answer or without a checkpoint, and a folder that has another run, cannot be written or is in
 /// use.
 pub fn fetch(arguments: &FetchArguments) -> Result<(), Failure> {
-    let stored = stored::open("the address", &arguments.address, Patient::Fixed)?;
+    let stored = stored::open("the address", &Trusted::of_command_line(arguments.address.clone()), Patient::Fixed)?;
     if stored.newest().map_err(stored::of_store)?.is_none() {
         return Err(stored::none(&stored));
     }

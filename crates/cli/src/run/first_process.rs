@@ -14,6 +14,7 @@ use crate::input::text::Text;
 use crate::processes::company::{Company, Part, Several};
 use crate::processes::delivery::{self, Destinations, PieceDestination};
 use crate::run::attempt::RunAttempt;
+use crate::run::author::confirmed;
 use crate::run::interrupt::Interrupt;
 use crate::run::once_per_run::OncePerRun;
 use crate::run::process_ranks::ProcessRanks;
@@ -117,10 +118,10 @@ fn commit_with(
     choices: ModelChoices,
 ) -> Result<Ending, Failure> {
     let Session { verdict, text, company, .. } = session;
-    let (run, data_xxh3) = (verdict.config.to_toml(), Some(text.hash()));
+    let (run, data_xxh3) = (confirmed(&verdict.config).run_file, Some(text.hash()));
     let every = verdict.config.run.save_every;
     let disk = SavingPlace { every, ..SavingPlace::with(places.disk) };
-    let saving = Some(Saving { disk, memory: places.memory, run: &run, data_xxh3 });
+    let saving = Some(Saving { disk, memory: places.memory, run: run.to_text(), data_xxh3 });
     let (weights, evaluation) = (Some(weights), text.evaluation());
     let validation = text.validation();
     let ports = Ports {

@@ -2,6 +2,7 @@
 
 mod algorithms_file;
 pub mod attempt;
+pub mod author;
 mod candidates;
 pub mod engine;
 pub mod fetch;

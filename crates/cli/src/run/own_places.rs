@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use blame::FAILURES;
 use checkpoint::LATEST;
-use config::{RunConfig, ScheduleSpec};
+use config::{KeptRunFile, RunConfig, ScheduleSpec};
 use data::{BYTES_FILE, TOKENIZER_FILE, files_of};
 use files::{Draft, InputKind, check_replaceable, same_file};
 
@@ -76,8 +76,8 @@ pub fn check_inputs(
     let own = path.join(RUN_FILE);
     let given = arguments.run.file.as_deref().filter(|given| same_file(given, &own));
     let is_lost = |given: &Path| {
-        let text = files::read_text_of_file(given, InputKind::RunFile);
-        earlier == Earlier::Kept && text.is_ok_and(|text| text != config.to_toml())
+        let text = files::read_text_of_file(given, InputKind::RunFile).map(KeptRunFile::new);
+        earlier == Earlier::Kept && text.is_ok_and(|kept| kept != KeptRunFile::of(config))
     };
     match given.filter(|given| is_lost(given)) {
         Some(given) => Err(Failure::Input(format!(

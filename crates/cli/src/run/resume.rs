@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use checkpoint::{Checkpoint, Found, Hash, MANIFEST};
-use config::{BatchOrigin, DataSpec, RunConfig, TokenizerSpec};
+use config::{BatchOrigin, DataSpec, KeptRun, KeptRunFile, TokenizerSpec};
 use data::TOKENIZER_FILE;
 use serde_json::json;
 use train::{Start, check_tensors};
@@ -18,6 +18,7 @@ use crate::inspect::checkpoint_path::run_around;
 use crate::memory::host::shared_limit;
 use crate::peer_memory::{Beginning, PeerMemory};
 use crate::processes::place::{Launched, own_number};
+use crate::run::author::{self, Judged};
 use crate::run::candidates::{Candidate, Candidates, DataPlace, set_aside};
 use crate::run::other_model;
 use crate::run::run_folder::{MEMORY, RunFolder, WayOut};
@@ -39,8 +40,8 @@ pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> 
         )));
     }
     let is_first = own_number()? == 0;
-    let Resuming { folder, address } = resuming(folder, &arguments.run)?;
-    let (folder, address) = (folder.as_path(), address.as_deref());
+    let resuming = resuming(folder, &arguments.run)?;
+    let folder = resuming.folder.as_path();
     if is_first {
         RunFolder::check_unused(folder)?;
     }
@@ -48,7 +49,7 @@ pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> 
     loop {
         let in_memory = candidates.in_memory();
         let Some(first) = candidates.next(is_first)? else { return Err(candidates.none()) };
-        let first = Resumed::new(arguments, (folder, address), first)?;
+        let first = Resumed::new(arguments, &resuming, first)?;
         // The one that the processes agree on, where the first is in the memory of hosts that are gone.
         let mut other = None;
         let ended = first.meet(|session| {
@@ -59,7 +60,7 @@ pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> 
                     tell(&format!("{reason}; an earlier one is used\n"));
                 }
                 let next = candidates.next(is_first)?.ok_or_else(|| gone(folder, is_first))?;
-                other = Some(Resumed::new(arguments, (folder, address), next)?);
+                other = Some(Resumed::new(arguments, &resuming, next)?);
             }
             let chosen = other.as_ref().unwrap_or(&first);
             let session = Session { verdict: &chosen.verdict, memory: memory.as_ref(), ..*session };
@@ -105,10 +106,10 @@ fn set_aside_for_next_start(folder: &Path, candidate: &Candidate, damage: &str) 
 /// Changed keys of a run file, each with its values before and after.
 pub type Changed = BTreeMap<String, [serde_json::Value; 2]>;
 
-/// The folder of a run that resumes from `checkpoint`; newer checkpoints that are `damaged` are set aside.
+/// The folder of a run that resumes; newer checkpoints that are `damaged` are set aside.
 fn reopened(
     verdict: &Verdict,
-    candidate: &Candidate,
+    Resumed { candidate, left_out, .. }: &Resumed,
     changed: &Changed,
     damaged: Vec<(Found, DataPlace)>,
 ) -> Result<RunFolder, Failure> {
@@ -127,6 +128,7 @@ fn reopened(
         let aside = set_aside(&verdict.config.run.folder, &damaged)?;
         folder.note(format!("{} is damaged; renamed to {}\n", damaged.0.path.display(), aside.display()));
     }
+    left_out.iter().for_each(|line| folder.note(line.clone()));
     other_model::notes(changed).into_iter().for_each(|note| folder.note(note));
     let (steps, path) = (state.steps, checkpoint.path().display());
     folder.note(match (&candidate.place, verdict.config.train.steps == steps) {
@@ -144,6 +146,8 @@ struct Resumed {
     candidate: Candidate,
     verdict: Verdict,
     changed: Changed,
+    /// Lines about keys that act, and that nobody answers for.
+    left_out: Vec<String>,
     /// Whether a key of `[data]` is among them.
     changes_text: bool,
 }
@@ -184,7 +188,7 @@ impl Resumed {
             }
             changed.insert(DATA_HASH.into(), [before, now].map(|hash| hash.to_string().into()));
         }
-        let open = |verdict: &Verdict| reopened(verdict, candidate, &changed, std::mem::take(damaged));
+        let open = |verdict: &Verdict| reopened(verdict, self, &changed, std::mem::take(damaged));
         session.run(arguments, Start::Checkpoint(checkpoint), open)
     }
 
@@ -196,12 +200,9 @@ impl Resumed {
         }
     }
 
-    /// The run in `folder`, which is that of `address` where one was given.
-    fn new(
-        arguments: &TrainArguments,
-        (folder, address): (&Path, Option<&str>),
-        candidate: Candidate,
-    ) -> Result<Resumed, Failure> {
+    /// The run in the folder of `resuming`, which is that of an address where one was given.
+    fn new(arguments: &TrainArguments, resuming: &Resuming, candidate: Candidate) -> Result<Resumed, Failure> {
+        let (folder, address) = (resuming.folder.as_path(), resuming.address.as_deref());
         let checkpoint = &candidate.checkpoint;
         let state = checkpoint.state();
         let name = format!("the run file of {}", checkpoint.path().display());
@@ -224,8 +225,9 @@ impl Resumed {
         if let Some(address) = address.filter(|_| !asked.iter().any(|set| key_of(set) == "run.store")) {
             overrides.push(format!("run.store={}", serde_json::Value::from(address)));
         }
-        let base = base(&state.run, &overrides).map_err(|reason| Failure::Input(format!("{name}: {reason}")))?;
-        let (mut config, places) = RunConfig::load_with(&name, &base, &overrides, &Disk).map_err(Failure::Run)?;
+        let (kept, judged) = with_changes(&state.run, &name, &overrides)?;
+        let KeptRun { mut config, locations: places, left_out } = kept;
+        let left_out = resuming.left_out.iter().cloned().chain(judged.lines(&name, &left_out)).collect();
         let tokenizer = folder.join(TOKENIZER_FILE);
         if changes_text && keeps_tokenizer && tokenizer.exists() {
             // Other text is read in the tokens that the model knows.
@@ -240,12 +242,12 @@ impl Resumed {
             let path = checkpoint.path().display();
             Failure::Input(format!("{path}: {error}; or begin a new run of the other model"))
         })?;
-        other_model::check(checkpoint.path(), &changes(&state.run, &config.to_toml()), &asked)?;
+        other_model::check(checkpoint.path(), &changes(state.run.text(), &config.to_toml()), &asked)?;
         config.train.batch_origin = BatchOrigin { steps: state.steps, sequences: state.sequences };
         let limit = shared_limit(&config);
         let verdict: Verdict = judge(config, &places, limit, Planned::EveryBatch).map_err(Failure::Run)?;
-        let changed = changes(&state.run, &verdict.config.to_toml());
-        Ok(Resumed { candidate, verdict, changed, changes_text })
+        let changed = changes(state.run.text(), &verdict.config.to_toml());
+        Ok(Resumed { candidate, verdict, changed, left_out, changes_text })
     }
 }
 
@@ -329,6 +331,18 @@ const DEPENDENT_ON_SCHEDULE: &[&str] = &[
     "parallelism.stage_layers",
 ];
 
+/// The run that the run file `kept`, called `name` in messages, is with the user's `overrides`, and its author.
+///
+/// # Errors
+/// All that is wrong with the run.
+pub fn with_changes(kept: &KeptRunFile, name: &str, overrides: &[String]) -> Result<(KeptRun, Judged), Failure> {
+    let judged = author::judge(kept);
+    let base = kept.edited(|run| base(run, overrides));
+    let base = base.map_err(|reason| Failure::Input(format!("{name}: {reason}")))?;
+    let run = base.load(name, judged.author, overrides, &Disk).map_err(Failure::Run)?;
+    Ok((run, judged))
+}
+
 /// The run file `run` without what `overrides` replace or make meaningless. Ranks follow from the degrees, which are
 /// all there.
 pub fn base(run: &str, overrides: &[String]) -> Result<String, String> {
@@ -370,6 +384,8 @@ fn values(run: &str) -> BTreeMap<String, serde_json::Value> {
 
 #[cfg(test)]
 mod tests {
+    use config::RunConfig;
+
     use super::*;
 
     fn resumed(run: &str, overrides: &[&str]) -> RunConfig {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use checkpoint::{Checkpoint, CheckpointError, Disk, Found, Retention, Store, TensorWriter, committed, named};
-use config::{ModelSpec, RunConfig, RunSpec};
+use config::{KeptRunFile, ModelSpec, RunConfig, RunSpec};
 use data::{BYTES_FILE, TOKENIZER_FILE};
 use files::{InputError, InputKind};
 use report::Timeline;
@@ -15,6 +15,7 @@ use sync::lock;
 use train::weights_writer;
 
 use crate::failure::Failure;
+use crate::run::author::{Confirmed, confirmed};
 use crate::run::kept_run::{self, Earlier};
 use crate::run::own_places;
 use crate::run::past_records::keep_records;
@@ -106,7 +107,7 @@ impl RunFolder {
         let store = Store::open(&run.folder.join(CHECKPOINTS), Arc::new(Disk), retention);
         let store = store.map_err(|error| failure(error, way_out))?;
         own_places::check(&run.folder).map_err(|error| failure(error, way_out))?;
-        Ok(RunFolder { path: run.folder.clone(), store, way_out, notes: Mutex::default() })
+        Ok(RunFolder { path: run.folder.to_path_buf(), store, way_out, notes: Mutex::default() })
     }
 
     /// Refuses to resume the run in the folder `run` while another process trains it, before anything is read for it.
@@ -211,7 +212,7 @@ impl RunFolder {
             let has_results = has_others || self.path.join(WEIGHTS).is_file();
             return Ok(if has_results { Results::There } else { Results::Nothing });
         };
-        let (steps, all) = (newest.state().steps, steps_of(&newest.state().run));
+        let (steps, all) = (newest.state().steps, steps_of(newest.state().run.text()));
         if all == Some(steps) {
             return Ok(Results::There);
         }
@@ -286,7 +287,9 @@ impl RunFolder {
     /// # Errors
     /// A folder that cannot be written.
     pub fn write_run_file(&self, config: &RunConfig) -> Result<(), Failure> {
-        self.replace(RUN_FILE, &config.to_toml())
+        let Confirmed { run_file, warning } = confirmed(config);
+        warning.into_iter().for_each(|warning| self.note(warning));
+        self.replace(RUN_FILE, run_file.to_text())
     }
 
     /// Adds a line to `resumes.jsonl`: the checkpoint of the resumption, or the weights that it began with.
@@ -365,6 +368,14 @@ pub fn check_apart(run: &RunSpec, from: &Path) -> Result<(), Failure> {
         }
         false => Ok(()),
     }
+}
+
+/// The run file that the folder `run` keeps.
+///
+/// # Errors
+/// One that is not there, or cannot be read.
+pub fn kept_run_file(run: &Path) -> Result<KeptRunFile, InputError> {
+    files::read_text_of_file(&run.join(RUN_FILE), InputKind::RunFile).map(KeptRunFile::new)
 }
 
 /// Steps that a resolved run file asks for.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use checkpoint::{Checkpoint, CheckpointError, Found, StoredError, StoredRun, committed, is_in_use};
-use config::RunSpec;
+use config::{KeptRunFile, RunConfig, RunSpec, Trusted};
 use data::{BYTES_FILE, TOKENIZER_FILE};
 use files::{InputError, InputKind};
 use stores::{Address, Hearer, Patience, Settings, StoreError};
@@ -12,8 +12,10 @@ use stores::{Address, Hearer, Patience, Settings, StoreError};
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
 use crate::input;
+use crate::processes::place::own_number;
+use crate::run::author::own_text;
 use crate::run::kept_run::Earlier;
-use crate::run::run_folder::{CHECKPOINTS, METRICS, RESUMES, RUN_FILE};
+use crate::run::run_folder::{CHECKPOINTS, METRICS, RESUMES, RUN_FILE, kept_run_file};
 use crate::run::unfinished::{skipped, tell_unfinished};
 use crate::run::{algorithms_file, library_versions};
 use crate::screen::output::tell;
@@ -55,7 +57,7 @@ pub fn settings(patient: Patient) -> Settings {
 /// # Errors
 /// An address or settings that cannot be used, and a build without stores.
 pub fn of_run(run: &RunSpec, patient: impl Fn(f32) -> Patient) -> Result<Option<StoredRun>, Failure> {
-    run.store.as_deref().map(|store| open("run.store", store, patient(run.store_seconds))).transpose()
+    run.store.as_ref().map(|store| open("run.store", store, patient(run.store_seconds))).transpose()
 }
 
 /// As [`of_run`], for requests during the steps of the run; `hearer` hears of those that are not answered soon.
@@ -64,18 +66,18 @@ pub fn of_run(run: &RunSpec, patient: impl Fn(f32) -> Patient) -> Result<Option<
 /// As [`of_run`].
 pub fn in_background(run: &RunSpec, hearer: Hearer) -> Result<Option<StoredRun>, Failure> {
     let settings = settings(Patient::InBackground(run.store_seconds)).heard_by(hearer);
-    run.store.as_deref().map(|store| open_with("run.store", store, &settings)).transpose()
+    run.store.as_ref().map(|store| open_with("run.store", store, &settings)).transpose()
 }
 
 /// Opens the place at `text`, which `key` names.
 ///
 /// # Errors
 /// As [`of_run`].
-pub fn open(key: &str, text: &str, patient: Patient) -> Result<StoredRun, Failure> {
+pub fn open(key: &str, text: &Trusted<String>, patient: Patient) -> Result<StoredRun, Failure> {
     open_with(key, text, &settings(patient))
 }
 
-fn open_with(key: &str, text: &str, settings: &Settings) -> Result<StoredRun, Failure> {
+fn open_with(key: &str, text: &Trusted<String>, settings: &Settings) -> Result<StoredRun, Failure> {
     let address = match Address::parse(text) {
         Some(Ok(address @ Address::S3 { .. })) => address,
         Some(Ok(Address::Http { .. })) | None => {
@@ -118,16 +120,20 @@ pub struct Resuming {
     pub folder: PathBuf,
     /// The address that was given in place of a folder.
     pub address: Option<String>,
+    /// Lines about keys that are left out, where nobody answers for them.
+    pub left_out: Vec<String>,
 }
 
 /// A run as its store describes it.
 #[derive(Debug)]
 pub struct Described {
     stored: StoredRun,
-    /// Its folder on this machine: that of its run file, or of the command line.
-    pub folder: PathBuf,
+    /// Its folder on this machine: that of the command line, or of its run file where the user wrote that, or the default.
+    pub folder: Trusted<PathBuf>,
     /// The run file of its newest checkpoint.
-    pub run_file: String,
+    pub run_file: KeptRunFile,
+    /// Lines about the folder, where nobody answers for that of the run file.
+    pub left_out: Vec<String>,
 }
 
 /// The run at the address `named`, which may be a folder's path instead: `None`.
@@ -139,15 +145,20 @@ pub fn described(named: &Path, overrides: &[String], patient: Patient) -> Result
     if !Address::is_meant(&text) {
         return Ok(None);
     }
-    let stored = open("--resume", &text, patient)?;
+    let stored = open("--resume", &Trusted::of_command_line(text.into_owned()), patient)?;
     let newest = stored.newest().map_err(of_store)?.ok_or_else(|| none(&stored))?;
     let run_file = stored.manifest(newest).map_err(failure)?.state.run;
-    let folder = set(overrides, "run.folder").or_else(|| value_of(&run_file, "folder")).unwrap_or_default();
-    if folder.is_empty() {
+    let (key, name, mut left_out) = ("run.folder", stored.address().to_string(), vec![]);
+    let folder = set(overrides, key).or_else(|| own_text(&run_file, (&name, key), &mut left_out));
+    let folder = folder.map_or_else(|| RunConfig::quick_start().run.folder, |folder| folder.map(PathBuf::from));
+    if folder.as_os_str().is_empty() {
         let address = stored.address();
         return Err(Failure::Input(format!("the run of {address} names no folder; use --set run.folder=FOLDER")));
     }
-    Ok(Some(Described { stored, folder: folder.into(), run_file }))
+    if !left_out.is_empty() {
+        left_out.push(format!("the run of {name} continues in {}\n", folder.display()));
+    }
+    Ok(Some(Described { stored, folder, run_file, left_out }))
 }
 
 /// The run that `--resume` names, by its folder or by its address, with what its store has and the folder lacks.
@@ -156,36 +167,36 @@ pub fn described(named: &Path, overrides: &[String], patient: Patient) -> Result
 /// A store without an answer, and an address without a checkpoint.
 pub fn resuming(named: &Path, run: &RunArguments) -> Result<Resuming, Failure> {
     let overrides = input::overrides(run);
-    if let Some(Described { stored, folder, .. }) = described(named, &overrides, patient(&overrides))? {
+    if let Some(Described { stored, folder, left_out, .. }) = described(named, &overrides, patient(&overrides))? {
+        if own_number()? == 0 {
+            left_out.iter().for_each(|line| tell(line));
+        }
         bring_newest(&stored, &folder, "use another folder: --set run.folder=FOLDER")?;
-        return Ok(Resuming { folder, address: Some(stored.address().to_string()) });
+        let (folder, address) = (folder.to_path_buf(), Some(stored.address().to_string()));
+        return Ok(Resuming { folder, address, left_out: vec![] });
     }
-    // Without the file there is no address, and the command says what is missing.
-    let kept = files::read_text_of_file(&named.join(RUN_FILE), InputKind::RunFile).ok();
-    let address =
-        set(&overrides, "run.store").or_else(|| value_of(&kept?, "store")).filter(|address| !address.is_empty());
-    if let Some(address) = address {
+    let (key, mut left_out) = ("run.store", vec![]);
+    let address = set(&overrides, key).or_else(|| {
+        // Without the file there is no address, and the command says what is missing.
+        let name = named.join(RUN_FILE).display().to_string();
+        own_text(&kept_run_file(named).ok()?, (&name, key), &mut left_out)
+    });
+    if let Some(address) = address.filter(|address| !address.is_empty()) {
         let stored = open("run.store", &address, patient(&overrides))?;
         bring_newest(&stored, named, "use --set run.store= to continue without the store, or another address")?;
     }
-    Ok(Resuming { folder: named.to_path_buf(), address: None })
+    Ok(Resuming { folder: named.to_path_buf(), address: None, left_out })
 }
 
 /// The value that the command line gives a key last.
-fn set(overrides: &[String], key: &str) -> Option<String> {
+fn set(overrides: &[String], key: &str) -> Option<Trusted<String>> {
     let value = overrides.iter().rev().find_map(|set| set.split_once('=').filter(|(name, _)| name.trim() == key));
-    value.map(|(_, value)| value.trim().trim_matches('"').to_string())
+    value.map(|(_, value)| Trusted::of_command_line(value.trim().trim_matches('"').to_string()))
 }
 
 fn patient(overrides: &[String]) -> Patient {
     let seconds = set(overrides, "run.store_seconds").and_then(|seconds| seconds.parse().ok());
     Patient::OfRun(seconds.filter(|seconds| (0.0..=86_400.0).contains(seconds)).unwrap_or(SECONDS))
-}
-
-/// The text of a key of `[run]` in a resolved run file.
-fn value_of(run: &str, key: &str) -> Option<String> {
-    let table: toml::Table = run.parse().ok()?;
-    table.get("run")?.get(key)?.as_str().map(str::to_string)
 }
 
 /// What [`bring_newest`] found.
@@ -267,9 +278,9 @@ fn check_same_run(stored: &StoredRun, folder: &Path, remedy: &str) -> Result<(),
     Err(Failure::Input(format!("{} holds another run than {address}: one with {has}; {remedy}", folder.display())))
 }
 
-/// The address of a run's store, as messages have it.
-fn store_of(run: &str) -> Option<String> {
-    let text = value_of(run, "store").filter(|store| !store.is_empty())?;
+/// The address of a run's store, as messages have it: it is compared, and no request goes there.
+fn store_of(run: &KeptRunFile) -> Option<String> {
+    let text = run.claimed("run.store").filter(|store| !store.is_empty())?;
     match Address::parse(&text) {
         Some(Ok(address)) => Some(address.to_string()),
         Some(Err(_)) | None => Some(text),
@@ -277,9 +288,8 @@ fn store_of(run: &str) -> Option<String> {
 }
 
 /// The run file of a folder, or that of its newest checkpoint.
-fn own_run_file(folder: &Path) -> Option<String> {
-    let kept = files::read_text_of_file(&folder.join(RUN_FILE), InputKind::RunFile).ok();
-    kept.or_else(|| {
+fn own_run_file(folder: &Path) -> Option<KeptRunFile> {
+    kept_run_file(folder).ok().or_else(|| {
         let found = committed(&folder.join(CHECKPOINTS)).ok()?;
         found.iter().find_map(|found| Some(Checkpoint::open(&found.path).ok()?.state().run.clone()))
     })

@@ -78,7 +78,7 @@ impl Uploads {
         sync::start("uploads", move || of_thread.work(mirror))?;
         let longest = Duration::from_secs_f32(run.store_seconds);
         let grace = Duration::from_secs_f32(run.grace_seconds);
-        let uploads = Uploads { shared, address, run: run.folder.clone(), waits: [longest, longest.min(grace)] };
+        let uploads = Uploads { shared, address, run: run.folder.to_path_buf(), waits: [longest, longest.min(grace)] };
         // The folder may have checkpoints of an earlier start; those of an earlier run will be removed first.
         if start > 0 {
             uploads.ask();

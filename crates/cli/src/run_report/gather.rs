@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use config::{RunConfig, TrainSpec};
-use files::{InputError, InputKind, read_text_of_file};
+use config::{KeptRunFile, RunConfig, TrainSpec};
+use files::{InputError, InputKind};
 use program::{Category, StepTimes};
 use report::{Event, Fact, LeftOut, MemoryPlan, Metrics, Run, StageMemory, Timeline};
 use serde_json::Value;
@@ -16,7 +16,7 @@ use train::Setup;
 use crate::check::{describe, verdict};
 use crate::failure::Failure;
 use crate::memory::need::{Need, largest_plan};
-use crate::run::run_folder::{CHECKPOINTS, MEMORY, METRICS, RESUMES, RUN_FILE, RUN_FILES};
+use crate::run::run_folder::{CHECKPOINTS, MEMORY, METRICS, RESUMES, RUN_FILE, RUN_FILES, kept_run_file};
 use crate::run::stored::check_local;
 use crate::run::unfinished::tell_unfinished;
 use crate::run_report::timeline::{TIMELINE, planned};
@@ -107,12 +107,12 @@ impl Gathered {
 impl Folder {
     fn open(path: &Path, name: String) -> Result<Folder, Failure> {
         check_local(path)?;
-        let run_file = read_text_of_file(&path.join(RUN_FILE), InputKind::RunFile).map_err(|error| {
+        let run_file = kept_run_file(path).map_err(|error| {
             let path = path.display();
             Failure::Input(format!("{path} must be the folder of a run, with its {RUN_FILE}, which {error}"))
         })?;
         tell_unfinished(path);
-        let described = Mutex::new(Described::of(path, run_file));
+        let described = Mutex::new(Described::of(path, &run_file));
         Ok(Folder { path: path.to_path_buf(), name, described })
     }
 
@@ -176,21 +176,21 @@ impl Folder {
     /// The run file as it is now; the last one while it is missing.
     fn described_now(&self) -> Described {
         let mut described = lock(&self.described);
-        if let Ok(run_file) = read_text_of_file(&self.path.join(RUN_FILE), InputKind::RunFile)
-            && run_file != described.run_file
+        if let Ok(run_file) = kept_run_file(&self.path)
+            && run_file.text() != described.run_file
         {
-            *described = Described::of(&self.path, run_file);
+            *described = Described::of(&self.path, &run_file);
         }
         described.clone()
     }
 }
 
 impl Described {
-    fn of(path: &Path, run_file: String) -> Described {
+    fn of(path: &Path, kept: &KeptRunFile) -> Described {
         let name = path.join(RUN_FILE).display().to_string();
-        let config = RunConfig::load(&name, &run_file, &[]).ok();
+        let config = kept.described(&name).ok();
         let facts = config.as_ref().map(facts).unwrap_or_default();
-        Described { run_file, facts, plan: config.and_then(Plan::of) }
+        Described { run_file: kept.text().into(), facts, plan: config.and_then(Plan::of) }
     }
 }
 

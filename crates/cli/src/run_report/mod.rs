@@ -37,6 +37,7 @@ pub fn write_or_serve(arguments: &ReportArguments) -> Result<(), Failure> {
         return server.serve(&runs);
     }
     let out = arguments.out.clone().unwrap_or_else(|| default_place(&arguments.runs));
+    check_own(arguments, &out)?;
     let promised = OutputFile::promised("--out", &out, &runs.own_files());
     let file = promised.map_err(|refused| match &arguments.out {
         Some(_) => refused,
@@ -107,6 +108,18 @@ fn folder_names(names: &[&str]) -> Vec<PathBuf> {
         taken.push(free.unwrap_or(parts));
     }
     taken
+}
+
+/// Refuses a link in the folder of a run that nobody has named: whoever made the folder has chosen its target.
+fn check_own(arguments: &ReportArguments, out: &Path) -> Result<(), Failure> {
+    let is_in_run = arguments.out.is_none() && arguments.runs.iter().any(|run| out.starts_with(run));
+    match is_in_run && out.is_symlink() {
+        true => {
+            let out = out.display();
+            Err(Failure::Input(format!("{out} is a link; remove it, or use --out FILE.html for a page elsewhere")))
+        }
+        false => Ok(()),
+    }
 }
 
 fn default_place(runs: &[PathBuf]) -> PathBuf {

@@ -47,10 +47,10 @@ impl Watchers {
     /// An address that cannot be listened at.
     pub fn open(config: &RunConfig, folder: &Path, done: u32) -> Result<Watchers, Failure> {
         let numbers = Arc::new(Mutex::new(Numbers::new(done, config.train.steps)));
-        let server = config.run.metrics_address.as_deref();
+        let server = config.run.metrics_address.as_ref();
         let server = server.map(|address| Server::start(address, Arc::clone(&numbers))).transpose()?;
         let status = StatusFile::new(folder, done, config.train.steps);
-        let notify = config.run.notify.as_deref().map(|command| Notify::new(command, folder));
+        let notify = config.run.notify.as_ref().map(|command| Notify::new(command, folder));
         Ok(Watchers { numbers, status: Mutex::new(status), notify, server })
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use config::Trusted;
 use sync::lock;
 
 use crate::failure::Failure;
@@ -29,7 +30,7 @@ impl Server {
     ///
     /// # Errors
     /// An address that is in use, or not one of this machine.
-    pub fn start(address: &str, numbers: Arc<Mutex<Numbers>>) -> Result<Server, Failure> {
+    pub fn start(address: &Trusted<String>, numbers: Arc<Mutex<Numbers>>) -> Result<Server, Failure> {
         let place = if address.contains(':') { address.to_string() } else { format!("127.0.0.1:{address}") };
         let failed = |error: io::Error| {
             let remedy = remedy(&error);
@@ -116,6 +117,10 @@ fn answer(mut stream: TcpStream, numbers: &Mutex<Numbers>) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    fn of_user(address: &str) -> Trusted<String> {
+        Trusted::of_command_line(address.into())
+    }
+
     fn asked(server: &Server, request: &[u8]) -> String {
         let mut stream = TcpStream::connect(server.address).expect("a connection");
         stream.write_all(request).expect("sent");
@@ -126,7 +131,7 @@ mod tests {
 
     #[test]
     fn numbers_are_served_on_the_loopback_and_nothing_else() {
-        let server = Server::start("0", Arc::new(Mutex::new(Numbers::new(0, 5)))).expect("a free port");
+        let server = Server::start(&of_user("0"), Arc::new(Mutex::new(Numbers::new(0, 5)))).expect("a free port");
         assert!(server.address.ip().is_loopback());
         let answer = asked(&server, b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("\npleach_steps 5\n"), "{answer}");
@@ -142,12 +147,14 @@ mod tests {
     fn an_address_in_use_is_named() {
         let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = taken.local_addr().expect("an address").port().to_string();
-        let refused =
-            Server::start(&port, Arc::new(Mutex::new(Numbers::new(0, 5)))).err().expect("refused").to_string();
+        let refused = Server::start(&of_user(&port), Arc::new(Mutex::new(Numbers::new(0, 5))))
+            .err()
+            .expect("refused")
+            .to_string();
         assert!(refused.starts_with(&format!("run.metrics_address = \"{port}\" cannot be listened at: ")), "{refused}");
         assert!(refused.ends_with("; another program has it, such as another run; use another port"), "{refused}");
         // An address of documents, which no host has.
-        let elsewhere = Server::start("192.0.2.1:0", Arc::new(Mutex::new(Numbers::new(0, 5))));
+        let elsewhere = Server::start(&of_user("192.0.2.1:0"), Arc::new(Mutex::new(Numbers::new(0, 5))));
         let refused = elsewhere.err().expect("refused").to_string();
         assert!(refused.contains("; it must be an address of this host; use a port alone "), "{refused}");
     }

@@ -19,6 +19,8 @@ mod commands;
 #[cfg(target_os = "linux")]
 mod endings;
 #[cfg(target_os = "linux")]
+mod folders_of_others;
+#[cfg(target_os = "linux")]
 mod kills;
 #[cfg(target_os = "linux")]
 mod lost_hosts;

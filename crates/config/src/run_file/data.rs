@@ -35,7 +35,8 @@ pub fn read(reader: &mut Reader) -> DataSpec {
         validation: reader
             .tables_of("data.validation", VALIDATION, &["name", "path", "column"], validation)
             .unwrap_or_default(),
-        cache: reader.optional_text("data.cache").map(PathBuf::from),
+        cache: reader.acting_text("data.cache").map(|path| path.map(PathBuf::from)),
+        requests: reader.requests(&["data.path", "data.sources", "data.validation"]),
         tokenizer,
         sources,
     }

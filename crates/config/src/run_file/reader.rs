@@ -8,6 +8,7 @@ use super::source::{Entries, Entry, Value};
 use super::table_keys;
 use super::unsupported;
 use crate::problem::{Location, Problem};
+use crate::trusted::{Author, Requests, Trusted};
 
 /// Largest count that a run file may name: every product of two counts then fits 64 bits.
 const MAX_COUNT: i128 = i32::MAX as i128;
@@ -26,7 +27,13 @@ pub fn name_of<T: Copy + PartialEq>(choices: &Choices<T>, value: T) -> &'static 
 #[derive(Debug, Default)]
 pub struct Reader {
     entries: Entries,
+    /// Who wrote the entries that are not overrides.
+    author: Author,
     asked: BTreeSet<String>,
+    /// Keys that act: those of the user only.
+    acting: BTreeSet<String>,
+    /// Those that are written, and not by the user.
+    left_out: Vec<String>,
     names: BTreeMap<String, Vec<&'static str>>,
     /// Keys whose value could not be used, so that a default stands in for it.
     pub unusable: BTreeSet<String>,
@@ -35,14 +42,25 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A reader of `entries`.
-    pub fn new(entries: Entries) -> Reader {
-        Reader { entries, ..Reader::default() }
+    /// A reader of `entries`, which are overrides of the user or were written by `author`.
+    pub fn new(entries: Entries, author: Author) -> Reader {
+        Reader { entries, author, ..Reader::default() }
     }
 
     /// All keys that were asked for.
     pub fn asked(&self) -> impl Iterator<Item = &str> {
         self.asked.iter().map(String::as_str)
+    }
+
+    /// All keys that were asked for and act.
+    #[cfg(test)]
+    pub fn acting(&self) -> &BTreeSet<String> {
+        &self.acting
+    }
+
+    /// Keys that act and are written, but not by the user.
+    pub fn take_left_out(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.left_out)
     }
 
     /// Keys whose values have names, with the names.
@@ -121,6 +139,34 @@ impl Reader {
     /// A string, or `None` if the key is absent.
     pub fn optional_text(&mut self, key: &str) -> Option<String> {
         self.take(key, "a string", |value| value.text().map(str::to_string))
+    }
+
+    /// The string of a key that acts, where the user has chosen it; `None` if the key is absent or left out.
+    pub fn acting_text(&mut self, key: &str) -> Option<Trusted<String>> {
+        self.acting.insert(key.into());
+        let text = self.optional_text(key)?;
+        if self.is_chosen(key) {
+            return Some(Trusted::new(text));
+        }
+        self.left_out.push(key.into());
+        None
+    }
+
+    /// Permission to send requests to the addresses in the values of `keys`: not where one is of someone else. Each of
+    /// these keys was read.
+    pub fn requests(&mut self, keys: &[&str]) -> Option<Trusted<Requests>> {
+        self.acting.extend(keys.iter().map(ToString::to_string));
+        let has_address = |key: &str| self.entries.get(key).is_some_and(|entry| entry.value.has_address());
+        let is_asked = keys.iter().all(|key| self.is_chosen(key) || !has_address(key));
+        is_asked.then_some(Trusted::new(Requests))
+    }
+
+    /// Whether the user has chosen the value of a key, or that there is none.
+    fn is_chosen(&self, key: &str) -> bool {
+        match (self.author, self.location(key)) {
+            (Author::User, _) | (Author::Unknown, Some(Location::Override(_)) | None) => true,
+            (Author::Unknown, Some(Location::File { .. })) => false,
+        }
     }
 
     /// A string that `convert` understands, or `None` if the key is absent. `wanted` says what it would understand.

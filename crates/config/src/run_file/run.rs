@@ -9,6 +9,7 @@ use crate::data_spec::{
 };
 use crate::problem::Problem;
 use crate::sample_spec::SampleSpec;
+use crate::trusted::Trusted;
 use mesh::PlacementOrder;
 
 const ENGINES: &Choices<EngineChoice> =
@@ -50,7 +51,7 @@ const LOSSES: &Choices<OnLoss> = &[("stop", OnLoss::Stop), ("wait", OnLoss::Wait
 /// Reads the section. `ranks` is 0 where the run does not name it; it is set once the degrees are known.
 pub fn read(reader: &mut Reader) -> RunSpec {
     RunSpec {
-        folder: reader.optional_text("run.folder").unwrap_or_else(|| "runs/latest".into()).into(),
+        folder: reader.acting_text("run.folder").unwrap_or_else(|| Trusted::new("runs/latest".into())).map(Into::into),
         samples: samples(reader),
         ranks: reader.optional_count("run.ranks").unwrap_or(0),
         threads_per_rank: reader.count("run.threads_per_rank", 1),
@@ -68,14 +69,14 @@ pub fn read(reader: &mut Reader) -> RunSpec {
         keep_newest: reader.count("run.keep_newest", 2),
         keep_every: short_count(reader, "run.keep_every", 0),
         keep_best: reader.count("run.keep_best", 1),
-        store: reader.optional_text("run.store"),
+        store: reader.acting_text("run.store"),
         store_seconds: store_seconds(reader),
         engine: reader.choice("run.engine", ENGINES, EngineChoice::Auto),
         transport: reader.choice("run.transport", TRANSPORTS, TransportChoice::Auto),
         collectives: reader.choice("run.collectives", COLLECTIVES, CollectivesChoice::Own),
         placement: reader.choice("run.placement", PLACEMENTS, PlacementOrder::default()),
-        metrics_address: reader.optional_text("run.metrics_address"),
-        notify: reader.optional_text("run.notify"),
+        metrics_address: reader.acting_text("run.metrics_address"),
+        notify: reader.acting_text("run.notify"),
         recheck: reader.choice("run.recheck", RECHECKS, Recheck::Sample),
         on_loss: reader.choice("run.on_loss", LOSSES, OnLoss::Stop),
         heartbeat_seconds: reader.number("run.heartbeat_seconds", 5.0),

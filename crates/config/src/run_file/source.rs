@@ -62,6 +62,11 @@ impl Value {
         if let Value::List(values) = self { Some(values) } else { None }
     }
 
+    /// Whether it has an address of another machine in it.
+    pub fn has_address(&self) -> bool {
+        self.to_string().contains("://")
+    }
+
     /// The entries of a table.
     pub fn table(&self) -> Option<&[(String, Value)]> {
         if let Value::Table(entries) = self { Some(entries) } else { None }

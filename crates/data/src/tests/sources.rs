@@ -18,6 +18,7 @@ fn data_spec(sources: &[std::path::PathBuf], tokenizer: TokenizerSpec) -> DataSp
         held_out: 0.1,
         validation: vec![],
         cache: None,
+        requests: None,
     }
 }
 

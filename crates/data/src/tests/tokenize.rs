@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::tests::folder::Folder;
-use config::{DataSpec, Positions, SourceSpec, TokenizerSpec, Visible};
+use config::{DataSpec, Positions, SourceSpec, TokenizerSpec, Trusted, Visible};
 use data::{
     Content, Dataset, Document, Earlier, Listener, Progress, Silent, TokenFile, TokenFileWriter, Tokenizer, tokenize,
 };
@@ -237,7 +237,8 @@ fn spec(sources: Vec<SourceSpec>, tokenizer: PathBuf, cache: Option<PathBuf>) ->
         chat: None,
         held_out: 0.1,
         validation: vec![],
-        cache,
+        cache: cache.map(Trusted::of_command_line),
+        requests: None,
     }
 }
 

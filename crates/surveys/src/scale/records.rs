@@ -10,7 +10,7 @@ use checkpoint::{
     BLOCK_BYTES, Checkpoint, Committer, Disk, FileRecord, Hash, MANIFEST, PieceCollector, PieceRecord, ProcessPieces,
     Retention, RunState, StatePart, Store,
 };
-use config::Unit;
+use config::{KeptRunFile, Unit};
 use mesh::Rank;
 use program::saved_units;
 use serde::Serialize;
@@ -107,7 +107,7 @@ fn state(run: &LargeRun) -> Result<RunState, String> {
         held_out_loss: None,
         data_xxh3: Some(Hash(1)),
         spikes: None,
-        run: config.to_toml(),
+        run: KeptRunFile::of(&config),
     })
 }
 

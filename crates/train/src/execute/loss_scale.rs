@@ -121,6 +121,8 @@ impl LossScale {
 mod tests {
     use config::Products;
 
+    use config::KeptRunFile;
+
     use super::*;
 
     fn scale(scaling: LossScaling) -> LossScale {
@@ -141,7 +143,7 @@ mod tests {
             held_out_loss: None,
             data_xxh3: None,
             spikes: None,
-            run: String::new(),
+            run: KeptRunFile::new(""),
         }
     }
 

@@ -11,7 +11,7 @@ use checkpoint::{
     BLOCK_BYTES, CheckpointError, CheckpointFolder, Committer, Finished, Hash, PieceCollector, PieceEntry, PieceFile,
     ProcessWriter, RunState, StatePart, file_bytes,
 };
-use config::{ModelCoord, Unit, UnitLayout, UnsupportedAxis};
+use config::{KeptRunFile, ModelCoord, Unit, UnitLayout, UnsupportedAxis};
 use device::{DeviceError, MemoryReader, Tensor};
 use mesh::Rank;
 use program::{Value, Values, saved_units};
@@ -99,7 +99,7 @@ impl<'a> Saving<'a> {
             held_out_loss,
             data_xxh3: self.data_xxh3,
             spikes: worker.spike_state(),
-            run: self.run.into(),
+            run: KeptRunFile::new(self.run),
         }
     }
 }

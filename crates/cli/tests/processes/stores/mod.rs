@@ -2,9 +2,10 @@
 //! and 100 resumptions; `PLEACH_S3` is the folder of an environment of Python with moto, whose server is used as well.
 
 mod moto;
+mod of_others;
 mod proxy;
 mod resumptions;
-mod server;
+pub mod server;
 mod text;
 mod uploads;
 

@@ -38,6 +38,7 @@ fn spec_of(path: &Path, template: &Path) -> DataSpec {
         held_out: 0.0,
         validation: vec![],
         cache: None,
+        requests: None,
     }
 }
 

@@ -1,0 +1,61 @@
+//! Values that make a command run, listen, send or write: only the user may choose them.
+
+use std::fmt;
+use std::ops::Deref;
+
+/// A value that the user has chosen: on the command line, in a run file that the command line names, or in a run file
+/// of a folder that the user's own secret confirms. Code that runs, listens, sends or writes takes its values in this
+/// form, so that those of a stranger's file do not reach it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Trusted<T>(T);
+
+impl<T> Trusted<T> {
+    pub(crate) fn new(value: T) -> Trusted<T> {
+        Trusted(value)
+    }
+
+    /// A value of the command line, or one that follows from it alone. `cargo run -p xtask -- tidy` lists the files that
+    /// may say so.
+    pub fn of_command_line(value: T) -> Trusted<T> {
+        Trusted(value)
+    }
+
+    /// What follows from the value alone.
+    pub fn map<U>(self, follows: impl FnOnce(T) -> U) -> Trusted<U> {
+        Trusted(follows(self.0))
+    }
+}
+
+impl<T> Deref for Trusted<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Trusted<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<T: fmt::Display> fmt::Display for Trusted<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Who answers for the text of a run file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Author {
+    /// The user of this process, who named the file on the command line, or whose secret confirms it.
+    User,
+    /// Anyone.
+    #[default]
+    Unknown,
+}
+
+/// Requests to the addresses of `[data]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Requests;
