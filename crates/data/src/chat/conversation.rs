@@ -86,12 +86,8 @@ fn messages_of(value: &Value, name: &str) -> Result<Vec<Value>, String> {
         if role(message).is_none() {
             return Err(format!("has {name}[{number}] without a `role`"));
         }
-        let is_whole = |weight: &Value| match weight {
-            Value::Int(weight) => *weight == 1,
-            Value::Float(weight) => *weight == 1.0,
-            _ => false,
-        };
-        if field(message, "weight").is_some_and(|weight| !is_whole(weight)) {
+        let is_one = |weight: &Value| matches!(weight, Value::Int(1)) || matches!(weight, Value::Float(1.0));
+        if field(message, "weight").is_some_and(|weight| !is_one(weight)) {
             return Err(format!("has {name}[{number}] with a `weight`, which is not read; leave it out"));
         }
     }

@@ -11,7 +11,7 @@ use super::template_files::TemplateFiles;
 const STEPS: u64 = 1 << 20;
 const STEPS_PER_BYTE: u64 = 16;
 /// Steps for the longest conversation: bounds its memory.
-const MOST_STEPS: u64 = 1 << 24;
+const MOST_STEPS: u64 = 12 << 20;
 /// Steps of all texts of a conversation, which is rendered once for each of its answers: bounds its time.
 const MOST_STEPS_OF_ALL: u64 = 1 << 28;
 /// Most letters of a template's message that are shown.

@@ -79,12 +79,7 @@ impl Renderer<'_> {
             return Ok(item.clone());
         }
         if let Value::Text(name) = index {
-            return match value {
-                Value::Dict(dict) if methods::find(value, name).is_none() => {
-                    Ok(dict.get_text(name).cloned().unwrap_or(Value::Undefined))
-                }
-                _ => self.attribute(value, name),
-            };
+            return self.attribute(value, name);
         }
         match value {
             Value::Undefined => Err(fault("an item of an undefined value")),

@@ -224,10 +224,7 @@ impl<'p> Renderer<'p> {
 
     /// An expression for messages.
     fn described(&self, base: &Expr, links: &[Link]) -> String {
-        let mut text = match &base.kind {
-            ExprKind::Name(name) => self.name_text(*name),
-            _ => "a value".into(),
-        };
+        let mut text = if let ExprKind::Name(name) = base.kind { self.name_text(name) } else { "a value".into() };
         for link in links {
             match &link.kind {
                 LinkKind::Attribute(name) => text.push_str(&format!(".{name}")),

@@ -106,8 +106,8 @@ impl<'s> Lexer<'s> {
         while self.at < self.source.len() {
             let rest = self.rest();
             let tags = [("{{", Tag::Expression), ("{%", Tag::Statement), ("{#", Tag::Comment)];
-            let first = first_tag(rest).and_then(|at| Some((at, tags.into_iter().find(|(opening, _)| rest[at..].starts_with(opening))?.1)));
-            let Some((at, tag)) = first else {
+            let kind = |at: usize| tags.into_iter().find(|(opening, _)| rest[at..].starts_with(opening));
+            let Some((at, (_, tag))) = first_tag(rest).and_then(|at| Some((at, kind(at)?))) else {
                 self.data(rest);
                 self.advance(rest.len());
                 break;
@@ -168,7 +168,7 @@ impl<'s> Lexer<'s> {
         Ok(())
     }
 
-    /// The bytes of `raw` with the end of its tag, whether all blanks behind it are dropped.
+    /// Whether the tag is `raw`.
     fn begins_raw(&self) -> bool {
         let rest = self.rest().trim_start_matches(is_space);
         let Some(rest) = rest.strip_prefix("raw") else { return false };
@@ -229,12 +229,10 @@ impl<'s> Lexer<'s> {
                 return Ok(());
             }
             let token = self.token(rest)?;
-            match token {
-                TokenKind::Sign("(" | "[" | "{") => open += 1,
-                TokenKind::Sign(")" | "]" | "}") => {
-                    open = open.checked_sub(1).ok_or_else(|| fault("syntax error: a bracket is closed that is not open"))?;
-                }
-                _ => {}
+            if let TokenKind::Sign("(" | "[" | "{") = token {
+                open += 1;
+            } else if let TokenKind::Sign(")" | "]" | "}") = token {
+                open = open.checked_sub(1).ok_or_else(|| fault("syntax error: a bracket is closed that is not open"))?;
             }
         }
     }

@@ -11,7 +11,8 @@ use super::value::{Form, ListBuilder, Value};
 #[derive(Clone, Copy)]
 pub(in crate::chat) struct Method {
     name: &'static str,
-    call: MethodFunction,
+    /// Nothing for a method that would change its value.
+    call: Option<MethodFunction>,
 }
 
 pub(super) type MethodFunction = fn(&mut Renderer<'_>, &Value, Given) -> Result<Value, Fault>;
@@ -22,43 +23,36 @@ impl PartialEq for Method {
     }
 }
 
-const DICT: [(&str, MethodFunction); 10] = [
+const DICT: [(&str, MethodFunction); 5] = [
     ("get", get),
     ("items", items),
     ("keys", keys),
     ("values", values),
     ("copy", same),
-    ("update", refused),
-    ("pop", refused),
-    ("popitem", refused),
-    ("setdefault", refused),
-    ("clear", refused),
 ];
 
-const LIST: [(&str, MethodFunction); 11] = [
+const LIST: [(&str, MethodFunction); 3] = [
     ("count", count),
     ("index", index),
     ("copy", same),
-    ("append", refused),
-    ("extend", refused),
-    ("insert", refused),
-    ("pop", refused),
-    ("remove", refused),
-    ("reverse", refused),
-    ("sort", refused),
-    ("clear", refused),
 ];
+
+/// Methods that would change a dictionary.
+const DICT_CHANGES: [&str; 5] = ["update", "pop", "popitem", "setdefault", "clear"];
+
+/// Methods that would change a list.
+const LIST_CHANGES: [&str; 8] = ["append", "extend", "insert", "pop", "remove", "reverse", "sort", "clear"];
 
 const LOOP: [(&str, MethodFunction); 2] = [("cycle", cycle), ("changed", changed)];
 
 /// The method `name` of `value`.
 pub(super) fn find(value: &Value, name: &str) -> Option<Method> {
-    let table: &[(&'static str, MethodFunction)] = match value {
-        Value::Text(_) => &TEXT,
-        Value::Dict(_) => &DICT,
-        Value::List(list) if list.form() == Form::List => &LIST,
-        Value::List(_) => &LIST[..2],
-        Value::Loop(_) => &LOOP,
+    let (table, changes): (&[(&'static str, MethodFunction)], &[&'static str]) = match value {
+        Value::Text(_) => (&TEXT, &[]),
+        Value::Dict(_) => (&DICT, &DICT_CHANGES),
+        Value::List(list) if list.form() == Form::List => (&LIST, &LIST_CHANGES),
+        Value::List(_) => (&LIST[..2], &[]),
+        Value::Loop(_) => (&LOOP, &[]),
         Value::Undefined
         | Value::None
         | Value::Bool(_)
@@ -69,24 +63,18 @@ pub(super) fn find(value: &Value, name: &str) -> Option<Method> {
         | Value::Function(_)
         | Value::Method(_) => return None,
     };
-    table.iter().find(|(own, _)| *own == name).map(|(name, call)| Method { name, call: *call })
+    let known = table.iter().find(|(own, _)| *own == name).map(|(name, call)| Method { name, call: Some(*call) });
+    known.or_else(|| changes.iter().find(|own| **own == name).map(|name| Method { name, call: None }))
 }
 
 impl Renderer<'_> {
     pub(super) fn call_method(&mut self, value: &Value, method: Method, given: Given) -> Result<Value, Fault> {
         self.meter.step(1)?;
-        (method.call)(self, value, given).map_err(|error| match error {
-            Fault::Says { text, line: None } if text.is_empty() => {
-                fault(format!("{} would change {}, which is not allowed", method.name, value.kind()))
-            }
-            other => other,
-        })
+        let Some(call) = method.call else {
+            return Err(fault(format!("{} would change {}, which is not allowed", method.name, value.kind())));
+        };
+        call(self, value, given)
     }
-}
-
-/// A method that would change its value; the caller names it.
-fn refused(_: &mut Renderer<'_>, _: &Value, _: Given) -> Result<Value, Fault> {
-    Err(fault(""))
 }
 
 fn same(_: &mut Renderer<'_>, value: &Value, given: Given) -> Result<Value, Fault> {

@@ -93,9 +93,10 @@ pub(super) fn operate(operation: Operation, a: &Value, b: &Value, meter: &Meter)
         (Operation::Multiply, Value::Text(_) | Value::List(_), Value::Int(count)) => repeat(a, *count, meter),
         (Operation::Multiply, Value::Int(count), Value::Text(_) | Value::List(_)) => repeat(b, *count, meter),
         (Operation::Remainder, Value::Text(pattern), _) => {
-            let arguments = match b {
-                Value::List(list) if list.form() == Form::Tuple => list.walk(meter)?,
-                _ => std::slice::from_ref(b),
+            let arguments = if let Value::List(list) = b && list.form() == Form::Tuple {
+                list.walk(meter)?
+            } else {
+                std::slice::from_ref(b)
             };
             super::percent_format::percent_format(pattern, arguments, b, meter)
         }

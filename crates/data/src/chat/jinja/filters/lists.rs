@@ -9,6 +9,7 @@ use super::super::meter::{Fault, fault};
 use super::super::numbers::{Operation, operate};
 use super::super::predicates;
 use super::super::renderer::Renderer;
+use super::super::text_methods::lower;
 use super::super::value::{Form, List, ListBuilder, Value};
 use super::super::writer::TextBuilder;
 use super::{Made, texts};
@@ -34,11 +35,9 @@ fn path(renderer: &Renderer<'_>, attribute: &Option<Value>) -> Result<Option<Str
 
 /// A value as it is ordered: small letters where the case does not count.
 fn ordered(renderer: &mut Renderer<'_>, value: Value, case_sensitive: &Option<Value>) -> Made {
-    match value {
-        Value::Text(_) if !is_set(case_sensitive) => {
-            super::super::text_methods::lower(renderer, &value, Given::default())
-        }
-        value => Ok(value),
+    match value.as_text().is_some() && !is_set(case_sensitive) {
+        true => lower(renderer, &value, Given::default()),
+        false => Ok(value),
     }
 }
 
@@ -120,29 +119,37 @@ pub(super) fn map(renderer: &mut Renderer<'_>, value: &Value, given: Given) -> M
 }
 
 pub(super) fn select(renderer: &mut Renderer<'_>, value: &Value, given: Given) -> Made {
-    selected(renderer, value, None, given, true)
+    selected(renderer, value, None, given, Keep::Passing)
 }
 
 pub(super) fn reject(renderer: &mut Renderer<'_>, value: &Value, given: Given) -> Made {
-    selected(renderer, value, None, given, false)
+    selected(renderer, value, None, given, Keep::Others)
 }
 
 pub(super) fn selectattr(renderer: &mut Renderer<'_>, value: &Value, given: Given) -> Made {
-    by_attribute(renderer, value, given, true)
+    by_attribute(renderer, value, given, Keep::Passing)
 }
 
 pub(super) fn rejectattr(renderer: &mut Renderer<'_>, value: &Value, given: Given) -> Made {
-    by_attribute(renderer, value, given, false)
+    by_attribute(renderer, value, given, Keep::Others)
 }
 
-fn by_attribute(renderer: &mut Renderer<'_>, value: &Value, given: Given, wanted: bool) -> Made {
+/// The elements that a filter keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keep {
+    /// Those that pass its test.
+    Passing,
+    Others,
+}
+
+fn by_attribute(renderer: &mut Renderer<'_>, value: &Value, given: Given, keep: Keep) -> Made {
     let (attribute, given) = given.split_first();
     let path = path(renderer, &Some(required(attribute, "selectattr", "an attribute")?))?;
-    selected(renderer, value, path, given, wanted)
+    selected(renderer, value, path, given, keep)
 }
 
-/// The elements whose part at `path` is `wanted`: it passes the test that comes first in `given`, or is true.
-fn selected(renderer: &mut Renderer<'_>, value: &Value, path: Option<String>, given: Given, wanted: bool) -> Made {
+/// The elements that `keep` keeps: their part at `path` passes the test that comes first in `given`, or is true.
+fn selected(renderer: &mut Renderer<'_>, value: &Value, path: Option<String>, given: Given, keep: Keep) -> Made {
     let (name, given) = given.split_first();
     let test = match &name {
         Some(name) => {
@@ -159,7 +166,7 @@ fn selected(renderer: &mut Renderer<'_>, value: &Value, path: Option<String>, gi
             Some(test) => test(renderer, &part, given.clone())?,
             None => part.is_true(),
         };
-        if passes == wanted {
+        if passes == (keep == Keep::Passing) {
             chosen.push(element.clone())?;
         }
     }

@@ -104,10 +104,10 @@ fn default(_: &mut Renderer<'_>, value: &Value, given: Given) -> Made {
 }
 
 fn items(renderer: &mut Renderer<'_>, value: &Value, given: Given) -> Made {
-    match value {
-        Value::Dict(_) => methods::items(renderer, value, given),
-        Value::Undefined => Value::list(vec![]),
-        _ => Err(fault(format!("items needs a dictionary; got {}", value.kind()))),
+    match (value.as_dict(), value) {
+        (Some(_), _) => methods::items(renderer, value, given),
+        (None, Value::Undefined) => Value::list(vec![]),
+        (None, _) => Err(fault(format!("items needs a dictionary; got {}", value.kind()))),
     }
 }
 

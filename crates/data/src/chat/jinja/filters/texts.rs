@@ -1,6 +1,6 @@
 //! Filters of texts. Other values are written as text first.
 
-use super::super::arguments::{Given, count, integer, is_set, required, text};
+use super::super::arguments::{Given, count, is_set, text};
 use super::super::meter::{Fault, fault};
 use super::super::percent_format::percent_format;
 use super::super::renderer::Renderer;
@@ -91,9 +91,9 @@ pub(super) fn indent(renderer: &mut Renderer<'_>, value: &Value, given: Given) -
     let own = text(&own, "indent", renderer.meter)?;
     renderer.meter.letters(own.len())?;
     let width = width.unwrap_or(Value::Int(4));
-    let (fill, times) = match &width {
-        Value::Text(fill) => (&**fill, 1),
-        other => (" ", count(other, "indent")?),
+    let (fill, times) = match width.as_text() {
+        Some(fill) => (fill, 1),
+        None => (" ", count(&width, "indent")?),
     };
     let mut indented = TextBuilder::new(renderer.meter);
     if is_set(&first) {
@@ -158,8 +158,8 @@ pub(super) fn format(renderer: &mut Renderer<'_>, value: &Value, given: Given) -
 
 /// The text of an attribute's path.
 pub(super) fn path(value: &Value, renderer: &Renderer<'_>) -> Result<String, Fault> {
-    match value {
-        Value::Int(_) => Ok(integer(value, "an attribute")?.to_string()),
-        value => Ok(text(&required(Some(value.clone()), "an attribute", "a name")?, "an attribute", renderer.meter)?.into()),
+    if let Value::Int(index) = value {
+        return Ok(index.to_string());
     }
+    Ok(text(value, "an attribute", renderer.meter)?.into())
 }
