@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use blame::{Attempt, Attempts, Cause, CauseKind, LauncherPart, now_ns};
+use config::Secret;
 
 use crate::failure::Failure;
 use crate::launch::restart::Restart;
@@ -129,7 +130,7 @@ fn is_sudden(cause: &Cause) -> bool {
 fn notify_of(run: &Path) -> Option<Notify> {
     let table: toml::Table =
         files::read_text_of_file(&run.join("run.toml"), files::InputKind::RunFile).ok()?.parse().ok()?;
-    Some(Notify::new(table.get("run")?.get("notify")?.as_str()?, run))
+    Some(Notify::new(Secret::new(table.get("run")?.get("notify")?.as_str()?.into()), run))
 }
 
 /// Processes that the system has killed so far for lack of memory: in the control group of this process, or on its

@@ -17,6 +17,7 @@ mod supervisor;
 
 use std::path::Path;
 
+use config::shown_words;
 use launcher::{Host, RankPlacement, launch as launch_of, variable};
 
 use crate::arguments::launch::LaunchArguments;
@@ -35,6 +36,7 @@ use crate::launch::supervisor::{Outcome, Supervised, supervise};
 use crate::processes::descriptors;
 use crate::processes::place::own_host;
 use crate::rank_hosts::read_hosts;
+use crate::run::interrupt::survive_hangups;
 use crate::screen::figures::counted;
 use crate::screen::output::{print, tell};
 
@@ -53,6 +55,7 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
         return print(&Job::new(arguments, &hosts, arguments.command.clone())?.shown());
     }
     let signals = Signals::listen()?;
+    survive_hangups()?;
     let program = std::env::current_exe();
     let program = program.map_err(|error| Failure::Work(format!("the path of pleach is not known: {error}")))?;
     let mut guard = None;
@@ -85,7 +88,7 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
         };
         command = crew.command(restart.command(&arguments.command));
         let left = counted(u64::from(budget.left), "restart");
-        tell(&format!("{message}; restarting: pleach {}; {left} left\n", command.join(" ")));
+        tell(&format!("{message}; restarting: pleach {}; {left} left\n", shown_words(&command).join(" ")));
     }
 }
 
@@ -96,6 +99,7 @@ fn launch_other(arguments: &LaunchArguments, first: OtherLauncher) -> Result<(),
         return print(&format!("{}\n", first.shown()));
     }
     let (signals, last_words) = (Signals::listen()?, LastWords::default());
+    survive_hangups()?;
     leftovers::adopt();
     let mut budget = Budget { restart: &restart, left: arguments.restarts, before: restart.progress() };
     let mut next = first.again(&Restart::Same);

@@ -4,6 +4,8 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
+use config::shown_words;
+
 use crate::arguments::launch::LaunchArguments;
 use crate::failure::Failure;
 use crate::launch::OWN_VARIABLES;
@@ -81,7 +83,7 @@ impl OtherLauncher {
 
     /// Its words, for messages.
     pub fn shown(&self) -> String {
-        self.words.join(" ")
+        shown_words(&self.words).join(" ")
     }
 
     /// It as a process that is supervised, whose last lines are kept.

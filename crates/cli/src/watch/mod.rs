@@ -28,7 +28,7 @@ pub use status_file::{STATUS, State, fail as fail_status};
 pub fn fail(config: &RunConfig, step: u32, message: &str) {
     status_file::fail(&config.run.folder);
     if let Some(command) = &config.run.notify {
-        Notify::new(command, &config.run.folder).event(Event::Failed, step, message);
+        Notify::new(command.clone(), &config.run.folder).event(Event::Failed, step, message);
     }
 }
 
@@ -50,7 +50,7 @@ impl Watchers {
         let server = config.run.metrics_address.as_deref();
         let server = server.map(|address| Server::start(address, Arc::clone(&numbers))).transpose()?;
         let status = StatusFile::new(folder, done, config.train.steps);
-        let notify = config.run.notify.as_deref().map(|command| Notify::new(command, folder));
+        let notify = config.run.notify.clone().map(|command| Notify::new(command, folder));
         Ok(Watchers { numbers, status: Mutex::new(status), notify, server })
     }
 

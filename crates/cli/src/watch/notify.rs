@@ -6,6 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use config::{Secret, without_credentials};
 use sync::lock;
 
 use crate::screen::output::tell;
@@ -55,7 +56,7 @@ impl Event {
 
 /// The command of `run.notify`.
 pub struct Notify {
-    command: String,
+    command: Secret,
     run: PathBuf,
     calls: Arc<Mutex<Calls>>,
     /// Ends the thread that looks after the calls; none before the first call.
@@ -78,8 +79,8 @@ struct Call {
 
 impl Notify {
     /// `command` for the run in `run`.
-    pub fn new(command: &str, run: &Path) -> Notify {
-        Notify { command: command.into(), run: run.into(), calls: Arc::default(), over: Mutex::default() }
+    pub fn new(command: Secret, run: &Path) -> Notify {
+        Notify { command, run: run.into(), calls: Arc::default(), over: Mutex::default() }
     }
 
     /// Calls the command and does not wait for it. Its messages go to the standard error.
@@ -89,9 +90,9 @@ impl Notify {
             return calls.tell(event, &format!("was not called: {MOST_CALLS} calls have not ended"));
         }
         let mut command = Command::new("sh");
-        command.args(["-c", &self.command]).stdin(Stdio::null()).stdout(Stdio::null());
+        command.args(["-c", self.command.reveal()]).stdin(Stdio::null()).stdout(Stdio::null());
         command.env("PLEACH_EVENT", event.name()).env("PLEACH_RUN", &self.run);
-        command.env("PLEACH_STEP", step.to_string()).env("PLEACH_MESSAGE", message);
+        command.env("PLEACH_STEP", step.to_string()).env("PLEACH_MESSAGE", without_credentials(message));
         // The token of the run is for its processes alone.
         command.env_remove(launcher::variable::TOKEN);
         #[cfg(unix)]
@@ -209,7 +210,7 @@ mod tests {
     fn the_command_hears_event_run_step_and_message() {
         let folder = Folder::new("hears");
         let command = "echo \"$PLEACH_EVENT $PLEACH_STEP $PLEACH_MESSAGE\" >> \"$PLEACH_RUN/heard\"";
-        let notify = Notify::new(command, &folder.0);
+        let notify = Notify::new(Secret::new(command.into()), &folder.0);
         notify.event(Event::Anomaly, 7, "loss \"NaN\"; $(false)");
         // The end of a run waits for commands.
         drop(notify);
@@ -227,10 +228,9 @@ mod tests {
     #[test]
     fn a_command_that_hangs_is_ended_with_its_children() {
         let folder = Folder::new("hangs");
-        let notify = Notify::new(
-            "sleep 1000 & echo $! > \"$PLEACH_RUN/child\"; mv \"$PLEACH_RUN/child\" \"$PLEACH_RUN/one\"; wait",
-            &folder.0,
-        );
+        let command =
+            "sleep 1000 & echo $! > \"$PLEACH_RUN/child\"; mv \"$PLEACH_RUN/child\" \"$PLEACH_RUN/one\"; wait";
+        let notify = Notify::new(Secret::new(command.into()), &folder.0);
         notify.event(Event::Started, 0, "");
         while folder.text("one").is_empty() {
             std::thread::sleep(Duration::from_millis(1));
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn a_failure_is_told_once_and_few_calls_run_at_the_same_time() {
         let folder = Folder::new("fails");
-        let notify = Notify::new("exec sleep 1000", &folder.0);
+        let notify = Notify::new(Secret::new("exec sleep 1000".into()), &folder.0);
         for step in 0..20 {
             notify.event(Event::Anomaly, step, "");
         }
@@ -258,7 +258,7 @@ mod tests {
         calls.look(Duration::ZERO);
         assert!(calls.running.is_empty());
         drop(calls);
-        let failing = Notify::new("exit 3", &folder.0);
+        let failing = Notify::new(Secret::new("exit 3".into()), &folder.0);
         for step in 0..3 {
             failing.event(Event::Anomaly, step, "");
         }
