@@ -131,7 +131,8 @@ pub struct Resuming {
 #[derive(Debug)]
 pub struct Described {
     stored: StoredRun,
-    /// Its folder on this machine: that of the command line, or of its run file where the user wrote that, or the default.
+    /// Its folder on this machine: that of the command line, or of its run file where the user wrote that, or the
+    /// default.
     pub folder: Trusted<PathBuf>,
     /// The run file of its newest checkpoint.
     pub run_file: KeptRunFile,

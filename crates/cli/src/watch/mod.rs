@@ -28,7 +28,7 @@ pub use status_file::{STATUS, State, fail as fail_status};
 pub fn fail(config: &RunConfig, step: u32, message: &str) {
     status_file::fail(&config.run.folder);
     if let Some(command) = &config.run.notify {
-        Notify::new(command.clone(), &config.run.folder).event(Event::Failed, step, message);
+        Notify::new(command, &config.run.folder).event(Event::Failed, step, message);
     }
 }
 

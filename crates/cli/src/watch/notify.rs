@@ -206,8 +206,8 @@ mod tests {
         }
     }
 
-    fn of_user(command: &str) -> Trusted<String> {
-        Trusted::of_command_line(command.into())
+    fn of_user(command: &str) -> Trusted<Secret> {
+        Trusted::of_command_line(Secret::new(command.into()))
     }
 
     #[test]
