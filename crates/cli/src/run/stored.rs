@@ -338,8 +338,7 @@ pub fn of_store(error: StoreError) -> Failure {
         StoreError::Failed { .. } | StoreError::Changed { .. } => {
             Failure::Work(format!("{error}; try again, or use --set run.store= to continue without the store"))
         }
-        StoreError::NotBuilt { .. }
-        | StoreError::Settings { .. }
+        StoreError::Settings { .. }
         | StoreError::NotFound { .. }
         | StoreError::NoBucket { .. }
         | StoreError::Denied { .. }
