@@ -97,17 +97,13 @@ fn messages_of(value: &Value, name: &str) -> Result<Vec<Value>, String> {
 /// A question with its answer: the messages, and the first that is an answer.
 fn pair(prompt: &Value, completion: &Value) -> Result<(Vec<Value>, usize), String> {
     match (prompt, completion) {
-        (Value::Text(_), Value::Text(_)) => {
-            Ok((vec![message("user", prompt)?, message("assistant", completion)?], 1))
-        }
+        (Value::Text(_), Value::Text(_)) => Ok((vec![message("user", prompt)?, message("assistant", completion)?], 1)),
         (prompt, completion) if prompt.as_text().is_none() && completion.as_text().is_none() => {
             let prompt = messages_of(prompt, "prompt")?;
             let first = prompt.len();
             Ok(([prompt, messages_of(completion, "completion")?].concat(), first))
         }
-        _ => {
-            Err("has `prompt` and `completion` of which one is a string; use two strings or two lists".into())
-        }
+        _ => Err("has `prompt` and `completion` of which one is a string; use two strings or two lists".into()),
     }
 }
 

@@ -86,7 +86,8 @@ fn templates_have_a_budget() {
         "{% set ns = namespace(x='<') %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x]|tojson %}{% endfor %}";
     let calling = "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}";
     assert_eq!(refusal(&folder, endless), steps);
-    let long = "line 1 cannot be written as text: the template says: it makes more than 16777216 bytes (in chat_template:1)";
+    let long =
+        "line 1 cannot be written as text: the template says: it makes more than 16777216 bytes (in chat_template:1)";
     for template in [growing, repeated] {
         assert_eq!(refusal(&folder, template), long, "{template}");
     }

@@ -23,15 +23,51 @@ enum Kind {
 const KINDS: [Kind; 5] = [Kind::Text, Kind::Number, Kind::List, Kind::Dict, Kind::Any];
 
 const TEXTS: [&str; 14] = [
-    "''", "'a'", "'a b  c'", "'\\n x\\ty\\n'", "'é😀漢'", "'{:>7}{}'", "'{0:*^99.3}'", "'%s %5d %-3s'", "'%.9f%%'", "'aB' 'c'",
-    "'<|im_start|>'", "'12'", "'-1e5'", "'role,content'",
+    "''",
+    "'a'",
+    "'a b  c'",
+    "'\\n x\\ty\\n'",
+    "'é😀漢'",
+    "'{:>7}{}'",
+    "'{0:*^99.3}'",
+    "'%s %5d %-3s'",
+    "'%.9f%%'",
+    "'aB' 'c'",
+    "'<|im_start|>'",
+    "'12'",
+    "'-1e5'",
+    "'role,content'",
 ];
 const NUMBERS: [&str; 14] = [
-    "0", "1", "2", "-1", "3", "7", "100", "99999", "1000000007", "170141183460469231731687303715884105727", "0.5", "1e308",
-    "-2.75", "true",
+    "0",
+    "1",
+    "2",
+    "-1",
+    "3",
+    "7",
+    "100",
+    "99999",
+    "1000000007",
+    "170141183460469231731687303715884105727",
+    "0.5",
+    "1e308",
+    "-2.75",
+    "true",
 ];
-const NAMES: [&str; 12] =
-    ["a", "b", "ns.x", "ns.y", "messages", "message", "message.content", "loop.index", "tools", "bos_token", "c", "missing"];
+const NAMES: [&str; 12] = [
+    "a",
+    "b",
+    "ns.x",
+    "ns.y",
+    "messages",
+    "message",
+    "message.content",
+    "loop.index",
+    "tools",
+    "bos_token",
+    "c",
+    "missing",
+];
 /// Filters with the kinds of their value and of their result; `#` is an argument that is a number, `$` a text, `@` a
 /// list, and `?` any value.
 const FILTERS: [(&str, Kind, Kind); 58] = [
@@ -138,8 +174,22 @@ const METHODS: [(&str, Kind, Kind); 40] = [
     ("update(?)", Kind::Dict, Kind::Any),
 ];
 const TESTS: [&str; 16] = [
-    "defined", "undefined", "none", "string", "mapping", "iterable", "sequence", "number", "odd", "callable", "in @",
-    "equalto ?", "lt #", "sameas ?", "divisibleby #", "startingwith $",
+    "defined",
+    "undefined",
+    "none",
+    "string",
+    "mapping",
+    "iterable",
+    "sequence",
+    "number",
+    "odd",
+    "callable",
+    "in @",
+    "equalto ?",
+    "lt #",
+    "sameas ?",
+    "divisibleby #",
+    "startingwith $",
 ];
 /// What a template does over and over to make a value large or deep.
 const GROWTH: [&str; 16] = [
@@ -165,7 +215,8 @@ impl<'b> Grammar<'b> {
     /// The template of `bytes`.
     pub fn template(bytes: &'b [u8]) -> String {
         let mut grammar = Grammar { bytes, depth: 0, loops: 0 };
-        let mut text = String::from("{% set ns = namespace(x=[1], y='a') %}{% set a = [1, 'b'] %}{% set b = {'k': 2} %}");
+        let mut text =
+            String::from("{% set ns = namespace(x=[1], y='a') %}{% set a = [1, 'b'] %}{% set b = {'k': 2} %}");
         text.push_str("{% macro f(p, q=2) %}{{ p }}{{ q }}{% endmacro %}");
         while !grammar.bytes.is_empty() && text.len() < 20_000 {
             text.push_str(&grammar.statement());
@@ -214,7 +265,8 @@ impl<'b> Grammar<'b> {
                 format!("{{% for i in range({count}) %}}{growth}{{% endfor %}}")
             }
             8 | 9 => {
-                let (elements, with) = (self.expression(Kind::List), self.of(&["", " if a", " recursive", " if loop is undefined"]));
+                let (elements, with) =
+                    (self.expression(Kind::List), self.of(&["", " if a", " recursive", " if loop is undefined"]));
                 let place = self.of(&["a", "a, c", "message", "i"]);
                 self.loops += 1;
                 let block = self.block();
@@ -229,14 +281,22 @@ impl<'b> Grammar<'b> {
             11 => {
                 let name = self.of(&["f", "g"]);
                 let inner = self.of(&["{{ f(p) }}", "{{ g(p, q) }}", "{{ caller() }}", "{{ p }}"]);
-                format!("{{% macro {name}(p, q={}) %}}{inner}{}{{% endmacro %}}", self.expression(Kind::Any), self.closed_block())
+                format!(
+                    "{{% macro {name}(p, q={}) %}}{inner}{}{{% endmacro %}}",
+                    self.expression(Kind::Any),
+                    self.closed_block()
+                )
             }
             12 => format!("{{% call f({}) %}}{}{{% endcall %}}", self.expression(Kind::Any), self.closed_block()),
-            13 => format!("{{% filter {} %}}{}{{% endfilter %}}", self.use_of(&FILTERS, Kind::Text), self.closed_block()),
+            13 => {
+                format!("{{% filter {} %}}{}{{% endfilter %}}", self.use_of(&FILTERS, Kind::Text), self.closed_block())
+            }
             14 => format!("{{% set {} %}}{}{{% endset %}}", self.place(), self.closed_block()),
             15 => format!("{{% with c = {} %}}{}{{% endwith %}}", self.expression(Kind::Any), self.closed_block()),
             16 => format!("{{% generation %}}{}{{% endgeneration %}}", self.closed_block()),
-            17 if self.loops > 0 => self.of(&["{% break %}", "{% continue %}", "{{ loop([a]) }}", "{{ loop.cycle(1, a) }}"]).into(),
+            17 if self.loops > 0 => {
+                self.of(&["{% break %}", "{% continue %}", "{{ loop([a]) }}", "{{ loop.cycle(1, a) }}"]).into()
+            }
             17 | 18 => format!("{{% do {} %}}", self.expression(Kind::Any)),
             _ => self.of(&GROWTH).into(),
         }
@@ -278,16 +338,21 @@ impl<'b> Grammar<'b> {
                 let sign = match kind {
                     Kind::Text => self.of(&["+", "~", "*", "%"]),
                     Kind::List => self.of(&["+", "*"]),
-                    Kind::Number => self.of(&["+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", ">=", "in", "not in"]),
+                    Kind::Number => {
+                        self.of(&["+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", ">=", "in", "not in"])
+                    }
                     Kind::Dict | Kind::Any => self.of(&["==", "!=", "and", "or", "~", "<", "in"]),
                 };
                 let other = if sign == "*" { Kind::Number } else { kind };
                 format!("({} {sign} {})", self.expression(kind), self.expression(other))
             }
-            9 => format!("({} if {} else {})", self.expression(kind), self.expression(Kind::Any), self.expression(kind)),
+            9 => {
+                format!("({} if {} else {})", self.expression(kind), self.expression(Kind::Any), self.expression(kind))
+            }
             10 => format!("{}[{}]", self.expression(Kind::List), self.expression(Kind::Number)),
             11 => {
-                let bounds = [(); 3].map(|()| if self.pick(2) == 0 { String::new() } else { self.expression(Kind::Number) });
+                let bounds =
+                    [(); 3].map(|()| if self.pick(2) == 0 { String::new() } else { self.expression(Kind::Number) });
                 format!("{}[{}]", self.expression(kind), bounds.join(":"))
             }
             12 => format!("{} {}", self.of(&["not", "-", "+", "- -", "not not"]), self.expression(Kind::Number)),
@@ -307,12 +372,28 @@ impl<'b> Grammar<'b> {
             }
             Kind::Dict => {
                 let key = KINDS[self.pick(3)];
-                format!("{{{}: {}, 'k': {}}}", self.expression(key), self.expression(Kind::Any), self.expression(Kind::Any))
+                format!(
+                    "{{{}: {}, 'k': {}}}",
+                    self.expression(key),
+                    self.expression(Kind::Any),
+                    self.expression(Kind::Any)
+                )
             }
             Kind::Number => format!("{}|length", self.expression(Kind::List)),
             Kind::Text => format!("f({}, {})", self.expression(Kind::Any), self.expression(Kind::Any)),
             Kind::Any => {
-                let call = self.of(&["range(#)", "range(#, #, #)", "namespace(x=?)", "dict(?)", "dict(k=?)", "raise_exception($)", "strftime_now('%Y')", "g(?)", "f(*@)", "f(**b)"]);
+                let call = self.of(&[
+                    "range(#)",
+                    "range(#, #, #)",
+                    "namespace(x=?)",
+                    "dict(?)",
+                    "dict(k=?)",
+                    "raise_exception($)",
+                    "strftime_now('%Y')",
+                    "g(?)",
+                    "f(*@)",
+                    "f(**b)",
+                ]);
                 self.filled(call)
             }
         }
@@ -322,7 +403,9 @@ impl<'b> Grammar<'b> {
     fn used(&mut self, table: &[(&str, Kind, Kind)], kind: Kind, sign: &str) -> String {
         let start = self.pick(table.len());
         let fits = |entry: &&(&str, Kind, Kind)| kind == Kind::Any || entry.2 == kind;
-        let Some((pattern, takes, _)) = table[start..].iter().chain(table).find(fits).copied() else { return self.leaf(kind) };
+        let Some((pattern, takes, _)) = table[start..].iter().chain(table).find(fits).copied() else {
+            return self.leaf(kind);
+        };
         let value = self.expression(takes);
         format!("({value}){sign}{}", self.filled(pattern))
     }

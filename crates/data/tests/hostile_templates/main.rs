@@ -45,8 +45,7 @@ fn rendered(folder: &Folder, template: &str) -> Result<Rendered, DataError> {
     folder.put("one.jinja", template.as_bytes());
     let date = ChatDate::parse("2026-01-31");
     let spec = ChatSpec { template: folder.path("one.jinja"), date, long: LongConversations::Refuse };
-    let (result, held) =
-        most_held(|| Chat::open(&spec).and_then(|chat| chat.rendered("line 1".into(), RECORD, None)));
+    let (result, held) = most_held(|| Chat::open(&spec).and_then(|chat| chat.rendered("line 1".into(), RECORD, None)));
     let most = BYTES_PER_STEP * steps() + TEXT_BYTES + PARSED_BYTES;
     assert!(held <= most, "{held} bytes of at most {most}: {template}");
     result

@@ -27,7 +27,11 @@ fn values_that_hold_themselves_are_refused_where_they_are_made() {
         assert_eq!(refusal(&folder, &format!("{template}{used} }}}}")), said);
     }
     for value in ["[ns]", "{'k': [ns]}", "(1, ns)", "namespace()", "[[ns].index]"] {
-        assert_eq!(refusal(&folder, &format!("{{% set ns = namespace() %}}{{% set ns.a = {value} %}}")), said, "{value}");
+        assert_eq!(
+            refusal(&folder, &format!("{{% set ns = namespace() %}}{{% set ns.a = {value} %}}")),
+            said,
+            "{value}"
+        );
     }
     assert_eq!(refusal(&folder, "{{ namespace(a=namespace()) }}"), said);
 }
@@ -43,7 +47,11 @@ fn values_have_a_depth() {
         }
     }
     // As deep as it may be, and walked by each that walks.
-    let deep = grown(198, "{% set ns.x = [ns.x] %}{% set ns.y = [ns.y] %}", "ns.x == ns.y and [ns.x, ns.y]|sort|tojson|length");
+    let deep = grown(
+        198,
+        "{% set ns.x = [ns.x] %}{% set ns.y = [ns.y] %}",
+        "ns.x == ns.y and [ns.x, ns.y]|sort|tojson|length",
+    );
     assert!(rendered(&folder, &deep).expect("a text").document.text.parse::<usize>().is_ok_and(|bytes| bytes > 800));
 }
 
@@ -53,26 +61,53 @@ fn elements_that_are_compared_written_and_copied_are_steps() {
     let said = format!("the template takes more than {} steps", steps());
     let doubled = "{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}";
     for used in [
-        "ns.x == ns.y", "[ns.x, ns.y]|sort", "ns.x in [ns.y]", "ns.x|string", "ns.x ~ ''", "ns.x|tojson", "'%s'|format(ns.x)",
-        "'{}'.format(ns.x)", "ns.x|join", "[ns.y].index(ns.x)", "[ns.y].count(ns.x)", "[ns.y, ns.x]|min", "ns.x",
+        "ns.x == ns.y",
+        "[ns.x, ns.y]|sort",
+        "ns.x in [ns.y]",
+        "ns.x|string",
+        "ns.x ~ ''",
+        "ns.x|tojson",
+        "'%s'|format(ns.x)",
+        "'{}'.format(ns.x)",
+        "ns.x|join",
+        "[ns.y].index(ns.x)",
+        "[ns.y].count(ns.x)",
+        "[ns.y, ns.x]|min",
+        "ns.x",
     ] {
         assert_eq!(refusal(&folder, &grown(40, doubled, used)), said, "{used}");
     }
     for growth in [
-        "ns.x + ns.x", "ns.x * 2", "ns.x + ns.x|list", "ns.x|batch(1)|sum(start=ns.x)", "(ns.x * 2)|reverse|list",
-        "(ns.x * 2)[::-1]", "(ns.x * 2)|sort", "(ns.x * 3)|map('upper')|list",
+        "ns.x + ns.x",
+        "ns.x * 2",
+        "ns.x + ns.x|list",
+        "ns.x|batch(1)|sum(start=ns.x)",
+        "(ns.x * 2)|reverse|list",
+        "(ns.x * 2)[::-1]",
+        "(ns.x * 2)|sort",
+        "(ns.x * 3)|map('upper')|list",
     ] {
         let template = grown(60, &format!("{{% set ns.x = {growth} %}}"), "1");
         assert_eq!(refusal(&folder, &template), said, "{growth}");
     }
     for work in [
-        "{% set x = range(1000)|sort|list %}", "{% set x = ('a' * 9000).title() %}", "{% set x = ('a ' * 9000).split() %}",
-        "{% set x = ('a' * 9000).strip('cba') %}", "{% set x = ('a' * 9000)|replace('', 'b') %}",
-        "{% set x = dict(a=1, b=2, c=3) %}", "{% set x = '%.999f'|format(1e300) %}", "{% set x = ('a' * 9000).find('b') %}",
-        "{% set x = ('é' * 9000)[8000] %}", "{% set x = ('a\\n' * 900)|indent(99) %}", "{% set x = 'a'.center(99999) %}",
-        "{% set x = '\\t'.expandtabs(9999) %}", "{% set x = range(900)|unique|list %}", "{% set x = range(900)|batch(2)|list %}",
+        "{% set x = range(1000)|sort|list %}",
+        "{% set x = ('a' * 9000).title() %}",
+        "{% set x = ('a ' * 9000).split() %}",
+        "{% set x = ('a' * 9000).strip('cba') %}",
+        "{% set x = ('a' * 9000)|replace('', 'b') %}",
+        "{% set x = dict(a=1, b=2, c=3) %}",
+        "{% set x = '%.999f'|format(1e300) %}",
+        "{% set x = ('a' * 9000).find('b') %}",
+        "{% set x = ('é' * 9000)[8000] %}",
+        "{% set x = ('a\\n' * 900)|indent(99) %}",
+        "{% set x = 'a'.center(99999) %}",
+        "{% set x = '\\t'.expandtabs(9999) %}",
+        "{% set x = range(900)|unique|list %}",
+        "{% set x = range(900)|batch(2)|list %}",
     ] {
-        let template = format!("{{% for i in range(99999) %}}{{% for j in range(99999) %}}{work}{{% endfor %}}{{% endfor %}}");
+        let template =
+            format!("{{% for i in range(99999) %}}{{% for j in range(99999) %}}{work}{{% endfor %}}{{% endfor %}}");
         assert_eq!(refusal(&folder, &template), said, "{work}");
     }
 }
@@ -117,17 +152,32 @@ fn programs_have_a_depth() {
         format!("{}{inner}{}", open.repeat(count), close.repeat(count))
     };
     for (open, close) in [
-        ("-", ""), ("+", ""), ("not ", ""), ("(", ")"), ("[", "]"), ("{1: ", "}"), ("range(", ")"), ("messages[", "]"),
-        ("1|default(", ")"), ("1 if 1 else ", ""), ("1 is sameas (", ")"), ("'a'.strip(", ")"),
+        ("-", ""),
+        ("+", ""),
+        ("not ", ""),
+        ("(", ")"),
+        ("[", "]"),
+        ("{1: ", "}"),
+        ("range(", ")"),
+        ("messages[", "]"),
+        ("1|default(", ")"),
+        ("1 if 1 else ", ""),
+        ("1 is sameas (", ")"),
+        ("'a'.strip(", ")"),
     ] {
         let template = |count| format!("{{{{ {} }}}}", nested(open, "1", close, count));
         assert_eq!(refusal(&folder, &template(30_000)), said, "{open}");
         let _ = rendered(&folder, &template(48));
     }
     for (open, close) in [
-        ("{% if 1 %}", "{% endif %}"), ("{% for i in [1] %}", "{% endfor %}"), ("{% with %}", "{% endwith %}"),
-        ("{% filter upper %}", "{% endfilter %}"), ("{% macro f() %}", "{% endmacro %}"), ("{% set x %}", "{% endset %}"),
-        ("{% if 0 %}{% else %}", "{% endif %}"), ("{% call f() %}", "{% endcall %}"),
+        ("{% if 1 %}", "{% endif %}"),
+        ("{% for i in [1] %}", "{% endfor %}"),
+        ("{% with %}", "{% endwith %}"),
+        ("{% filter upper %}", "{% endfilter %}"),
+        ("{% macro f() %}", "{% endmacro %}"),
+        ("{% set x %}", "{% endset %}"),
+        ("{% if 0 %}{% else %}", "{% endif %}"),
+        ("{% call f() %}", "{% endcall %}"),
     ] {
         assert_eq!(refusal(&folder, &nested(open, "", close, 10_000)), said, "{open}");
     }

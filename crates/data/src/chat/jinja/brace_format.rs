@@ -77,7 +77,9 @@ fn converted(renderer: &Renderer<'_>, value: Value, conversion: Option<&str>) ->
         None => return Ok(value),
         Some("s") => text.print(&value)?,
         Some("r") => text.print_quoted(&value)?,
-        Some(other) => return Err(fault(format!("format has no conversion `!{}`", other.chars().take(40).collect::<String>()))),
+        Some(other) => {
+            return Err(fault(format!("format has no conversion `!{}`", other.chars().take(40).collect::<String>())));
+        }
     }
     text.finish()
 }

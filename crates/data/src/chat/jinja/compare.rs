@@ -102,9 +102,9 @@ pub(super) fn order(a: &Value, b: &Value, meter: &Meter) -> Result<Option<Orderi
 fn order_of_numbers(a: Number, b: Number) -> Option<Ordering> {
     match (a, b) {
         (Number::Int(a), Number::Int(b)) => Some(a.cmp(&b)),
-        (Number::Int(_), Number::Float(_)) | (Number::Float(_), Number::Int(_)) | (Number::Float(_), Number::Float(_)) => {
-            a.as_float().partial_cmp(&b.as_float())
-        }
+        (Number::Int(_), Number::Float(_))
+        | (Number::Float(_), Number::Int(_))
+        | (Number::Float(_), Number::Float(_)) => a.as_float().partial_cmp(&b.as_float()),
     }
 }
 
@@ -139,7 +139,9 @@ pub(super) fn contains(whole: &Value, element: &Value, meter: &Meter) -> Result<
         | Value::Macro(_)
         | Value::Loop(_)
         | Value::Function(_)
-        | Value::Method(_) => Err(fault(format!("{} holds nothing; `in` needs a string, a list or a dictionary", whole.kind()))),
+        | Value::Method(_) => {
+            Err(fault(format!("{} holds nothing; `in` needs a string, a list or a dictionary", whole.kind())))
+        }
     }
 }
 

@@ -137,7 +137,10 @@ impl<'p> Renderer<'p> {
         while let Some(link) = links.get(place) {
             self.meter.step(1)?;
             if matches!(value, Value::Undefined)
-                && matches!(link.kind, LinkKind::Attribute(_) | LinkKind::Item(_) | LinkKind::Slice(_) | LinkKind::Call(_))
+                && matches!(
+                    link.kind,
+                    LinkKind::Attribute(_) | LinkKind::Item(_) | LinkKind::Slice(_) | LinkKind::Call(_)
+                )
             {
                 return Err(fault(format!("`{}` is undefined", self.described(base, &links[..place]))).at(link.line));
             }

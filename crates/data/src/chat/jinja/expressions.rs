@@ -205,7 +205,9 @@ impl Parser<'_> {
         let line = self.line();
         match self.next() {
             Some(TokenKind::Name(name)) => Ok(LinkKind::Attribute(name.as_str().into())),
-            Some(TokenKind::Int(index)) => Ok(LinkKind::Item(Expr { kind: ExprKind::Constant(Value::Int(*index)), line })),
+            Some(TokenKind::Int(index)) => {
+                Ok(LinkKind::Item(Expr { kind: ExprKind::Constant(Value::Int(*index)), line }))
+            }
             other => Err(unexpected(other, "a name behind .")),
         }
     }

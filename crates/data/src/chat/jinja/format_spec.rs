@@ -84,7 +84,10 @@ pub(super) fn write(out: &mut TextBuilder<'_>, spec: &Spec, value: &Value) -> Re
         (None, Some(Number::Int(number))) => integer_field(out, spec, number, 'd'),
         (None, Some(Number::Float(number))) => float_field(out, spec, number, None),
         (Some('c'), Some(Number::Int(code))) => {
-            let letter = u32::try_from(code).ok().and_then(char::from_u32).ok_or_else(|| fault(format!("{code} is no letter")))?;
+            let letter = u32::try_from(code)
+                .ok()
+                .and_then(char::from_u32)
+                .ok_or_else(|| fault(format!("{code} is no letter")))?;
             text_field(out, spec, letter.encode_utf8(&mut [0; 4]))
         }
         (Some(form @ ('d' | 'x' | 'X' | 'o' | 'b' | 'n')), Some(Number::Int(number))) => {

@@ -77,7 +77,11 @@ impl Renderer<'_> {
         if step == 0 {
             return Err(fault("the step of range is 0"));
         }
-        let (distance, stride) = if step > 0 { (stop.saturating_sub(start), step) } else { (start.saturating_sub(stop), step.saturating_neg()) };
+        let (distance, stride) = if step > 0 {
+            (stop.saturating_sub(start), step)
+        } else {
+            (start.saturating_sub(stop), step.saturating_neg())
+        };
         let count = if distance <= 0 { 0 } else { (distance - 1) / stride + 1 };
         if count > MOST_RANGE {
             return Err(fault(format!("range has {count} elements; at most {MOST_RANGE} are made")));

@@ -36,10 +36,9 @@ pub(super) fn filter(renderer: &mut Renderer<'_>, value: &Value, given: Given) -
     let (between_items, after_key) = match separators {
         None | Some(Value::None) => (between_items.to_string(), ": ".to_string()),
         Some(separators) => match renderer.elements(&separators)?.walk(renderer.meter)? {
-            [items, key] => (
-                text(items, "tojson", renderer.meter)?.to_string(),
-                text(key, "tojson", renderer.meter)?.to_string(),
-            ),
+            [items, key] => {
+                (text(items, "tojson", renderer.meter)?.to_string(), text(key, "tojson", renderer.meter)?.to_string())
+            }
             _ => return Err(fault("separators of tojson must be two strings")),
         },
     };

@@ -232,14 +232,17 @@ impl<'s> Lexer<'s> {
             if let TokenKind::Sign("(" | "[" | "{") = token {
                 open += 1;
             } else if let TokenKind::Sign(")" | "]" | "}") = token {
-                open = open.checked_sub(1).ok_or_else(|| fault("syntax error: a bracket is closed that is not open"))?;
+                open =
+                    open.checked_sub(1).ok_or_else(|| fault("syntax error: a bracket is closed that is not open"))?;
             }
         }
     }
 
     /// Takes one token, which is also returned.
     fn token(&mut self, rest: &str) -> Result<TokenKind, Fault> {
-        let Some(first) = rest.chars().next() else { return Err(fault("syntax error: unexpected end of the template")) };
+        let Some(first) = rest.chars().next() else {
+            return Err(fault("syntax error: unexpected end of the template"));
+        };
         let (kind, bytes) = if first == '\'' || first == '"' {
             string(rest, first)?
         } else if first.is_ascii_digit() {
@@ -288,10 +291,13 @@ fn string(text: &str, quote: char) -> Result<(TokenKind, usize), Fault> {
 
 /// A number at the beginning of `text`, and its bytes.
 fn number(text: &str) -> Result<(TokenKind, usize), Fault> {
-    let digits = |from: usize| text[from..].find(|letter: char| !letter.is_ascii_digit() && letter != '_').map_or(text.len(), |end| from + end);
+    let digits = |from: usize| {
+        text[from..].find(|letter: char| !letter.is_ascii_digit() && letter != '_').map_or(text.len(), |end| from + end)
+    };
     if text.starts_with('0') && text[1..].starts_with(['x', 'X', 'o', 'O', 'b', 'B']) {
         let end = text.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(text.len());
-        let value = parse_integer(&text[..end], 0).ok_or_else(|| fault(format!("syntax error: {} is no number", &text[..end])))?;
+        let value = parse_integer(&text[..end], 0)
+            .ok_or_else(|| fault(format!("syntax error: {} is no number", &text[..end])))?;
         return Ok((TokenKind::Int(value), end));
     }
     let whole = digits(0);

@@ -23,19 +23,10 @@ impl PartialEq for Method {
     }
 }
 
-const DICT: [(&str, MethodFunction); 5] = [
-    ("get", get),
-    ("items", items),
-    ("keys", keys),
-    ("values", values),
-    ("copy", same),
-];
+const DICT: [(&str, MethodFunction); 5] =
+    [("get", get), ("items", items), ("keys", keys), ("values", values), ("copy", same)];
 
-const LIST: [(&str, MethodFunction); 3] = [
-    ("count", count),
-    ("index", index),
-    ("copy", same),
-];
+const LIST: [(&str, MethodFunction); 3] = [("count", count), ("index", index), ("copy", same)];
 
 /// Methods that would change a dictionary.
 const DICT_CHANGES: [&str; 5] = ["update", "pop", "popitem", "setdefault", "clear"];

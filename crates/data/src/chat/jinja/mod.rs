@@ -30,7 +30,6 @@ mod text_methods;
 mod value;
 mod writer;
 
-
 use config::ChatDate;
 
 use ast::Name;

@@ -93,7 +93,9 @@ pub(super) fn operate(operation: Operation, a: &Value, b: &Value, meter: &Meter)
         (Operation::Multiply, Value::Text(_) | Value::List(_), Value::Int(count)) => repeat(a, *count, meter),
         (Operation::Multiply, Value::Int(count), Value::Text(_) | Value::List(_)) => repeat(b, *count, meter),
         (Operation::Remainder, Value::Text(pattern), _) => {
-            let arguments = if let Value::List(list) = b && list.form() == Form::Tuple {
+            let arguments = if let Value::List(list) = b
+                && list.form() == Form::Tuple
+            {
                 list.walk(meter)?
             } else {
                 std::slice::from_ref(b)
@@ -137,7 +139,9 @@ fn compute(operation: Operation, a: Number, b: Number) -> Result<Number, Fault> 
         Operation::DivideWhole => {
             x.checked_div(y).map(|quotient| quotient - i128::from(x % y != 0 && (x < 0) != (y < 0)))
         }
-        Operation::Remainder => x.checked_rem(y).map(|rest| if rest != 0 && (rest < 0) != (y < 0) { rest + y } else { rest }),
+        Operation::Remainder => {
+            x.checked_rem(y).map(|rest| if rest != 0 && (rest < 0) != (y < 0) { rest + y } else { rest })
+        }
         Operation::Power if y < 0 => return compute_floats(operation, x as f64, y as f64).map(Number::Float),
         Operation::Power => u32::try_from(y).ok().and_then(|y| x.checked_pow(y)),
     };
@@ -217,7 +221,11 @@ pub(super) fn parse_integer(text: &str, base: u32) -> Option<i128> {
         (0, _) => (10, &lower[..]),
         _ => (base, &lower[..]),
     };
-    if !(2..=36).contains(&base) || digits.starts_with(['_', '+', '-']) || digits.ends_with('_') || digits.contains("__") {
+    if !(2..=36).contains(&base)
+        || digits.starts_with(['_', '+', '-'])
+        || digits.ends_with('_')
+        || digits.contains("__")
+    {
         return None;
     }
     let value = i128::from_str_radix(&digits.replace('_', ""), base).ok()?;

@@ -137,10 +137,8 @@ impl<'t> Parser<'t> {
 
     /// Whether an expression cannot begin here.
     pub(super) fn ends_expression(&self) -> bool {
-        matches!(
-            self.peek(),
-            None | Some(TokenKind::TagEnds | TokenKind::ExpressionEnds | TokenKind::Sign(")" | "="))
-        ) || self.is_name("in")
+        matches!(self.peek(), None | Some(TokenKind::TagEnds | TokenKind::ExpressionEnds | TokenKind::Sign(")" | "=")))
+            || self.is_name("in")
     }
 
     /// The number of a name.
@@ -161,7 +159,9 @@ impl<'t> Parser<'t> {
     pub(super) fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
         self.depth += 1;
         if self.depth > MOST_NESTING {
-            return Err(fault(format!("syntax error: it nests deeper than {MOST_NESTING} blocks, brackets and prefixes")));
+            return Err(fault(format!(
+                "syntax error: it nests deeper than {MOST_NESTING} blocks, brackets and prefixes"
+            )));
         }
         let result = inner(self)?;
         self.depth -= 1;
@@ -175,7 +175,12 @@ impl<'t> Parser<'t> {
             let line = self.line();
             let kind = match self.peek() {
                 None if ends.is_empty() => return Ok(block),
-                None => return Err(fault(format!("syntax error: unexpected end of the template; expected {}", ends.join(" or ")))),
+                None => {
+                    return Err(fault(format!(
+                        "syntax error: unexpected end of the template; expected {}",
+                        ends.join(" or ")
+                    )));
+                }
                 Some(TokenKind::Data(text)) => {
                     self.skip(1);
                     StatementKind::Data(text.as_str().into())

@@ -23,7 +23,8 @@ pub(super) fn percent_format(pattern: &str, values: &[Value], whole: &Value, met
         }
         let named = match rest.strip_prefix('(') {
             Some(behind) => {
-                let (name, behind) = behind.split_once(')').ok_or_else(|| fault("a format has a name without its end"))?;
+                let (name, behind) =
+                    behind.split_once(')').ok_or_else(|| fault("a format has a name without its end"))?;
                 rest = behind;
                 is_named = true;
                 let dict = whole.as_dict().ok_or_else(|| fault("a format with names needs a dictionary"))?;
@@ -79,7 +80,11 @@ fn field(out: &mut TextBuilder<'_>, mut spec: Spec, value: &Value) -> Result<(),
     match spec.form {
         Some('s' | 'r' | 'a') => {
             let mut text = TextBuilder::new(out.meter());
-            if spec.form == Some('s') { text.print(value)? } else { text.print_quoted(value)? }
+            if spec.form == Some('s') {
+                text.print(value)?
+            } else {
+                text.print_quoted(value)?
+            }
             (spec.form, spec.fill) = (Some('s'), ' ');
             spec.align = spec.align.filter(|align| *align == Align::Left).or(Some(Align::Right));
             let text = text.finish()?;

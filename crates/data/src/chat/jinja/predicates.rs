@@ -116,7 +116,12 @@ fn cased(
     Ok(own.chars().any(wanted) && !own.chars().any(other))
 }
 
-fn has_end(renderer: &mut Renderer<'_>, value: &Value, given: Given, has: fn(&str, &str) -> bool) -> Result<bool, Fault> {
+fn has_end(
+    renderer: &mut Renderer<'_>,
+    value: &Value,
+    given: Given,
+    has: fn(&str, &str) -> bool,
+) -> Result<bool, Fault> {
     let [part] = given.bind("the test", ["other"])?;
     let part = required(part, "the test", "a string")?;
     Ok(has(text(value, "the test", renderer.meter)?, text(&part, "the test", renderer.meter)?))

@@ -98,7 +98,10 @@ impl<'p> Renderer<'p> {
     }
 
     /// The same as a value.
-    pub(super) fn captured_value(&mut self, inner: impl FnOnce(&mut Self) -> Result<(), Fault>) -> Result<Value, Fault> {
+    pub(super) fn captured_value(
+        &mut self,
+        inner: impl FnOnce(&mut Self) -> Result<(), Fault>,
+    ) -> Result<Value, Fault> {
         let text = self.captured(inner)?;
         self.meter.step(1)?;
         Ok(Value::Text(text.into()))
@@ -271,7 +274,13 @@ impl<'p> Renderer<'p> {
     }
 
     /// Runs the loop `node` over `elements`, in scopes within `scope`.
-    pub(super) fn run_loop(&mut self, node: &'p For, elements: &Value, scope: usize, depth: usize) -> Result<(), Fault> {
+    pub(super) fn run_loop(
+        &mut self,
+        node: &'p For,
+        elements: &Value,
+        scope: usize,
+        depth: usize,
+    ) -> Result<(), Fault> {
         let mut elements = self.elements(elements)?;
         if let Some(condition) = &node.condition {
             elements = self.selected(node, condition, &elements, scope)?;

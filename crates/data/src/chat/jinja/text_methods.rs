@@ -49,8 +49,12 @@ pub(super) const TEXT: [(&str, MethodFunction); 46] = [
     ("isdecimal", |renderer, value, given| all(renderer, value, given, "isdecimal", char::is_numeric)),
     ("isspace", |renderer, value, given| all(renderer, value, given, "isspace", is_space)),
     ("isascii", isascii),
-    ("islower", |renderer, value, given| cased(renderer, value, given, "islower", char::is_lowercase, char::is_uppercase)),
-    ("isupper", |renderer, value, given| cased(renderer, value, given, "isupper", char::is_uppercase, char::is_lowercase)),
+    ("islower", |renderer, value, given| {
+        cased(renderer, value, given, "islower", char::is_lowercase, char::is_uppercase)
+    }),
+    ("isupper", |renderer, value, given| {
+        cased(renderer, value, given, "isupper", char::is_uppercase, char::is_lowercase)
+    }),
     ("istitle", istitle),
     ("isidentifier", isidentifier),
     ("isprintable", |renderer, value, given| none(renderer, value, given, "isprintable", char::is_control)),
@@ -254,9 +258,9 @@ fn split_from(renderer: &mut Renderer<'_>, value: &Value, given: Given, side: Si
                 let start = rest[..at].trim_end_matches(is_space).len();
                 (start, rest[at..].chars().next().map_or(0, char::len_utf8) + at - start)
             }),
-            (None, Side::Left | Side::Both) => rest
-                .find(is_space)
-                .map(|at| (at, rest.len() - at - rest[at..].trim_start_matches(is_space).len())),
+            (None, Side::Left | Side::Both) => {
+                rest.find(is_space).map(|at| (at, rest.len() - at - rest[at..].trim_start_matches(is_space).len()))
+            }
         };
         let Some((at, len)) = found else { break };
         renderer.meter.step(1)?;
@@ -325,7 +329,9 @@ fn join(renderer: &mut Renderer<'_>, value: &Value, given: Given) -> Made {
     let [parts] = given.bind("join", ["iterable"])?;
     let own = text(value, "join", renderer.meter)?;
     let mut joined = TextBuilder::new(renderer.meter);
-    for (place, part) in renderer.elements(&required(parts, "join", "a list")?)?.walk(renderer.meter)?.iter().enumerate() {
+    for (place, part) in
+        renderer.elements(&required(parts, "join", "a list")?)?.walk(renderer.meter)?.iter().enumerate()
+    {
         joined.push(if place > 0 { own } else { "" })?;
         joined.push(text(part, "join", renderer.meter)?)?;
     }

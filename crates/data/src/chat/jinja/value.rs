@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::dict::Dict;
 use super::functions::Function;
-use super::methods::Method;
 use super::meter::{Fault, MOST_DEPTH, Meter, fault};
+use super::methods::Method;
 
 /// A value; a copy shares its elements.
 #[derive(Clone)]

@@ -30,7 +30,11 @@ fn part(renderer: &mut Renderer<'_>, element: &Value, path: &Option<String>) -> 
 }
 
 fn path(renderer: &Renderer<'_>, attribute: &Option<Value>) -> Result<Option<String>, Fault> {
-    attribute.as_ref().filter(|value| !matches!(value, Value::None)).map(|value| texts::path(value, renderer)).transpose()
+    attribute
+        .as_ref()
+        .filter(|value| !matches!(value, Value::None))
+        .map(|value| texts::path(value, renderer))
+        .transpose()
 }
 
 /// A value as it is ordered: small letters where the case does not count.

@@ -99,7 +99,8 @@ fn length(renderer: &mut Renderer<'_>, value: &Value, given: Given) -> Made {
 
 fn default(_: &mut Renderer<'_>, value: &Value, given: Given) -> Made {
     let [default, boolean] = given.bind("default", ["default_value", "boolean"])?;
-    let is_missing = matches!(value, Value::Undefined) || (boolean.is_some_and(|boolean| boolean.is_true()) && !value.is_true());
+    let is_missing =
+        matches!(value, Value::Undefined) || (boolean.is_some_and(|boolean| boolean.is_true()) && !value.is_true());
     Ok(if is_missing { default.unwrap_or_else(|| Value::text("")) } else { value.clone() })
 }
 

@@ -16,7 +16,8 @@ pub(super) fn int(renderer: &mut Renderer<'_>, value: &Value, given: Given) -> M
         (_, Some(Number::Float(number))) => number.is_finite().then_some(number as i128),
         (Value::Text(text), None) => {
             renderer.meter.read(text.len())?;
-            parse_integer(text, base).or_else(|| parse_float(text).filter(|number| number.is_finite()).map(|number| number as i128))
+            parse_integer(text, base)
+                .or_else(|| parse_float(text).filter(|number| number.is_finite()).map(|number| number as i128))
         }
         (_, None) => None,
     };
@@ -59,7 +60,9 @@ pub(super) fn round(_: &mut Renderer<'_>, value: &Value, given: Given) -> Made {
         Some("ceil") => (number * scale).ceil() / scale,
         Some("floor") => (number * scale).floor() / scale,
         // To the nearest decimal number, and to the even one between two, as Python does.
-        Some("common") if digits >= 0 => format!("{number:.*}", digits.unsigned_abs() as usize).parse().unwrap_or(number),
+        Some("common") if digits >= 0 => {
+            format!("{number:.*}", digits.unsigned_abs() as usize).parse().unwrap_or(number)
+        }
         Some("common") => (number * scale).round_ties_even() / scale,
         Some(_) | None => return Err(fault("the method of round must be common, ceil or floor")),
     };

@@ -120,7 +120,8 @@ pub(super) fn truncate(renderer: &mut Renderer<'_>, value: &Value, given: Given)
     let end = text(&end, "truncate", renderer.meter)?;
     let length = length.map_or(Ok(255), |length| count(&length, "truncate"))?;
     let leeway = leeway.map_or(Ok(5), |leeway| count(&leeway, "truncate"))?;
-    let kept = length.checked_sub(end.chars().count()).ok_or_else(|| fault("truncate needs a length of that of its end"))?;
+    let kept =
+        length.checked_sub(end.chars().count()).ok_or_else(|| fault("truncate needs a length of that of its end"))?;
     if own.chars().count() <= length.saturating_add(leeway) {
         return methods::made(renderer.meter, own);
     }
