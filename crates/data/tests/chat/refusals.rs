@@ -88,7 +88,8 @@ fn templates_have_a_budget() {
     for template in [endless, growing] {
         assert_eq!(refusal(&folder, template), steps, "{template}");
     }
-    let long = "line 1 cannot be written as text: the template says: it makes more than 16777216 bytes (in chat_template:1)";
+    let long =
+        "line 1 cannot be written as text: the template says: it makes more than 16777216 bytes (in chat_template:1)";
     assert_eq!(refusal(&folder, repeated), long);
     let bytes = "line 1 cannot be written as text: the template says: tojson: it makes more than 16777216 \
                  bytes (in chat_template:1)";
