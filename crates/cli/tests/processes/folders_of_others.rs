@@ -13,9 +13,9 @@ use config::KeptRunFile;
 
 use crate::harness::several::{Folder, processes_of, succeeds, with_keys};
 use crate::harness::{caches, stderr, stdout};
-use crate::launch::kill;
-use crate::stores::server::Server;
-use crate::wait::wait;
+use crate::processes::launch::kill;
+use crate::processes::stores::server::Server;
+use crate::processes::wait::wait;
 
 /// One rank, whose steps take a moment.
 const SMALL: &[&str] =

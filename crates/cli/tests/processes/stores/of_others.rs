@@ -4,8 +4,8 @@ use std::fs;
 
 use super::server::Server;
 use super::{run_of, words};
-use crate::folders_of_others::{edit_manifest, home, pleach_of, said};
 use crate::harness::several::{Folder, succeeds};
+use crate::processes::folders_of_others::{edit_manifest, home, pleach_of, said};
 
 #[test]
 fn an_address_of_a_stranger_runs_nothing_and_writes_nowhere_else() {
