@@ -1,5 +1,5 @@
-//! A check of a change in minutes: its format, the rules of the repository, and lints and quick tests of the crates that
-//! it touches. `.ci/run` checks everything.
+//! A check of a change in minutes: its format, the rules of the repository, and lints and quick tests of the crates
+//! that it touches. `.ci/run` checks everything.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -39,6 +39,9 @@ const SLOW: &[&str] = &[
     "zero_bubble::",
 ];
 
+/// Crates whose tests are those of another.
+const TESTED_BY: &[(&str, &str)] = &[("cluster", "sim")];
+
 /// Checks the files that differ from `origin/main`.
 ///
 /// # Errors
@@ -60,7 +63,9 @@ pub fn check() -> Result<String, String> {
     }
     run(&[&["clippy", "--locked", "--all-targets"], &packages(&linted)[..], &["--", "-D", "warnings"]].concat())?;
     let skipped: Vec<&str> = SLOW.iter().flat_map(|name| ["--skip", name]).collect();
-    run(&[&["test", "--locked"], &packages(&changed)[..], &["--"], &skipped].concat())?;
+    let others = TESTED_BY.iter().filter(|(name, _)| changed.contains(name)).map(|(_, tests)| *tests);
+    let tested = changed.iter().copied().chain(others).collect();
+    run(&[&["test", "--locked"], &packages(&tested)[..], &["--"], &skipped].concat())?;
     Ok(format!("checked {}; slow tests were skipped: `.ci/run` runs all", names(&changed)))
 }
 
