@@ -61,6 +61,7 @@ run testkit "--test fuzz" run_files manifests safetensors_headers token_files to
     texts::cluster_files texts::software_files texts::schedule_files texts::host_files texts::node_lists \
     texts::json_lines texts::tables_and_packed_texts texts::ptx \
     records::rings records::metrics records::tables_of_runs records::megatron_indices
+run data "--test hostile_templates" templates_of_a_grammar
 run comm --lib processes::fuzz::any_header_is_read_as_written_or_refused \
     processes::fuzz::any_preamble_is_read_as_written_or_refused processes::fuzz::any_stream_ends_or_is_refused \
     processes::fuzz::any_sound_frames_leave_a_world_that_fails_by_name_or_continues

@@ -20,7 +20,6 @@ sys.exit(not all(map(u.find_spec, ['numpy', 'pandas', 'tensorboard', 'pip', 'xxh
 fn main() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let python = |code| is_set("PLEACH_PYTHON") || succeeds("python3", &["-c", code]);
-    let is_root = || succeeds("sh", &["-c", "test $(id -u) = 0"]);
     let makes_namespaces = || succeeds("unshare", &["--net", "--mount", "--pid", "--fork", "true"]);
     for (name, is_here) in [
         ("has_cuda", is_set("PLEACH_CUDA")),
@@ -29,7 +28,7 @@ fn main() {
         ("has_avx512", has_avx512()),
         ("has_clang", is_set("PLEACH_CLANG") || has("clang++-19")),
         ("has_mpi", is_set("PLEACH_MPI") || MPI.iter().all(|file| repository.join(file).exists())),
-        ("has_slurm", is_set("PLEACH_SLURM") || has("srun") && has("munged") && is_root()),
+        ("has_slurm", is_set("PLEACH_SLURM")),
         ("has_namespaces", is_set("PLEACH_NETWORK") || has("ip") && has("tc") && makes_namespaces()),
         ("has_tmux", is_set("PLEACH_TMUX") || has("tmux")),
         ("has_chromium", is_set("PLEACH_CHROMIUM") || has("chromium")),

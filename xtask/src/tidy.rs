@@ -48,6 +48,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/blame/src/ring.rs",
     "crates/cpu/",
     "crates/data/src/memory_map.rs",
+    "crates/data/tests/hostile_templates/counting.rs",
     "crates/softgpu/src/execute/instruction_sets.rs",
     "crates/softgpu_driver/",
     "crates/gpu_rank/src/staging.rs",

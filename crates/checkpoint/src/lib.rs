@@ -52,7 +52,7 @@ pub use error::FileError;
 pub use hash::{BLOCK_BYTES, Hash};
 pub use header::TensorEntry;
 pub use holds::Holds;
-pub use lock::{check_unused, is_in_use};
+pub use lock::{LOCK, check_unused, is_in_use};
 pub use manifest::{
     FORMAT, FileRecord, LossScaleState, MANIFEST, Manifest, ManifestError, PieceRecord, RunState, SpikeState,
     TensorRecord,

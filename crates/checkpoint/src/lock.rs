@@ -30,7 +30,10 @@ pub(crate) fn try_lock(file: &File) -> io::Result<Lock> {
     }
 }
 
-/// The lock of a folder: its file `.lock`, which names the process that wrote it last. It is never removed, for then
+/// The file of the lock of a folder of checkpoints.
+pub const LOCK: &str = ".lock";
+
+/// The lock of a folder: its file [`LOCK`], which names the process that wrote it last. It is never removed, for then
 /// two processes could each hold a lock of that name.
 #[derive(Debug)]
 pub(crate) struct FolderLock {
@@ -43,7 +46,7 @@ impl FolderLock {
     /// # Errors
     /// Another process that has it, or a folder that cannot be written.
     pub(crate) fn take(folder: &Path) -> Result<FolderLock, CheckpointError> {
-        let path = folder.join(".lock");
+        let path = folder.join(LOCK);
         let failed = |reason| CheckpointError::Write { path: path.clone(), reason };
         let mut file = files::open_to_change(&path).map_err(failed)?;
         if try_lock(&file).map_err(failed)? == Lock::Busy {
@@ -76,7 +79,7 @@ fn on_host() -> String {
 /// # Errors
 /// The process that has the lock.
 pub fn check_unused(folder: &Path) -> Result<(), CheckpointError> {
-    let Ok(mut file) = files::open(&folder.join(".lock"), InputKind::Data) else { return Ok(()) };
+    let Ok(mut file) = files::open(&folder.join(LOCK), InputKind::Data) else { return Ok(()) };
     match file.try_lock_shared() {
         Ok(()) => {
             let _ = file.unlock();

@@ -111,6 +111,9 @@ fn run(command: &Command) -> Result<(), Failure> {
     if !processes::work_share::has_part(command)? {
         return Ok(());
     }
+    for (option, place) in command.outputs() {
+        run::own_places::check_free(option, &place)?;
+    }
     if leaves_nothing_half_done(command) {
         run::interrupt::ends_at_once()?;
     }

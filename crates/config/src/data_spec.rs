@@ -1,6 +1,7 @@
 //! The text of a run and its folder: the sections `[data]` and `[run]`.
 
 use crate::sample_spec::SampleSpec;
+use crate::secret::Secret;
 use crate::trusted::{Requests, Trusted};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -453,7 +454,7 @@ pub struct RunSpec {
     /// Where process 0 serves the numbers of the run over HTTP: a port of its own address, or HOST:PORT.
     pub metrics_address: Option<Trusted<String>>,
     /// A command for a shell that is called on events of the run.
-    pub notify: Option<Trusted<String>>,
+    pub notify: Option<Trusted<Secret>>,
     /// How much of what ranks compute and keep is checked for wrong bits.
     pub recheck: Recheck,
     /// The answer to the loss of a host.

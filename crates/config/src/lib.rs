@@ -31,6 +31,7 @@ mod rotary_scaling;
 mod run_file;
 mod sample_spec;
 mod schedule;
+mod secret;
 mod tied_sum;
 mod training;
 mod trusted;
@@ -79,6 +80,9 @@ pub use run_file::{
 };
 pub use sample_spec::SampleSpec;
 pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};
+pub use secret::{
+    HIDDEN, Secret, has_credentials, is_secret_key, shown_run_file, shown_setting, shown_words, without_credentials,
+};
 pub use tied_sum::TiedSum;
 pub use training::TrainSpec;
 pub use trusted::{Author, Requests, Trusted};

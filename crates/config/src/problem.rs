@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::secret::{HIDDEN, is_secret_key, without_credentials};
+
 /// Where a value was written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Location {
@@ -14,7 +16,7 @@ pub enum Location {
         /// Column, in characters.
         column: usize,
     },
-    /// In an override: what was written after `--set`.
+    /// In an override: what was written after `--set`, as messages repeat it.
     Override(String),
 }
 
@@ -27,7 +29,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// One rule that a run breaks. Reads as `location: key = value rule; remedy`.
+/// One rule that a run breaks. Reads as `location: key = value rule; remedy`. It has no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// `section.key`; empty where the file as a whole is meant.
@@ -50,13 +52,14 @@ impl Problem {
         rule: impl Into<String>,
         remedy: impl Into<String>,
     ) -> Problem {
-        let value = Some(value.to_string());
-        Problem { key: key.into(), value, rule: rule.into(), remedy: remedy.into(), location: None }
+        let value = if is_secret_key(key) { HIDDEN.into() } else { without_credentials(&value.to_string()) };
+        Problem { value: Some(value), ..Problem::of_key(key, rule, remedy) }
     }
 
     /// `key rule; remedy`.
     pub fn of_key(key: &str, rule: impl Into<String>, remedy: impl Into<String>) -> Problem {
-        Problem { key: key.into(), value: None, rule: rule.into(), remedy: remedy.into(), location: None }
+        let rule = without_credentials(&rule.into());
+        Problem { key: key.into(), value: None, rule, remedy: remedy.into(), location: None }
     }
 
     /// The same problem, found at `location`.

@@ -14,8 +14,8 @@ impl<T> Trusted<T> {
         Trusted(value)
     }
 
-    /// A value of the command line, or one that follows from it alone. `cargo run -p xtask -- tidy` lists the files that
-    /// may say so.
+    /// A value of the command line, or one that follows from it alone. `cargo run -p xtask -- tidy` lists the files
+    /// that may say so.
     pub fn of_command_line(value: T) -> Trusted<T> {
         Trusted(value)
     }

@@ -79,11 +79,14 @@ impl Address {
 
 fn of_scheme(scheme: &'static str, rest: &str) -> Result<Address, AddressError> {
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-    if host.contains('@') {
+    // A key may have a `/`, and a bucket has no port.
+    let has_port = host.rsplit_once(':').is_none_or(|(_, port)| scheme != "s3" && port.parse::<u16>().is_ok());
+    if host.contains('@') || (!has_port && rest.contains('@')) {
         return Err(AddressError::Secret { scheme });
     }
     let is_pattern = scheme == "s3";
-    if rest.contains('#') || (rest.contains('?') && !is_pattern) {
+    let has_signature = rest.to_ascii_lowercase().contains("x-amz-");
+    if rest.contains('#') || (rest.contains('?') && (!is_pattern || has_signature)) {
         return Err(AddressError::Query { scheme });
     }
     let text = format!("{scheme}://{rest}");
@@ -136,7 +139,13 @@ mod tests {
 
     #[test]
     fn secrets_are_refused_and_not_repeated() {
-        for text in ["https://user:hidden@host/a", "s3://key:hidden@bucket/a", "http://host/a?signature=hidden"] {
+        for text in [
+            "https://user:hidden@host/a",
+            "s3://key:hidden@bucket/a",
+            "s3://KEY:hid/hidden@bucket/a",
+            "http://host/a?signature=hidden",
+            "s3://bucket/a?X-Amz-Signature=hidden",
+        ] {
             let message = read(text);
             assert!(message.contains("must not have") && !message.contains("hidden"), "{message}");
         }

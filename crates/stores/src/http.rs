@@ -260,28 +260,31 @@ pub fn too_long(limit_bytes: u64, of: &str) -> Failure {
 
 /// Why a connection gave no answer.
 fn broken(error: ureq::Error, silence: Duration) -> Failure {
-    let seconds = silence.as_secs_f64();
-    Failure::Line(match error {
+    if let ureq::Error::Timeout(timeout) = error {
+        if [Timeout::Global, Timeout::PerCall].contains(&timeout) {
+            return Failure::Line("no answer".into());
+        }
+        let phases = [
+            (Timeout::Resolve, "no address of the host within"),
+            (Timeout::Connect, "no connection within"),
+            (Timeout::RecvResponse, "no answer within"),
+        ];
+        let phase = phases.into_iter().find(|(phase, _)| *phase == timeout);
+        let text = phase.map_or("nothing moved on the connection for", |(_, text)| text);
+        return Failure::Line(format!("{text} {:.0} s", silence.as_secs_f64()));
+    }
+    if let ureq::Error::Protocol(error) = &error {
         // A server of another protocol gives the same answer each time.
-        ureq::Error::Protocol(error) => {
-            return Failure::Lasting(format!(
-                "the server does not speak HTTP/1.1: {error}; check its address and port"
-            ));
-        }
-        ureq::Error::Io(error) if is_of_certificate(&error) => {
-            let remedy = "check the address, or set SSL_CERT_FILE to certificates with the authority of the server";
-            return Failure::Lasting(format!("{error}; {remedy}"));
-        }
-        ureq::Error::Timeout(Timeout::Global | Timeout::PerCall) => "no answer".into(),
-        ureq::Error::Timeout(Timeout::Resolve) => format!("no address of the host within {seconds:.0} s"),
-        ureq::Error::Timeout(Timeout::Connect) => format!("no connection within {seconds:.0} s"),
-        ureq::Error::Timeout(Timeout::RecvResponse) => format!("no answer within {seconds:.0} s"),
-        ureq::Error::Timeout(_) => format!("nothing moved on the connection for {seconds:.0} s"),
-        ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-            "the connection ended before the answer did".into()
-        }
-        ureq::Error::Io(error) => error.to_string(),
-        other => other.to_string(),
+        return Failure::Lasting(format!("the server does not speak HTTP/1.1: {error}; check its address and port"));
+    }
+    let ureq::Error::Io(error) = error else { return Failure::Line(error.to_string()) };
+    if is_of_certificate(&error) {
+        let remedy = "check the address, or set SSL_CERT_FILE to certificates with the authority of the server";
+        return Failure::Lasting(format!("{error}; {remedy}"));
+    }
+    Failure::Line(match error.kind() == std::io::ErrorKind::UnexpectedEof {
+        true => "the connection ended before the answer did".into(),
+        false => error.to_string(),
     })
 }
 

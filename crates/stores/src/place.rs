@@ -8,7 +8,7 @@ use crate::web::Web;
 
 /// The server that has the objects.
 pub enum Place {
-    Bucket(Bucket),
+    Bucket(Box<Bucket>),
     Web(Web),
 }
 

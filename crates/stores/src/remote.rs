@@ -43,7 +43,9 @@ impl Remote {
     /// Settings that no client can use, such as an endpoint that is not an address.
     pub fn open(address: &Address, settings: &Settings) -> Result<Remote, StoreError> {
         let (place, root) = match address {
-            Address::S3 { bucket, prefix } => (Bucket::open(settings, bucket).map(Place::Bucket), prefix),
+            Address::S3 { bucket, prefix } => {
+                (Bucket::open(settings, bucket).map(|bucket| Place::Bucket(Box::new(bucket))), prefix)
+            }
             Address::Http { origin, path } => (Web::open(settings, origin).map(Place::Web), path),
         };
         let failed =

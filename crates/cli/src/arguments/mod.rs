@@ -6,6 +6,7 @@ pub mod completions;
 pub mod hugging_face;
 pub mod inference;
 pub mod launch;
+pub mod outputs;
 pub mod report;
 pub mod software_value;
 pub mod unknown_option;

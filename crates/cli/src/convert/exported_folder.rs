@@ -9,6 +9,7 @@ use files::check_replaceable;
 use interchange::{is_exported, special_tokens};
 
 use crate::failure::Failure;
+use crate::run::own_places;
 use crate::run::run_folder::RUN_FILE;
 
 /// Files of the library about tokenization and generation, in addition to `tokenizer.json`; they are copied with the
@@ -55,7 +56,7 @@ impl ExportedFolder {
     pub fn open(path: &Path, treatment: EarlierExport) -> Result<ExportedFolder, Failure> {
         let names =
             names(path).map_err(|error| Failure::Input(format!("--out {} cannot be read: {error}", path.display())))?;
-        if path.join(RUN_FILE).exists() {
+        if path.join(RUN_FILE).exists() || own_places::is_run(path) {
             let path = path.display();
             return Err(Failure::Input(format!("--out {path} is the folder of a run; name another folder")));
         }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use stores::{Address, Object, Remote, StoreError};
 
 use crate::failure::Failure;
+use crate::run::own_places;
 use crate::run::stored::{Patient, settings};
 use crate::screen::figures::bytes;
 use crate::screen::output::tell;
@@ -44,6 +45,9 @@ impl Kept {
 /// # Errors
 /// Addresses that name nothing, failures of requests, and a folder that cannot be written.
 pub fn downloaded(data: &DataSpec) -> Result<DataSpec, Failure> {
+    if let Some(cache) = &data.cache {
+        own_places::check_free("data.cache", cache)?;
+    }
     let mut data = data.clone();
     let requests = data.requests.clone();
     let folder = data.cache.as_ref().map_or_else(|| FOLDER.into(), |cache| cache.join(FOLDER));

@@ -150,17 +150,7 @@ pub fn overrides(arguments: &RunArguments) -> Vec<String> {
     // Quoted as JSON quotes, which TOML reads.
     let quoted = |path: &Path| serde_json::Value::from(path.to_string_lossy());
     let data = arguments.data.iter().map(|path| format!("data.path={}", quoted(path)));
-    arguments.overrides.iter().cloned().chain(data).map(|set| without_secret(&set)).collect()
-}
-
-/// A setting whose address has a user or a password, without them: it is refused all the same, and messages repeat it.
-fn without_secret(set: &str) -> String {
-    let split = set.split_once("://").and_then(|(front, rest)| {
-        let host_end = rest.find('/').unwrap_or(rest.len());
-        let at = rest[..host_end].rfind('@')?;
-        Some((front, &rest[at..]))
-    });
-    split.map_or_else(|| set.into(), |(front, rest)| format!("{front}://***{rest}"))
+    arguments.overrides.iter().cloned().chain(data).collect()
 }
 
 /// Files as they are named, from the folder that the command was started in.
@@ -186,13 +176,6 @@ impl Files for Disk {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn messages_repeat_no_secret() {
-        assert_eq!(without_secret("run.store=s3://key:word@bucket/a"), "run.store=s3://***@bucket/a");
-        assert_eq!(without_secret("run.store=s3://bucket/a@b"), "run.store=s3://bucket/a@b");
-        assert_eq!(without_secret("train.steps=4"), "train.steps=4");
-    }
 
     #[test]
     fn runs_are_named_by_preset_file_or_folder() {

@@ -25,6 +25,7 @@ use crate::input::{self, Disk};
 use crate::inspect::checkpoint_path::{checkpoint_path, newest_sound, run_folder_of};
 use crate::processes::meeting::Meeting;
 use crate::run::author::judge;
+use crate::run::own_places;
 use crate::run::run_folder::{RUN_FILE, WEIGHTS, kept_run_file};
 use crate::run::stored::check_local;
 use crate::screen::output::tell;
@@ -222,9 +223,8 @@ impl RunSource {
         Ok(())
     }
 
-    /// All files that a command reads of it, which an output must not replace.
+    /// All files that a command reads of it, and the others of the run, which an output must not replace.
     pub fn files(&self) -> Vec<PathBuf> {
-        let named = ["run.toml", TOKENIZER_FILE, BYTES_FILE].map(|name| self.folder.join(name));
         let weights: Vec<PathBuf> = match &self.weights {
             Weights::File(file) => vec![file.path().to_path_buf()],
             Weights::Checkpoint(checkpoint, _) => {
@@ -236,7 +236,7 @@ impl RunSource {
                 folder.weight_files().map(Path::to_path_buf).chain([described]).collect()
             }
         };
-        weights.into_iter().chain(named).collect()
+        weights.into_iter().chain(own_places::files_in(&self.folder)).collect()
     }
 
     /// How the run's text became tokens.

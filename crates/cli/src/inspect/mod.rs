@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use checkpoint::{Checkpoint, CheckpointError, Hash, PieceRecord};
+use config::shown_run_file;
 use mesh::Region;
 
 use crate::arguments::InspectArguments;
@@ -105,7 +106,7 @@ fn contents(checkpoint: &Checkpoint) -> String {
                 writeln!(text, "  {}  {size} bytes at {} of {file}, {hashes}", ranges(&piece.region()), piece.offset);
         }
     }
-    let _ = write!(text, "\n{}", state.run.text());
+    let _ = write!(text, "\n{}", shown_run_file(state.run.text()));
     text
 }
 

@@ -16,8 +16,8 @@ use crate::launch::guard::Guard;
 use crate::launch::signals::Signals;
 use crate::launch::supervisor::{AGENT_DONE, Member, Order, Outcome, supervise};
 
-/// Everything that the processes of a host need.
-#[derive(Debug, Serialize, Deserialize)]
+/// Everything that the processes of a host need. It has the token, so that it has no form for people.
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentPlan {
     /// The secret of the start.

@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 
+use config::shown_words;
 use launcher::{Address, Host, variable};
 use rendezvous::Token;
 use secrets::Secret;
@@ -167,10 +168,10 @@ impl Job {
         Ok(members)
     }
 
-    /// The commands and variables as text, without the token.
+    /// The commands and variables as text, without the token and other secrets.
     pub fn shown(&self) -> String {
         let mut text = String::new();
-        let command: Vec<String> = self.command.iter().map(|word| quoted(word)).collect();
+        let command: Vec<String> = shown_words(&self.command).iter().map(|word| quoted(word)).collect();
         for (host, first) in self.numbered() {
             if !is_local(&host.name) {
                 let ssh: Vec<String> = self.shell.ssh.iter().map(|word| quoted(word)).collect();

@@ -17,6 +17,7 @@ mod supervisor;
 
 use std::path::Path;
 
+use config::shown_words;
 use launcher::{Host, RankPlacement, launch as launch_of, variable};
 
 use crate::arguments::launch::LaunchArguments;
@@ -36,6 +37,7 @@ use crate::processes::descriptors;
 use crate::processes::place::own_host;
 use crate::rank_hosts::read_hosts;
 use crate::run::author::{confirmed, of_all_starts};
+use crate::run::interrupt::survive_hangups;
 use crate::screen::figures::counted;
 use crate::screen::output::{print, tell};
 
@@ -55,6 +57,7 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
         return print(&Job::new(arguments, &hosts, arguments.command.clone(), &secret)?.shown());
     }
     let signals = Signals::listen()?;
+    survive_hangups()?;
     let program = std::env::current_exe();
     let program = program.map_err(|error| Failure::Work(format!("the path of pleach is not known: {error}")))?;
     warn_of_author(&restart)?;
@@ -88,7 +91,7 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
         };
         command = crew.command(restart.command(&arguments.command));
         let left = counted(u64::from(budget.left), "restart");
-        tell(&format!("{message}; restarting: pleach {}; {left} left\n", command.join(" ")));
+        tell(&format!("{message}; restarting: pleach {}; {left} left\n", shown_words(&command).join(" ")));
     }
 }
 
@@ -99,6 +102,7 @@ fn launch_other(arguments: &LaunchArguments, first: OtherLauncher) -> Result<(),
         return print(&format!("{}\n", first.shown()));
     }
     let (signals, last_words, secret) = (Signals::listen()?, LastWords::default(), of_all_starts()?);
+    survive_hangups()?;
     warn_of_author(&restart)?;
     leftovers::adopt();
     let mut budget = Budget { restart: &restart, left: arguments.restarts, before: restart.progress() };

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
+use config::shown_words;
 use launcher::variable;
 use secrets::Secret;
 
@@ -84,7 +85,7 @@ impl OtherLauncher {
 
     /// Its words, for messages.
     pub fn shown(&self) -> String {
-        self.words.join(" ")
+        shown_words(&self.words).join(" ")
     }
 
     /// It as a process that is supervised, whose last lines are kept. `secret` is that of all starts of this launcher.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use config::{KeptRun, KeptRunFile, RunConfig, Trusted};
+use config::{KeptRun, KeptRunFile, RunConfig, Secret, Trusted};
 
 use crate::arguments::{Arguments, Command, TrainArguments};
 use crate::failure::Failure;
@@ -45,7 +45,7 @@ pub enum Restart {
 pub struct Trained {
     pub folder: PathBuf,
     /// The command that hears of its failure.
-    pub notify: Option<Trusted<String>>,
+    pub notify: Option<Trusted<Secret>>,
     /// A line about one that nobody answers for.
     pub left_out: Vec<String>,
 }

@@ -41,7 +41,8 @@ impl Meeting<'_> {
     }
 }
 
-/// A run without the keys by which process 0 alone acts. Processes of other hosts may have no secret that confirms them.
+/// A run without the keys by which process 0 alone acts: processes of other hosts may have no secret that confirms
+/// them.
 fn of_ranks(config: &RunConfig) -> RunConfig {
     let run = RunSpec { notify: None, metrics_address: None, store: None, ..config.run.clone() };
     RunConfig { run, ..config.clone() }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use blame::{Attempt, Attempts, Cause, CauseKind, Heard, Moment, OwnFailure, ProcessPart};
 use checkpoint::committed;
-use config::RunConfig;
+use config::{RunConfig, without_credentials};
 use sync::lock;
 use train::Rings;
 
@@ -194,7 +194,7 @@ impl<'a> RunAttempt<'a> {
 
 /// The cause of a failure that is not that of a rank.
 fn cause_of(failure: &Failure) -> Cause {
-    let text = failure.to_string();
+    let text = without_credentials(&failure.to_string());
     let kind = match (failure, CauseKind::of_text(&text).0) {
         (Failure::Write(_), CauseKind::Other) => CauseKind::Io,
         (_, kind) => kind,

@@ -170,6 +170,25 @@ fn survive_warnings() -> io::Result<()> {
     Ok(())
 }
 
+/// From now on a terminal that hangs up, as after a lost connection, ends only the screen of a run: SIGHUP changes
+/// nothing. The programs that this one starts hear it as ever.
+///
+/// # Errors
+/// A system that does not let this process handle the signal.
+#[cfg(unix)]
+pub fn survive_hangups() -> Result<(), Failure> {
+    signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::default()).map(drop).map_err(not_handled)
+}
+
+/// Other systems have no such signal.
+///
+/// # Errors
+/// None.
+#[cfg(not(unix))]
+pub fn survive_hangups() -> Result<(), Failure> {
+    Ok(())
+}
+
 /// From now on a file that grows beyond the limit of the process is a write that fails, answered as on a full disk, and
 /// not the end of the process.
 ///

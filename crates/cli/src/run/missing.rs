@@ -14,7 +14,7 @@ pub struct Missing {
     pub weights: Option<String>,
     /// The checkpoint after the last step.
     pub checkpoint: Option<String>,
-    /// Metrics, the output or the times of a step.
+    /// Metrics, or the times of a step.
     pub records: Option<String>,
     pub log: Option<String>,
 }

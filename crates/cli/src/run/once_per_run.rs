@@ -145,11 +145,9 @@ impl<'a> OncePerRun<'a> {
     /// The failure of a rank, a file that cannot be finished, or a signal.
     pub fn conclude(self, ending: Result<Ending, Failure>, attempt: &RunAttempt<'_>) -> Result<(), Failure> {
         let (watchers, journal) = (Arc::clone(&self.watchers), Arc::clone(&self.journal));
-        let (step, steps) = (watchers.last_step(), self.session.verdict.config.train.steps);
-        attempt.reached(step);
+        attempt.reached(watchers.last_step());
         let concluded = self.concluded(ending);
         match &concluded {
-            Ok(()) if step < steps => watchers.turn(Event::Stopped, "the output was closed"),
             Ok(()) => watchers.turn(Event::Finished, "all steps are done"),
             Err(stopped @ Failure::Interrupted { .. }) => {
                 journal.log(&format!("{stopped}\n"));
@@ -200,12 +198,14 @@ impl<'a> OncePerRun<'a> {
                     folder.path().display()
                 ),
             }),
-            (Ending::Stopped { steps: done }, None) => {
-                journal.warn(&format!("stopped after step {done} of {steps}: the output was closed\n"));
-                Ok(())
-            }
+            // A wish that no signal and no file explains.
+            (Ending::Stopped { steps: done }, None) => Err(Failure::Work(format!(
+                "the run was stopped after step {done} of {steps} without a cause that is known; `pleach train --resume {}` \
+                 resumes from there",
+                folder.path().display()
+            ))),
             (Ending::Finished, _) => {
-                if journal.has_audience() {
+                if journal.has_screen() {
                     tell_sample(verdict, text, &interrupt, &journal);
                 }
                 Ok(())

@@ -1,11 +1,11 @@
-//! The places of a run's files in its folder: nothing but files has their names when a run begins, and no other output
-//! or input of the command has one of them.
+//! The places of a run's files in its folder: nothing but files has their names when a run begins, and no output of any
+//! command, nor another input of the run, has one of them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use blame::FAILURES;
-use checkpoint::LATEST;
+use checkpoint::{LATEST, LOCK, MANIFEST, named, named_steps};
 use config::{KeptRunFile, RunConfig, ScheduleSpec};
 use data::{BYTES_FILE, TOKENIZER_FILE, files_of};
 use files::{Draft, InputKind, check_replaceable, same_file};
@@ -13,7 +13,17 @@ use files::{Draft, InputKind, check_replaceable, same_file};
 use crate::arguments::TrainArguments;
 use crate::failure::Failure;
 use crate::run::kept_run::Earlier;
-use crate::run::run_folder::{CHECKPOINTS, MEMORY, RUN_FILE, RUN_FILES, RunFolder};
+use crate::run::run_folder::{CHECKPOINTS, LOG, MEMORY, METRICS, RESUMES, RUN_FILE, RUN_FILES, RunFolder, WEIGHTS};
+use crate::run::stored::STORE_LOCK;
+use crate::run_report::timeline::TIMELINE;
+use crate::watch::STATUS;
+
+/// The folders of a run in its folder, with all that is below them.
+const FOLDERS: [&str; 3] = [CHECKPOINTS, MEMORY, FAILURES];
+/// Files of which each, next to a run file, is the mark of a run: a run file alone may be one that somebody writes.
+const MARKS: [&str; 6] = [METRICS, WEIGHTS, LOG, STATUS, RESUMES, TIMELINE];
+/// Links that are followed from a name to its place.
+const MOST_LINKS: usize = 40;
 
 /// Whether a run can write all of its files in `folder`: each name is free or a file's, and new files can be made.
 ///
@@ -41,16 +51,87 @@ pub fn check(folder: &Path) -> Result<(), String> {
     }
 }
 
-/// Refuses the place of an output that is one of a run's files in `folder`, whether it is there yet or not.
+/// Refuses the place of an output that belongs to a run or a checkpoint, under any of its names, whether something is
+/// there yet or not.
+///
+/// # Errors
+/// Such a place.
+pub fn check_free(option: &str, output: &Path) -> Result<(), Failure> {
+    owner(output).map_or(Ok(()), |owner| Err(taken(option, output, &owner)))
+}
+
+/// The same for the run in `folder`, which may not have begun.
 ///
 /// # Errors
 /// Such a place.
 pub fn check_outside(folder: &Path, option: &str, output: Option<&Path>) -> Result<(), Failure> {
-    // A link is followed where the output is written.
-    let place = |output: &Path| output.canonicalize().unwrap_or_else(|_| output.to_path_buf());
-    let Some(output) = output.filter(|output| is_within(folder, &place(output))) else { return Ok(()) };
+    match output.filter(|output| names(output).iter().any(|place| is_within(&whole(folder), place))) {
+        Some(output) => Err(taken(option, output, folder)),
+        None => Ok(()),
+    }
+}
+
+fn taken(option: &str, output: &Path, folder: &Path) -> Failure {
     let (output, folder) = (output.display(), folder.display());
-    Err(Failure::Input(format!("{option} {output} is a place of the run's own files in {folder}; name another file")))
+    Failure::Input(format!("{option} {output} is a place of the run's own files in {folder}; name another place"))
+}
+
+/// The folder of the run, or of the checkpoints, to which `place` belongs.
+fn owner(place: &Path) -> Option<PathBuf> {
+    let names = names(place);
+    let run =
+        |name: &Path| name.ancestors().skip(1).find(|run| is_within(run, name) && is_run(run)).map(Path::to_path_buf);
+    let checkpoints = |name: &Path| {
+        let is_one = |folder: &&Path| is_checkpoint(folder) || is_of_checkpoints(folder);
+        name.ancestors().skip(1).find(is_one).map(Path::to_path_buf)
+    };
+    names.iter().find_map(|name| run(name)).or_else(|| names.iter().find_map(|name| checkpoints(name)))
+}
+
+/// All files of the run in `folder` that are there.
+pub fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let below = FOLDERS.iter().flat_map(|name| files_below(&folder.join(name)));
+    RUN_FILES.iter().map(|name| folder.join(name)).filter(|file| file.exists()).chain(below).collect()
+}
+
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let files = |entry: fs::DirEntry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => files_below(&entry.path()),
+        Ok(_) | Err(_) => vec![entry.path()],
+    };
+    entries.flat_map(files).collect()
+}
+
+/// Whether `folder` is that of a run: it has checkpoints or the lock of a run that writes some, or a run file with
+/// another file of a run.
+pub fn is_run(folder: &Path) -> bool {
+    let checkpoints = folder.join(CHECKPOINTS);
+    let has_checkpoints = || named(&checkpoints).is_ok_and(|all| all.iter().any(|found| is_checkpoint(&found.path)));
+    let has_files = || folder.join(RUN_FILE).is_file() && MARKS.iter().any(|name| folder.join(name).is_file());
+    checkpoints.join(LOCK).is_file() || has_files() || has_checkpoints()
+}
+
+/// Whether `folder` is a checkpoint, wherever it was copied to and also where its copy has not ended: it has two of
+/// three marks, its name, a manifest and the file of a rank.
+fn is_checkpoint(folder: &Path) -> bool {
+    let is_rank = |entry: fs::DirEntry| {
+        let name = entry.file_name();
+        name.to_str().is_some_and(|name| name.starts_with("rank-") && name.ends_with(".safetensors"))
+    };
+    let has_ranks = || fs::read_dir(folder).is_ok_and(|entries| entries.flatten().any(is_rank));
+    match (named_steps(folder).is_some(), folder.join(MANIFEST).is_file()) {
+        (true, true) => true,
+        (false, false) => false,
+        (true, false) | (false, true) => has_ranks(),
+    }
+}
+
+/// Whether `folder` has the checkpoints of a run, whose folder may have a link to it.
+fn is_of_checkpoints(folder: &Path) -> bool {
+    // As short as a token, whatever another program calls so.
+    let newest = files::read_text_of_file(&folder.join(LATEST), InputKind::Token);
+    newest.is_ok_and(|newest| is_checkpoint(&folder.join(newest.trim())))
 }
 
 /// Refuses inputs that the run would write over: texts and schedules with the name of one of its files, and a run file
@@ -104,15 +185,43 @@ fn is_replaced(folder: &Path, input: &Path) -> bool {
     RUN_FILES.iter().any(|name| !is_tokenizer(name) && same_file(input, &folder.join(name)))
 }
 
-/// Whether `place` has the name of a file of the run in `folder`, or is one of its folders or in one.
+/// Whether `place` below `folder` has the name of a file of a run or of its draft, or is one of its folders or in one.
+/// Some file systems know no case, so that it does not count.
 fn is_within(folder: &Path, place: &Path) -> bool {
-    let whole =
-        |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.into());
-    let parent = place.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let (parent, name) = (whole(parent), place.file_name().and_then(|name| name.to_str()).unwrap_or_default());
-    let is_file = parent == whole(folder) && RUN_FILES.contains(&name);
-    let place = parent.join(name);
-    is_file || [CHECKPOINTS, MEMORY, FAILURES].iter().any(|own| place.starts_with(whole(&folder.join(own))))
+    let Ok(rest) = place.strip_prefix(folder) else { return false };
+    let Some(first) = rest.iter().next().map(|name| name.to_string_lossy().to_ascii_lowercase()) else { return false };
+    let is_file = |name: &&str| first == **name || first.strip_prefix('.').is_some_and(|draft| is_draft(draft, name));
+    let is_in_folder = FOLDERS.contains(&first.as_str());
+    is_in_folder || (rest.iter().count() == 1 && (RUN_FILES.iter().any(|name| is_file(&name)) || first == STORE_LOCK))
+}
+
+/// Whether a hidden name, without its dot, is that of an unfinished file `name`.
+fn is_draft(hidden: &str, name: &str) -> bool {
+    hidden.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// The names by which `place` may belong to a run: as it is written, and without links and `..`.
+fn names(place: &Path) -> [PathBuf; 2] {
+    [std::path::absolute(place).unwrap_or_else(|_| place.into()), whole(place)]
+}
+
+/// `path` without links and `..`, also where nothing is there yet.
+fn whole(path: &Path) -> PathBuf {
+    let mut path = std::path::absolute(path).unwrap_or_else(|_| path.into());
+    for _ in 0..MOST_LINKS {
+        let Ok(next) = fs::read_link(&path) else { break };
+        path = path.parent().unwrap_or(Path::new("/")).join(next);
+    }
+    let there = path.ancestors().find_map(|folder| Some((folder, folder.canonicalize().ok()?)));
+    let Some((folder, mut whole)) = there else { return path };
+    for part in path.strip_prefix(folder).unwrap_or(Path::new("")).components() {
+        match part {
+            Component::ParentDir => drop(whole.pop()),
+            Component::Normal(name) => whole.push(name),
+            Component::Prefix(_) | Component::RootDir | Component::CurDir => {}
+        }
+    }
+    whole
 }
 
 #[cfg(test)]
@@ -131,7 +240,47 @@ mod tests {
             assert!(refused("failures/0001.json") && refused("checkpoints/latest") && refused("checkpoints"));
             assert!(!refused("trace.json") && !refused("other/metrics.jsonl"));
         }
-        assert!(refused("checkpoints/../metrics.jsonl"));
+        assert!(
+            refused("checkpoints/../metrics.jsonl") && refused("new/../Train.log") && refused(".run.toml.partial-7")
+        );
+        fs::remove_dir_all(&folder).expect("removed");
+    }
+
+    /// A folder is that of a run by its marks, and checkpoints stay a run's under other names and behind links.
+    #[test]
+    fn places_belong_to_runs_by_their_marks() {
+        let folder = std::env::temp_dir().join(format!("pleach-owners-{}", std::process::id()));
+        let (run, disk, copied) = (folder.join("run"), folder.join("disk"), folder.join("mine"));
+        let make = |path: &Path, text: &str| {
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            fs::write(path, text).expect("a file");
+        };
+        make(&run.join(RUN_FILE), "");
+        let owner = |place: &Path| owner(place).map(|owner| owner.canonicalize().expect("a folder"));
+        assert_eq!(owner(&run.join(METRICS)), None, "a run file alone is nobody's");
+        make(&run.join(METRICS), "");
+        let run = run.canonicalize().expect("a folder");
+        let own =
+            [METRICS, "timeline.json", "checkpoints/a", "memory", ".store.lock", ".resumes.jsonl.store", "Train.LOG"];
+        for name in own {
+            assert_eq!(owner(&run.join(name)).as_ref(), Some(&run), "{name}");
+        }
+        for name in ["trace.json", "other/train.log", "report.html", ".trace.json.partial-1", "."] {
+            assert_eq!(owner(&run.join(name)), None, "{name}");
+        }
+        // Checkpoints on another disk, behind a link of the run; one that was copied elsewhere, and one that was not.
+        make(&disk.join("step-00000002/manifest.json"), "{}");
+        make(&disk.join("latest"), "step-00000002\n");
+        std::os::unix::fs::symlink(&disk, run.join(CHECKPOINTS)).expect("a link");
+        for place in
+            [disk.join("step-00000002/manifest.json"), disk.join("new"), run.join("checkpoints/step-00000002/x")]
+        {
+            assert!(owner(&place).is_some(), "{}", place.display());
+        }
+        make(&copied.join("manifest.json"), "{}");
+        assert_eq!(owner(&copied.join("x")), None, "other programs have manifests, too");
+        make(&copied.join("rank-00003.safetensors"), "");
+        assert_eq!(owner(&copied.join("x")), Some(copied.canonicalize().expect("a folder")));
         fs::remove_dir_all(&folder).expect("removed");
     }
 }

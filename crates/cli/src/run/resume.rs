@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use checkpoint::{Checkpoint, Found, Hash, MANIFEST};
-use config::{BatchOrigin, DataSpec, KeptRun, KeptRunFile, TokenizerSpec};
+use config::{BatchOrigin, DataSpec, HIDDEN, KeptRun, KeptRunFile, TokenizerSpec, is_secret_key, shown_setting};
 use data::TOKENIZER_FILE;
 use serde_json::json;
 use train::{Start, check_tensors};
@@ -255,7 +255,8 @@ impl Resumed {
 /// with `--resume`.
 fn complete(folder: &Path, steps: u32, asked: &[String]) -> String {
     let folder = folder.display();
-    let others: Vec<&str> = asked.iter().filter(|set| key_of(set) != "train.steps").map(String::as_str).collect();
+    let others: Vec<String> =
+        asked.iter().filter(|set| key_of(set) != "train.steps").map(|set| shown_setting(set)).collect();
     let unused = match others.as_slice() {
         [] => String::new(),
         others => format!(", so no step is left to train with {}", others.join(", ")),
@@ -361,12 +362,14 @@ pub fn base(run: &str, overrides: &[String]) -> Result<String, String> {
     Ok(table.to_string())
 }
 
-/// Keys whose values differ, each with both. The folder is where it is.
+/// Keys whose values differ, each with both; a secret is not shown. The folder is where it is.
 pub fn changes(before: &str, after: &str) -> Changed {
     let [before, after] = [before, after].map(values);
     let keys = before.keys().chain(after.keys()).filter(|key| *key != "run.folder");
     let both = |key: &String| [&before, &after].map(|values| values.get(key).cloned().unwrap_or_default());
-    keys.map(|key| (key.clone(), both(key))).filter(|(_, [before, after])| before != after).collect()
+    let changed = keys.map(|key| (key.clone(), both(key))).filter(|(_, [before, after])| before != after);
+    let shown = |value: serde_json::Value| if value.is_null() { value } else { HIDDEN.into() };
+    changed.map(|(key, both)| if is_secret_key(&key) { (key, both.map(shown)) } else { (key, both) }).collect()
 }
 
 /// The values of a resolved run file by `section.key`.

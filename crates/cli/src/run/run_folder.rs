@@ -102,6 +102,7 @@ impl RunFolder {
     /// # Errors
     /// A folder that cannot be made or written, or in which another run writes.
     pub fn open(run: &RunSpec, way_out: WayOut) -> Result<RunFolder, Failure> {
+        own_places::check_free("run.folder", &run.folder)?;
         let RunSpec { keep_newest, keep_every, keep_best, .. } = *run;
         let retention = Retention { newest: keep_newest, every: keep_every, best: keep_best };
         let store = Store::open(&run.folder.join(CHECKPOINTS), Arc::new(Disk), retention);
@@ -184,17 +185,19 @@ impl RunFolder {
         }
     }
 
-    /// Refuses checkpoints, which are of another run than the weights that come.
+    /// Refuses checkpoints and records of steps, which are of another run than the weights that come.
     ///
     /// # Errors
     /// A folder that has some, or cannot be read.
-    pub fn check_without_checkpoints(&self) -> Result<(), Failure> {
-        match named(self.store.folder().path()).map_err(|error| self.failure(error))?.first() {
+    pub fn check_without_steps(&self) -> Result<(), Failure> {
+        let path = self.path.display();
+        if let Some(newest) = named(self.store.folder().path()).map_err(|error| self.failure(error))?.first() {
+            let steps = newest.steps;
+            return Err(self.failure(format!("{path} holds a run with checkpoints (the newest after step {steps})")));
+        }
+        match [METRICS, LOG, RESUMES].into_iter().find(|name| self.path.join(name).exists()) {
             None => Ok(()),
-            Some(newest) => {
-                let (path, steps) = (self.path.display(), newest.steps);
-                Err(self.failure(format!("{path} holds a run with checkpoints (the newest after step {steps})")))
-            }
+            Some(record) => Err(self.failure(format!("{path} holds a run with {record}"))),
         }
     }
 

@@ -26,6 +26,9 @@ use crate::screen::unanswered::{Deadline, on_screen};
 const FILES: [&str; 7] =
     [RUN_FILE, METRICS, RESUMES, TOKENIZER_FILE, BYTES_FILE, algorithms_file::FILE, library_versions::FILE];
 
+/// The file in a run's folder by which processes bring its checkpoints one after the other.
+pub const STORE_LOCK: &str = ".store.lock";
+
 /// Time in which requests are tried where no key gives it.
 const SECONDS: f32 = 600.0;
 
@@ -128,7 +131,8 @@ pub struct Resuming {
 #[derive(Debug)]
 pub struct Described {
     stored: StoredRun,
-    /// Its folder on this machine: that of the command line, or of its run file where the user wrote that, or the default.
+    /// Its folder on this machine: that of the command line, or of its run file where the user wrote that, or the
+    /// default.
     pub folder: Trusted<PathBuf>,
     /// The run file of its newest checkpoint.
     pub run_file: KeptRunFile,
@@ -227,7 +231,7 @@ pub fn bring_newest(stored: &StoredRun, folder: &Path, remedy: &str) -> Result<B
     check_same_run(stored, folder, remedy)?;
     let unwritable = |error| Failure::Input(format!("{} cannot be written: {error}", folder.display()));
     std::fs::create_dir_all(&checkpoints).map_err(unwritable)?;
-    let turn = files::open_to_change(&folder.join(".store.lock")).map_err(unwritable)?;
+    let turn = files::open_to_change(&folder.join(STORE_LOCK)).map_err(unwritable)?;
     // A file system without locks has one process at a time if its user has.
     let _ = turn.lock();
     tell_unfinished(folder);

@@ -31,6 +31,7 @@ use crate::screen::output::tell;
 /// # Errors
 /// Input that cannot be used, the failure of a rank, or a signal.
 pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
+    interrupt::survive_hangups()?;
     if let Some(folder) = &arguments.resume {
         return resume(arguments, folder);
     }

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use config::{KeptRunFile, RunConfig, TrainSpec};
+use config::{KeptRunFile, RunConfig, TrainSpec, is_secret_key, shown_run_file, without_credentials};
 use files::{InputError, InputKind};
 use program::{Category, StepTimes};
 use report::{Event, Fact, LeftOut, MemoryPlan, Metrics, Run, StageMemory, Timeline};
@@ -16,7 +16,8 @@ use train::Setup;
 use crate::check::{describe, verdict};
 use crate::failure::Failure;
 use crate::memory::need::{Need, largest_plan};
-use crate::run::run_folder::{CHECKPOINTS, MEMORY, METRICS, RESUMES, RUN_FILE, RUN_FILES, kept_run_file};
+use crate::run::own_places;
+use crate::run::run_folder::{METRICS, RESUMES, RUN_FILE, kept_run_file};
 use crate::run::stored::check_local;
 use crate::run::unfinished::tell_unfinished;
 use crate::run_report::timeline::{TIMELINE, planned};
@@ -70,13 +71,7 @@ impl Gathered {
 
     /// The files that belong to runs, over which no output is written: also those of checkpoints.
     pub fn own_files(&self) -> Vec<PathBuf> {
-        let of_checkpoints = |folder: &Folder| {
-            let all = [CHECKPOINTS, MEMORY].map(|name| entries(&folder.path.join(name)));
-            all.concat().into_iter().flat_map(|checkpoint| entries(&checkpoint)).collect::<Vec<_>>()
-        };
-        let mut files = self.files_named(&RUN_FILES);
-        files.extend(self.runs.iter().flat_map(of_checkpoints));
-        files
+        self.runs.iter().flat_map(|folder| own_places::files_in(&folder.path)).collect()
     }
 
     fn files_named(&self, names: &[&str]) -> Vec<PathBuf> {
@@ -130,6 +125,7 @@ impl Folder {
         let Described { run_file, facts, plan } = self.described_now();
         let memory = plan.as_ref().map(|plan| MemoryPlan { resident_bytes, ..plan.memory.clone() });
         let timeline = measured.or_else(|| plan.map(|plan| plan.timeline));
+        let run_file = shown_run_file(&run_file);
         Ok(Run { name: self.name.clone(), facts, run_file, metrics, memory, timeline })
     }
 
@@ -243,18 +239,16 @@ fn restarted(line: &str) -> Option<Event> {
         return Some(Event { step, kind: "returned".into(), text });
     }
     let changed = record["changed"].as_object().into_iter().flatten();
-    let changes: Vec<String> =
-        changed.map(|(key, values)| format!("{key} from {} to {}", values[0], values[1])).collect();
+    let change = |(key, values): (&String, &Value)| match is_secret_key(key) {
+        true => format!("another {key}"),
+        false => without_credentials(&format!("{key} from {} to {}", values[0], values[1])),
+    };
+    let changes: Vec<String> = changed.map(change).collect();
     let text = match changes.as_slice() {
         [] => format!("after step {step}, with the same run file"),
         changes => format!("after step {step}, with {}", changes.join(", ")),
     };
     Some(Event { step, kind: "resumed".into(), text })
-}
-
-/// The entries of a folder; none of one that is missing.
-fn entries(folder: &Path) -> Vec<PathBuf> {
-    std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
 /// The last parts of the folders' names that distinguish them. A link is named after the folder that it names.

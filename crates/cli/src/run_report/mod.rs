@@ -11,6 +11,7 @@ use report::{Delivery, Run};
 
 use crate::arguments::report::ReportArguments;
 use crate::failure::Failure;
+use crate::run::own_places;
 use crate::run_report::follow::Server;
 use crate::run_report::gather::Gathered;
 use crate::screen::output::{print, tell};
@@ -79,6 +80,7 @@ fn write_event_files(runs: &Gathered, folder: &Path) -> Result<(), Failure> {
     for (run, name) in read.iter().zip(names) {
         let own = folder.join(name);
         let file = own.join(report::EVENT_FILE);
+        own_places::check_free("--tensorboard", &file)?;
         let failed = |error: std::io::Error| Failure::Input(format!("{} cannot be written: {error}", file.display()));
         std::fs::create_dir_all(&own).map_err(failed)?;
         files::check_replaceable(&file).map_err(|error| failed(error.into()))?;

@@ -9,6 +9,24 @@ use sync::lock;
 use crate::screen::narrow::wrapped;
 use crate::screen::{output, terminal};
 
+/// A stream of a process that people or programs read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// The standard output, which has the steps.
+    Output,
+    /// The standard error, which has warnings.
+    Errors,
+}
+
+impl Stream {
+    fn name(self) -> &'static str {
+        match self {
+            Stream::Output => "standard output",
+            Stream::Errors => "standard error",
+        }
+    }
+}
+
 /// Where the messages of a run go in addition to its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
@@ -18,11 +36,13 @@ pub enum Audience {
     Nobody,
 }
 
-/// The log of a run, and who hears its messages. A run continues where they do not arrive.
+/// The log of a run, and who hears its messages. A run continues where they do not arrive: a stream that cannot be
+/// written is left out from then on, and the log has all.
 #[derive(Debug)]
 pub struct Journal {
     audience: Audience,
     log: Mutex<Log>,
+    lost: Mutex<Vec<Stream>>,
 }
 
 #[derive(Debug)]
@@ -35,7 +55,7 @@ struct Log {
 impl Journal {
     /// Messages to `audience` and into `file`.
     pub fn new(audience: Audience, file: File) -> Journal {
-        Journal { audience, log: Mutex::new(Log { file, failure: None }) }
+        Journal { audience, log: Mutex::new(Log { file, failure: None }), lost: Mutex::default() }
     }
 
     /// Why a message is missing in the log, the first time that it is asked after that.
@@ -51,6 +71,36 @@ impl Journal {
         }
     }
 
+    /// Whether messages for them still arrive.
+    pub fn has_screen(&self) -> bool {
+        self.has_audience() && self.has(Stream::Output)
+    }
+
+    fn has(&self, stream: Stream) -> bool {
+        !lock(&self.lost).contains(&stream)
+    }
+
+    /// Notes that `stream` cannot be written, and says so once: in the log, and on the other stream.
+    pub fn lose(&self, stream: Stream, error: &io::Error) {
+        let is_known = {
+            let mut lost = lock(&self.lost);
+            let is_known = lost.contains(&stream);
+            lost.push(stream);
+            is_known
+        };
+        if is_known {
+            return;
+        }
+        let text = format!(
+            "the {} cannot be written: {error}; the run continues without it, and train.log has its lines\n",
+            stream.name()
+        );
+        match stream {
+            Stream::Output => self.warn(&text),
+            Stream::Errors => self.say(&text),
+        }
+    }
+
     /// Writes `text`, which ends its line, into the log only.
     pub fn log(&self, text: &str) {
         let mut log = lock(&self.log);
@@ -61,9 +111,14 @@ impl Journal {
     /// Writes `text` for those who listen, on the stream of the steps, in the columns of its window.
     pub fn say(&self, text: &str) {
         self.log(text);
-        if self.has_audience() {
-            // A reader who is gone has read enough, and a full disk that holds the stream is noticed by the next step.
-            let _ = output::print(&wrapped(text, terminal::columns()));
+        self.show(text);
+    }
+
+    fn show(&self, text: &str) {
+        if self.has_screen()
+            && let Err(error) = output::write_message(&mut io::stdout(), &wrapped(text, terminal::columns()))
+        {
+            self.lose(Stream::Output, &error);
         }
     }
 
@@ -76,10 +131,17 @@ impl Journal {
         }
     }
 
-    /// Writes a warning, which is for everyone, on the standard error.
+    /// Writes a warning, which is for everyone, on the standard error; on the stream of the steps where it is lost.
     pub fn warn(&self, text: &str) {
         self.log(text);
-        output::tell(text);
+        if self.has(Stream::Errors)
+            && let Err(error) = output::write_message(&mut io::stderr(), text)
+        {
+            self.lose(Stream::Errors, &error);
+        }
+        if !self.has(Stream::Errors) {
+            self.show(text);
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
+use config::without_credentials;
+
 use crate::failure::Failure;
 
 /// Prints results to the standard output. A reader who closed the pipe has read enough. Names out of files of others
@@ -14,11 +16,11 @@ pub fn print(text: &str) -> Result<(), Failure> {
 }
 
 fn print_to(out: &mut dyn Write, text: &str) -> Result<(), Failure> {
-    read_or_failed(out.write_all(result(text).as_bytes()).and_then(|()| out.flush()))
+    read_or_failed(write_message(out, text))
 }
 
-/// A result with the characters that steer a terminal as `\u009b`, a form that strings of JSON and TOML have, too.
-fn result(text: &str) -> String {
+/// A text with the characters that steer a terminal as `\u009b`, a form that strings of JSON and TOML have, too.
+fn without_codes(text: &str) -> String {
     let mut result = String::with_capacity(text.len());
     for c in text.chars() {
         if c != '\n' && is_steering(c) {
@@ -83,7 +85,7 @@ impl ModelText {
     pub fn write(&mut self, text: &str) -> io::Result<()> {
         match self.reader {
             Reader::Program => self.out.write_all(text.as_bytes()),
-            Reader::Terminal => self.out.write_all(result(text).as_bytes()),
+            Reader::Terminal => self.out.write_all(without_codes(text).as_bytes()),
         }
         .and_then(|()| self.out.flush())
     }
@@ -92,12 +94,20 @@ impl ModelText {
 /// Tells people something on the standard error, with characters that steer a terminal as numbers. Nothing depends on
 /// whether it arrives.
 pub fn tell(text: &str) {
-    let _ = io::stderr().lock().write_all(harmless(text).as_bytes());
+    let _ = write_message(&mut io::stderr(), text);
 }
 
-/// A message without characters that steer a terminal.
+/// Writes `text` to one of the two streams, with characters that steer a terminal as numbers.
+///
+/// # Errors
+/// A stream that cannot be written, or that nobody reads any more.
+pub fn write_message(out: &mut dyn Write, text: &str) -> io::Result<()> {
+    out.write_all(harmless(text).as_bytes()).and_then(|()| out.flush())
+}
+
+/// A message without characters that steer a terminal, and without credentials in an address that it quotes.
 pub fn harmless(text: &str) -> String {
-    result(text)
+    without_codes(&without_credentials(text))
 }
 
 /// The longest line of a message.
@@ -137,7 +147,7 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(&printed), "{\"name\":\t\"\\u007f\\u009b31m\\u202eé\"}\n");
         let value = serde_json::from_slice::<serde_json::Value>(&printed).expect("JSON");
         assert_eq!(value["name"], "\u{7f}\u{9b}31m\u{202e}é");
-        assert_eq!(result("\x1b]0;title\x07\r\n"), "\\u001b]0;title\\u0007\\u000d\n");
+        assert_eq!(without_codes("\x1b]0;title\x07\r\n"), "\\u001b]0;title\\u0007\\u000d\n");
     }
 
     #[test]

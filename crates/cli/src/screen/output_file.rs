@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use files::{Content, Output, OutputError};
 
 use crate::failure::Failure;
+use crate::run::own_places;
 
 /// An output of text that could be written when it was promised; `-`, pipes and devices are written to.
 #[derive(Debug)]
@@ -18,8 +19,9 @@ impl OutputFile {
     /// The output that an option names. An existing file keeps its content until the output is written.
     ///
     /// # Errors
-    /// A place that cannot be written; a file among `inputs`, which the command reads.
+    /// A place that cannot be written, or belongs to a run; a file among `inputs`, which the command reads.
     pub fn promised(option: &str, path: &Path, inputs: &[PathBuf]) -> Result<OutputFile, Failure> {
+        own_places::check_free(option, path)?;
         let output = Output::promised(path, Content::Text, inputs).map_err(refusal(option, path))?;
         Ok(OutputFile { output })
     }
@@ -73,6 +75,7 @@ impl OutputFile {
 /// # Errors
 /// As [`OutputFile::promised`]; the standard output, a pipe or a device.
 pub fn data_file(option: &str, path: &Path, inputs: &[PathBuf]) -> Result<PathBuf, Failure> {
+    own_places::check_free(option, path)?;
     let output = Output::promised(path, Content::Data, inputs).map_err(refusal(option, path))?;
     // An output of data has a file.
     Ok(output.file().unwrap_or(path).to_path_buf())

@@ -16,10 +16,10 @@ use crate::run::uploads::Message;
 use crate::screen::anomaly::anomaly_line;
 use crate::screen::bar::Bar;
 use crate::screen::figures::bytes;
-use crate::screen::journal::{Audience, Journal};
+use crate::screen::journal::{Audience, Journal, Stream};
 use crate::screen::metrics_file::MetricsFile;
 use crate::screen::narrow::wrapped;
-use crate::screen::output::{harmless, read_or_failed};
+use crate::screen::output::harmless;
 use crate::screen::rates::{Meter, Rates};
 use crate::screen::record;
 use crate::screen::step_line::{Colour, Outlook, clock, step_line};
@@ -98,21 +98,19 @@ impl Screen {
     }
 
     /// Something to know in addition to the steps, for people.
-    fn note(&mut self, text: &str) {
+    fn note(&mut self, text: &str) -> std::io::Result<()> {
         match self {
-            // Whether somebody still reads, the next step finds out.
-            Screen::Lines(out) => drop(write_line(out, &harmless(text))),
-            Screen::Live(bar, _) => drop(bar.say_above(&wrapped(&harmless(text), terminal::columns()))),
-            Screen::Json(_) | Screen::Quiet => {}
+            Screen::Lines(out) => write_line(out, &harmless(text)),
+            Screen::Live(bar, _) => bar.say_above(&wrapped(&harmless(text), terminal::columns())),
+            Screen::Json(_) | Screen::Quiet => Ok(()),
         }
     }
 
     /// The bar goes, so that others may write; the lines above it stay.
-    fn clear(&mut self) {
+    fn clear(&mut self) -> std::io::Result<()> {
         match self {
-            // Whether somebody still reads, the next step finds out.
-            Screen::Live(bar, _) => drop(bar.clear()),
-            Screen::Lines(_) | Screen::Json(_) | Screen::Quiet => {}
+            Screen::Live(bar, _) => bar.clear(),
+            Screen::Lines(_) | Screen::Json(_) | Screen::Quiet => Ok(()),
         }
     }
 }
@@ -137,7 +135,8 @@ fn write_line(out: &mut Box<dyn Write + Send>, line: &str) -> std::io::Result<()
     out.flush()
 }
 
-/// Tells each step and writes it to the run's metrics; wishes to stop when it cannot, and after Ctrl-C.
+/// Tells each step and writes it to the run's metrics; wishes to stop when its metrics cannot be written, and after
+/// Ctrl-C.
 pub struct Progress {
     steps: u32,
     interrupt: Interrupt,
@@ -164,7 +163,7 @@ struct Outputs {
 
 /// Results that a run reports at its end.
 pub struct Told {
-    /// Metrics or output that could not be written.
+    /// Metrics that could not be written.
     pub failure: Option<Failure>,
     /// The last measurement on held-out text.
     pub evaluation: Option<EvaluationReport>,
@@ -223,7 +222,7 @@ impl Progress {
     /// Clears the screen, and returns the last results.
     pub fn finish(self) -> Told {
         let mut outputs = into_inner(self.outputs);
-        outputs.screen.clear();
+        outputs.clear();
         let Outputs { failure, evaluation, not_saved, .. } = outputs;
         Told { failure, evaluation, not_saved, recorder: self.recorder }
     }
@@ -248,13 +247,21 @@ impl Progress {
                 let line = format!("step {step:>width$}/{steps}  sample  {shown}");
                 outputs.journal.log(&format!("{line}\n"));
                 let printed = outputs.screen.evaluation(&line, false, &record);
-                outputs.failure = outputs.failure.take().or(read_or_failed(printed).err());
+                outputs.shown(printed);
             }
         }
     }
 }
 
 impl Outputs {
+    /// Notes what came of printing. A screen that cannot be written is no reason to lose the run: it continues without.
+    fn shown(&mut self, printed: std::io::Result<()>) {
+        if let Err(error) = printed {
+            self.screen = Screen::Quiet;
+            self.journal.lose(Stream::Output, &error);
+        }
+    }
+
     fn step(&mut self, report: &StepReport, rates: &Rates, steps: u32) -> Wish {
         let written = record::of_step(report, rates, SystemTime::now())
             .and_then(|record| self.metrics.write(&record).map(|()| record));
@@ -273,24 +280,27 @@ impl Outputs {
         if is_due {
             self.journal.log(&format!("{}\n", step.line(Outlook::None, None, Colour::Off)));
         }
-        match self.screen.step(&step, &record) {
-            Ok(()) => Wish::Continue,
-            Err(error) => {
-                self.failure = read_or_failed(Err(error)).err();
-                Wish::Stop
-            }
-        }
+        let printed = self.screen.step(&step, &record);
+        self.shown(printed);
+        Wish::Continue
     }
 
     /// Something to know in addition to the steps.
     fn note(&mut self, text: &str) {
         self.journal.log(&format!("{text}\n"));
-        self.screen.note(text);
+        let printed = self.screen.note(text);
+        self.shown(printed);
+    }
+
+    /// The bar goes, so that others may write.
+    fn clear(&mut self) {
+        let cleared = self.screen.clear();
+        self.shown(cleared);
     }
 
     /// A warning, which is for everyone.
     fn warn(&mut self, text: &str) {
-        self.screen.clear();
+        self.clear();
         self.journal.warn(text);
     }
 
@@ -406,7 +416,7 @@ impl Observer for Progress {
                     format!("step {0:>1$}/{steps}  held-out loss {2:.4}", step, steps.to_string().len(), report.loss);
                 outputs.journal.log(&format!("{line}\n"));
                 let printed = outputs.screen.evaluation(&line, step == steps, &record);
-                outputs.failure = outputs.failure.take().or(read_or_failed(printed).err());
+                outputs.shown(printed);
             }
         }
     }
@@ -424,7 +434,7 @@ impl Observer for Progress {
                 outputs.journal.log(&format!("{line}\n"));
                 // Nothing at the end of the run repeats it.
                 let printed = outputs.screen.evaluation(&line, false, &record);
-                outputs.failure = outputs.failure.take().or(read_or_failed(printed).err());
+                outputs.shown(printed);
             }
         }
     }
@@ -482,22 +492,41 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_pipe_ends_the_run() {
-        struct Closed;
-        impl Write for Closed {
+    fn a_screen_that_cannot_be_written_is_left_out_and_the_log_says_so_once() {
+        use std::io::{ErrorKind, Read, Seek};
+        struct Gone(ErrorKind);
+        impl Write for Gone {
             fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
-                Err(std::io::ErrorKind::BrokenPipe.into())
+                Err(self.0.into())
             }
             fn flush(&mut self) -> std::io::Result<()> {
                 Ok(())
             }
         }
-        let (progress, path) = progress(Screen::Lines(Box::new(Closed)), Interrupt::default(), "closed");
-        assert_eq!(progress.step(&report()), Wish::Stop);
-        assert!(progress.finish().failure.is_none(), "metrics are whole");
-        let metrics = std::fs::read_to_string(&path).expect("metrics");
-        assert!(metrics.contains("\"step\":7") && metrics.lines().count() == 1, "{metrics}");
-        std::fs::remove_file(&path).expect("removed");
+        for kind in [ErrorKind::BrokenPipe, ErrorKind::NotConnected, ErrorKind::StorageFull] {
+            for is_json in [false, true] {
+                let out = Box::new(Gone(kind));
+                let screen = if is_json { Screen::Json(out) } else { Screen::Lines(out) };
+                let meter =
+                    Meter::start(&RunConfig::quick_start(), 1000, Capacity { cores: 2, peak_flops: Some(1e11) });
+                let (mut log, mut records) = (log_file("gone"), log_file("gone-records"));
+                let journal = Arc::new(Journal::new(screen.audience(), log.try_clone().expect("a file")));
+                let metrics = MetricsFile::new("metrics.jsonl".into(), records.try_clone().expect("a file"));
+                let files = (metrics, Arc::clone(&journal));
+                let progress = Progress::new((10, 1), screen, meter, Interrupt::default(), files);
+                let steps = [1, 2].map(|step| progress.step(&StepReport { step, ..report() }));
+                assert_eq!(steps, [Wish::Continue; 2]);
+                assert!(progress.finish().failure.is_none() && !journal.has_screen());
+                let [log, records] = [&mut log, &mut records].map(|file| {
+                    let mut text = String::new();
+                    file.rewind().and_then(|()| file.read_to_string(&mut text)).expect("text");
+                    text
+                });
+                let lost = format!("\nthe standard output cannot be written: {}; ", std::io::Error::from(kind));
+                assert_eq!((log.matches(&lost).count(), log.lines().count()), (1, 3), "{log}");
+                assert_eq!(records.lines().count(), 2, "{records}");
+            }
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use config::Trusted;
+use config::{Secret, Trusted, without_credentials};
 use sync::lock;
 
 use crate::screen::output::tell;
@@ -56,7 +56,7 @@ impl Event {
 
 /// The command of `run.notify`.
 pub struct Notify {
-    command: Trusted<String>,
+    command: Trusted<Secret>,
     run: PathBuf,
     calls: Arc<Mutex<Calls>>,
     /// Ends the thread that looks after the calls; none before the first call.
@@ -79,7 +79,7 @@ struct Call {
 
 impl Notify {
     /// `command` for the run in `run`.
-    pub fn new(command: &Trusted<String>, run: &Path) -> Notify {
+    pub fn new(command: &Trusted<Secret>, run: &Path) -> Notify {
         Notify { command: command.clone(), run: run.into(), calls: Arc::default(), over: Mutex::default() }
     }
 
@@ -90,9 +90,9 @@ impl Notify {
             return calls.tell(event, &format!("was not called: {MOST_CALLS} calls have not ended"));
         }
         let mut command = Command::new("sh");
-        command.args(["-c", self.command.as_str()]).stdin(Stdio::null()).stdout(Stdio::null());
+        command.args(["-c", self.command.reveal()]).stdin(Stdio::null()).stdout(Stdio::null());
         command.env("PLEACH_EVENT", event.name()).env("PLEACH_RUN", &self.run);
-        command.env("PLEACH_STEP", step.to_string()).env("PLEACH_MESSAGE", message);
+        command.env("PLEACH_STEP", step.to_string()).env("PLEACH_MESSAGE", without_credentials(message));
         // The secrets of the run are for its processes alone.
         command.env_remove(launcher::variable::TOKEN).env_remove(launcher::variable::SECRET);
         #[cfg(unix)]
@@ -206,8 +206,8 @@ mod tests {
         }
     }
 
-    fn of_user(command: &str) -> Trusted<String> {
-        Trusted::of_command_line(command.into())
+    fn of_user(command: &str) -> Trusted<Secret> {
+        Trusted::of_command_line(Secret::new(command.into()))
     }
 
     #[test]
@@ -232,12 +232,9 @@ mod tests {
     #[test]
     fn a_command_that_hangs_is_ended_with_its_children() {
         let folder = Folder::new("hangs");
-        let notify = Notify::new(
-            &of_user(
-                "sleep 1000 & echo $! > \"$PLEACH_RUN/child\"; mv \"$PLEACH_RUN/child\" \"$PLEACH_RUN/one\"; wait",
-            ),
-            &folder.0,
-        );
+        let command =
+            "sleep 1000 & echo $! > \"$PLEACH_RUN/child\"; mv \"$PLEACH_RUN/child\" \"$PLEACH_RUN/one\"; wait";
+        let notify = Notify::new(&of_user(command), &folder.0);
         notify.event(Event::Started, 0, "");
         while folder.text("one").is_empty() {
             std::thread::sleep(Duration::from_millis(1));

@@ -48,6 +48,8 @@ pub enum Content {
     Folder,
     /// A symbolic link.
     Link(String),
+    /// Another name of this file of the folder.
+    HardLink(&'static str),
     /// A pipe without a writer.
     Pipe,
     /// A copy of a fixture.
@@ -186,6 +188,9 @@ impl Content {
             }
             Content::Folder => std::fs::create_dir(path).expect("a folder"),
             Content::Link(to) => std::os::unix::fs::symlink(to, path).expect("a link"),
+            Content::HardLink(to) => {
+                std::fs::hard_link(path.with_file_name(to), path).expect("a hard link");
+            }
             Content::Pipe => {
                 let mode = rustix::fs::Mode::from_raw_mode(0o600);
                 rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");

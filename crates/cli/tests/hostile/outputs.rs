@@ -177,6 +177,121 @@ fn outputs_replace_nothing_but_files() {
     hold(cases);
 }
 
+/// Every option that names an output, as `Command::outputs` has them, with `@` for the output. The rule of places is
+/// the first that a command checks, so that no input is there.
+const OUTPUTS: [&str; 15] = [
+    "train --data x --set run.folder={}/other --trace @",
+    "simulate --cluster x --svg @",
+    "simulate --cluster x --trace @",
+    "plan --gpus 2 --cluster x --write @",
+    "validate x --cluster x --predictions @",
+    "cluster fit --table x --base x --out @",
+    "cluster measure --out @",
+    "report x --out @",
+    "report x --csv @",
+    "report x --tensorboard @",
+    "forward --from x --tokens x --out @",
+    "import x --out @",
+    "export x --out @",
+    "data tokenize x --out @",
+    "fetch s3://b/a --out @",
+];
+
+/// Names of places of the run in `{}/run`, and of a checkpoint elsewhere.
+const PLACES: [&str; 14] = [
+    "run/metrics.jsonl",
+    "run/train.log",
+    "run/run.toml",
+    "run/RUN.toml",
+    "run/.weights.safetensors.partial-1",
+    "run/checkpoints",
+    "run/checkpoints/new.json",
+    "run/checkpoints/step-00000002/manifest.json",
+    "run/Checkpoints/step-00000002/rank-00000.safetensors",
+    "run/checkpoints/../status.json",
+    "run/failures/0001.json",
+    "link",
+    "linked/step-00000002/manifest.json",
+    "copied/manifest.json",
+];
+
+#[test]
+fn no_output_goes_to_a_place_of_a_run() {
+    let mut cases = vec![];
+    for (number, command) in OUTPUTS.iter().enumerate() {
+        // Each command has some of the names, and each name several commands.
+        for name in
+            PLACES.iter().enumerate().filter(|(at, _)| at % 5 == number % 5 || number == 10).map(|(_, name)| name)
+        {
+            let arguments = command.replace('@', &format!("{{}}/{name}"));
+            let case = case(format!("{command}: {name}"), &arguments)
+                .with("run", Content::Copy(Fixture::Run))
+                .with("link", Content::Link("run/weights.safetensors".into()))
+                .with("linked", Content::Link("run/checkpoints".into()))
+                .with("copied", Content::Copy(Fixture::Checkpoint));
+            cases.push(case.refused(&format!("{{}}/{name} is a place of the run's own files in {{}}/")));
+        }
+    }
+    let forward = format!("forward --from {{}}/run --tokens {} --out {{}}/", Fixture::Sequences.name());
+    let of_run = |name: &str, to: &'static str| {
+        case(format!("forward --out: a hard link to {to}"), &format!("{forward}{name}"))
+            .with("run", Content::Copy(Fixture::Run))
+            .with(name, Content::HardLink(to))
+            .refused("which this command reads")
+    };
+    cases.push(of_run("run/it", "metrics.jsonl"));
+    cases.push(of_run("run/that", "weights.safetensors"));
+    let train = format!("train --quiet {SMALL} --set ");
+    cases.push(
+        case("run.folder in checkpoints", &format!("{train}run.folder={{}}/run/checkpoints/new"))
+            .with("run", Content::Copy(Fixture::Run))
+            .refused("run.folder {}/run/checkpoints/new is a place of the run's own files in {}/run"),
+    );
+    cases.push(
+        case("data.cache in checkpoints", &format!("{train}run.folder={{}}/o --set data.cache={{}}/run/checkpoints/c"))
+            .with("run", Content::Copy(Fixture::Run))
+            .refused("data.cache {}/run/checkpoints/c is a place of the run's own files in {}/run"),
+    );
+    cases.push(
+        case("import: a folder with records", "import {}/hf --out {}/o")
+            .with("hf", Content::Copy(Fixture::HuggingFace))
+            .with("o", Content::Folder)
+            .with("o/metrics.jsonl", "{}\n")
+            .writes("o/checkpoints")
+            .refused("holds a run with metrics.jsonl"),
+    );
+    cases.push(
+        case("export: a run without a run file", &format!("export {} --out {{}}/run --overwrite", Fixture::Run.name()))
+            .with("run", Content::Folder)
+            .with("run/checkpoints", Content::Folder)
+            .with("run/checkpoints/step-00000002", Content::Copy(Fixture::Checkpoint))
+            .refused("is the folder of a run"),
+    );
+    hold(cases);
+}
+
+/// Names of a run's files are free where there is no run, and other names are free in its folder.
+#[test]
+fn other_places_are_free() {
+    let simulate = format!("simulate {SMALL} --cluster=a100-80g-dgx --trace {{}}/");
+    hold(vec![
+        case("a run file alone is nobody's", &format!("{simulate}run.toml"))
+            .with("run.toml", "old")
+            .writes("run.toml")
+            .done(""),
+        case("checkpoints of another program", &format!("{simulate}checkpoints/train.log"))
+            .with("checkpoints", Content::Folder)
+            .with("checkpoints/latest", "epoch-3")
+            .with("checkpoints/epoch-3", Content::Folder)
+            .writes("checkpoints/train.log")
+            .done(""),
+        case("another name in the folder of a run", &format!("{simulate}run/trace.json"))
+            .with("run", Content::Copy(Fixture::Run))
+            .writes("run/trace.json")
+            .done(""),
+    ]);
+}
+
 #[test]
 fn outputs_of_a_command_need_places_of_their_own() {
     let simulate = format!("simulate {SMALL} --cluster=a100-80g-dgx");

@@ -41,6 +41,10 @@ mod peer_memory;
 #[cfg(target_os = "linux")]
 mod runs;
 #[cfg(target_os = "linux")]
+mod screens;
+#[cfg(target_os = "linux")]
+mod secrets;
+#[cfg(target_os = "linux")]
 mod slurm;
 #[cfg(target_os = "linux")]
 mod stores;

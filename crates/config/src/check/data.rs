@@ -5,6 +5,7 @@ use crate::data_spec::{Positions, TokenizerSpec};
 use crate::model::{ModelSpec, Position, TopQuery};
 use crate::problem::Problem;
 use crate::run_file::RunConfig;
+use crate::secret::has_credentials;
 
 /// Every byte is a token of a byte-level encoding, so that it can write any text.
 const BYTES: usize = 256;
@@ -21,6 +22,14 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     }
     let of_validation = data.validation.iter().map(|text| ("data.validation", &text.source));
     for (key, source) in data.sources.iter().map(|source| ("data.sources", source)).chain(of_validation) {
+        if has_credentials(&source.path.to_string_lossy()) {
+            // One source is written as a path.
+            let key = if key == "data.sources" && data.sources.len() == 1 { "data.path" } else { key };
+            let rule =
+                "must not have a user or a password in an address, nor a signature, which the run file would keep";
+            let remedy = "leave them out; for s3:// set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile";
+            rules.report(Problem::of_key(key, rule, remedy));
+        }
         if let (Some(column), true) = (&source.column, source.is_tokens()) {
             let path = source.path.display();
             let rule = format!("gives {path} the column {column:?}, and files of tokens have no columns");

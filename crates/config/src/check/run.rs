@@ -8,6 +8,7 @@ use crate::data_spec::{
 use crate::precision::Products;
 use crate::problem::Problem;
 use crate::run_file::{RunConfig, device_name, gpu_collectives_name, product_kernels_name, transport_name};
+use crate::secret::has_credentials;
 
 /// A day is longer than any step; the bound keeps deadlines representable.
 const LONGEST_SECONDS: f32 = 86_400.0;
@@ -72,12 +73,15 @@ fn watching(config: &RunConfig, rules: &mut Rules) {
         if host.is_empty() || port.parse::<u16>().is_err() {
             let remedy = "use a port, such as \"9400\", or an address for other hosts, such as \"0.0.0.0:9400\"";
             let rule = "must be a port or HOST:PORT";
-            rules.report(Problem::of_value("run.metrics_address", format!("{address:?}"), rule, remedy));
+            rules.report(match address.contains('@') {
+                true => Problem::of_key("run.metrics_address", format!("{rule}, without a user or a password"), remedy),
+                false => Problem::of_value("run.metrics_address", format!("{address:?}"), rule, remedy),
+            });
         }
     }
-    if config.run.notify.as_ref().is_some_and(|command| command.trim().is_empty()) {
+    if config.run.notify.as_ref().is_some_and(|command| command.reveal().trim().is_empty()) {
         let remedy = "write a command for a shell, or leave it out";
-        rules.report(Problem::of_value("run.notify", "\"\"", "must be a command", remedy));
+        rules.report(Problem::of_key("run.notify", "must be a command; got an empty text", remedy));
     }
 }
 
@@ -85,7 +89,7 @@ fn watching(config: &RunConfig, rules: &mut Rules) {
 fn store(config: &RunConfig, rules: &mut Rules) {
     let Some(address) = &config.run.store else { return };
     let remedy = "use s3://bucket/prefix, and set AWS_ENDPOINT_URL for another server than that of AWS";
-    if address.contains('@') {
+    if address.contains('@') || has_credentials(address) {
         let rule = "must not have a user or a password, which the run file would keep";
         let remedy = "use s3://bucket/prefix, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile";
         rules.report(Problem::of_key("run.store", rule, remedy));

@@ -9,6 +9,7 @@ use crate::data_spec::{
 };
 use crate::problem::Problem;
 use crate::sample_spec::SampleSpec;
+use crate::secret::Secret;
 use crate::trusted::Trusted;
 use mesh::PlacementOrder;
 
@@ -76,7 +77,7 @@ pub fn read(reader: &mut Reader) -> RunSpec {
         collectives: reader.choice("run.collectives", COLLECTIVES, CollectivesChoice::Own),
         placement: reader.choice("run.placement", PLACEMENTS, PlacementOrder::default()),
         metrics_address: reader.acting_text("run.metrics_address"),
-        notify: reader.acting_text("run.notify"),
+        notify: reader.acting_text("run.notify").map(|command| command.map(Secret::new)),
         recheck: reader.choice("run.recheck", RECHECKS, Recheck::Sample),
         on_loss: reader.choice("run.on_loss", LOSSES, OnLoss::Stop),
         heartbeat_seconds: reader.number("run.heartbeat_seconds", 5.0),
@@ -171,10 +172,11 @@ pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.text("transport", name_of(TRANSPORTS, run.transport));
     writer.text("collectives", name_of(COLLECTIVES, run.collectives));
     writer.text("placement", name_of(PLACEMENTS, run.placement));
-    for (key, text) in [("metrics_address", &run.metrics_address), ("notify", &run.notify)] {
-        if let Some(text) = text {
-            writer.text(key, text);
-        }
+    if let Some(address) = &run.metrics_address {
+        writer.text("metrics_address", address);
+    }
+    if let Some(command) = &run.notify {
+        writer.text("notify", command.reveal());
     }
     writer.text("recheck", name_of(RECHECKS, run.recheck));
     writer.text("on_loss", name_of(LOSSES, run.on_loss));

@@ -10,6 +10,7 @@ use super::aliases;
 use super::nearest::nearest;
 use super::unsupported;
 use crate::problem::{Location, Problem};
+use crate::secret::shown_setting;
 
 /// Sections of a run file, in the order in which they are written.
 pub const SECTIONS: [&str; 5] = ["model", "parallelism", "train", "data", "run"];
@@ -209,7 +210,7 @@ impl<'a> Lines<'a> {
 pub fn apply_overrides(overrides: &[String], entries: &mut Entries) -> Vec<Problem> {
     let mut problems = Vec::new();
     for text in overrides {
-        let location = Location::Override(text.clone());
+        let location = Location::Override(shown_setting(text));
         match split_override(text) {
             Ok((key, Some(value))) => {
                 entries.insert(key, Entry { value, location });

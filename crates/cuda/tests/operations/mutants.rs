@@ -168,7 +168,6 @@ fn subscripts(code: &str) -> Vec<(usize, usize)> {
     found
 }
 
-#[needs::cuda]
 #[test]
 fn barriers_waits_bounds_and_indices_are_changed_one_at_a_time() {
     let text = "#line 1 \"types.cuh\"\na[1];\n#line 1 \"a.cu\"\n    __shared__ f32 a[32];\n    __syncthreads();\n    \

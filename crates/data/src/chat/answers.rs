@@ -7,8 +7,12 @@
 use std::ops::Range;
 
 use super::conversation::{Conversation, role};
-use super::generation_tags::{ANSWER_BEGINS, ANSWER_ENDS};
-use super::template::{Ending, Template};
+use super::template::{Budget, Ending, Template};
+
+/// A mark before an answer: a code point that is for no text.
+pub(super) const ANSWER_BEGINS: char = '\u{fdd0}';
+/// A mark after an answer.
+pub(super) const ANSWER_ENDS: char = '\u{fdd1}';
 
 /// The role whose messages are answers.
 const ASSISTANT: &str = "assistant";
@@ -22,7 +26,8 @@ pub(super) fn rendered(
     conversation: &Conversation,
 ) -> Result<(String, Vec<Range<usize>>), String> {
     let Conversation { messages, tools, first_learned, bytes } = conversation;
-    let render = |count: usize, ending: Ending| template.render(&messages[..count], tools.as_ref(), ending, *bytes);
+    let budget = Budget::of(*bytes);
+    let render = |count: usize, ending: Ending| template.render(&messages[..count], tools.as_ref(), ending, &budget);
     let whole = render(messages.len(), Ending::Message)?;
     if template.marks_answers(tools.as_ref()) {
         let (text, mut answers) = without_marks(&whole)?;

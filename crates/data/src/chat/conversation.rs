@@ -1,9 +1,7 @@
 //! A conversation of a record.
 
-use minijinja::value::ValueKind;
-use minijinja::{Value, context};
-
-use super::generation_tags::{ANSWER_BEGINS, ANSWER_ENDS};
+use super::answers::{ANSWER_BEGINS, ANSWER_ENDS};
+use super::jinja::{Dict, Value};
 use crate::json_lines;
 
 /// Most messages of a conversation: its prefixes are rendered one by one.
@@ -31,18 +29,16 @@ impl Conversation {
     pub(super) fn parse(json: &str, column: Option<&str>) -> Result<Conversation, String> {
         let record: Value = serde_json::from_str(json).map_err(|error| format!("is not JSON: {error}"))?;
         check_marks(json)?;
-        let field = |name: &str| record.get_attr(name).ok().filter(|value| !value.is_undefined() && !value.is_none());
+        let field = |name: &str| field(&record, name).filter(|value| !matches!(value, Value::None));
         let list = column.unwrap_or("messages");
-        let (messages, first_learned) = if record.kind() == ValueKind::Seq {
-            (messages_of(&record, list)?, 0)
-        } else if record.kind() != ValueKind::Map {
-            return Err("is not a JSON object".into());
-        } else {
-            match (field(list), field("prompt"), field("completion")) {
-                (Some(value), _, _) => (messages_of(&value, list)?, 0),
-                (None, Some(prompt), Some(completion)) if column.is_none() => pair(&prompt, &completion)?,
-                (None, _, _) => return Err(format!("has no field `{list}`{}", others(&record))),
-            }
+        let (messages, first_learned) = match (record.as_elements(), record.as_dict()) {
+            (Some(_), _) => (messages_of(&record, list)?, 0),
+            (None, None) => return Err("is not a JSON object".into()),
+            (None, Some(fields)) => match (field(list), field("prompt"), field("completion")) {
+                (Some(value), _, _) => (messages_of(value, list)?, 0),
+                (None, Some(prompt), Some(completion)) if column.is_none() => pair(prompt, completion)?,
+                (None, _, _) => return Err(format!("has no field `{list}`{}", others(fields))),
+            },
         };
         if messages.is_empty() {
             return Err("has no messages".into());
@@ -50,15 +46,19 @@ impl Conversation {
         if messages.len() > MOST_MESSAGES {
             return Err(format!("has {} messages; at most {MOST_MESSAGES} are read", messages.len()));
         }
-        let tools = if record.kind() == ValueKind::Map { field("tools").map(tools).transpose()? } else { None };
+        let tools = field("tools").cloned().map(tools).transpose()?;
         Ok(Conversation { messages, tools, first_learned, bytes: json.len() })
     }
 }
 
 /// The fields of a record without messages, with the remedy.
-fn others(record: &Value) -> String {
-    let names: Vec<Value> = record.try_iter().map(Iterator::collect).unwrap_or_default();
-    json_lines::others(names.iter().filter_map(Value::as_str), "the messages")
+fn others(record: &Dict) -> String {
+    json_lines::others(record.keys().filter_map(Value::as_text), "the messages")
+}
+
+/// The field `name` of an object.
+fn field<'v>(object: &'v Value, name: &str) -> Option<&'v Value> {
+    object.as_dict()?.get_text(name)
 }
 
 /// The marks of answers are not part of any text.
@@ -75,55 +75,58 @@ fn check_marks(json: &str) -> Result<(), String> {
 
 /// A list, or a list that a string holds as JSON.
 fn messages_of(value: &Value, name: &str) -> Result<Vec<Value>, String> {
-    let parsed = match value.as_str() {
+    let parsed = match value.as_text() {
         Some(text) => serde_json::from_str(text).map_err(|error| format!("has `{name}` that is not JSON: {error}"))?,
         None => value.clone(),
     };
-    if parsed.kind() != ValueKind::Seq {
+    let Some(messages) = parsed.as_elements() else {
         return Err(format!("has a field `{name}` that is not a list of messages"));
-    }
-    let messages: Vec<Value> = parsed.try_iter().map_err(|error| error.to_string())?.collect();
+    };
     for (number, message) in messages.iter().enumerate() {
         if role(message).is_none() {
             return Err(format!("has {name}[{number}] without a `role`"));
         }
-        let weight = message.get_attr("weight").ok().filter(|weight| !weight.is_undefined());
-        if weight.is_some_and(|weight| weight != Value::from(1)) {
+        let is_one = |weight: &Value| matches!(weight, Value::Int(1)) || matches!(weight, Value::Float(1.0));
+        if field(message, "weight").is_some_and(|weight| !is_one(weight)) {
             return Err(format!("has {name}[{number}] with a `weight`, which is not read; leave it out"));
         }
     }
-    Ok(messages)
+    Ok(messages.to_vec())
 }
 
 /// A question with its answer: the messages, and the first that is an answer.
 fn pair(prompt: &Value, completion: &Value) -> Result<(Vec<Value>, usize), String> {
-    let message = |role: &str, text: &str| context! { role, content => text };
-    match (prompt.as_str(), completion.as_str()) {
-        (Some(prompt), Some(completion)) => Ok((vec![message("user", prompt), message("assistant", completion)], 1)),
-        (None, None) => {
+    match (prompt, completion) {
+        (Value::Text(_), Value::Text(_)) => Ok((vec![message("user", prompt)?, message("assistant", completion)?], 1)),
+        (prompt, completion) if prompt.as_text().is_none() && completion.as_text().is_none() => {
             let prompt = messages_of(prompt, "prompt")?;
             let first = prompt.len();
             Ok(([prompt, messages_of(completion, "completion")?].concat(), first))
         }
-        (Some(_), None) | (None, Some(_)) => {
-            Err("has `prompt` and `completion` of which one is a string; use two strings or two lists".into())
-        }
+        _ => Err("has `prompt` and `completion` of which one is a string; use two strings or two lists".into()),
     }
+}
+
+/// A message of `role`.
+fn message(role: &str, content: &Value) -> Result<Value, String> {
+    let entries = [("role", Value::text(role)), ("content", content.clone())];
+    let entries = entries.map(|(key, value)| (Value::text(key), value));
+    Value::dict(entries).map_err(|_| "nests too deep".to_string())
 }
 
 /// The tools, which may be written as JSON in a string.
 fn tools(value: Value) -> Result<Value, String> {
-    let parsed = match value.as_str() {
+    let parsed: Value = match value.as_text() {
         Some(text) => serde_json::from_str(text).map_err(|error| format!("has `tools` that are not JSON: {error}"))?,
         None => value,
     };
-    match parsed.kind() == ValueKind::Seq {
-        true => Ok(parsed),
-        false => Err("has a field `tools` that is not a list".into()),
+    match parsed.as_elements() {
+        Some(_) => Ok(parsed),
+        None => Err("has a field `tools` that is not a list".into()),
     }
 }
 
 /// The role of a message.
 pub(super) fn role(message: &Value) -> Option<String> {
-    message.get_attr("role").ok()?.as_str().map(str::to_string)
+    field(message, "role")?.as_text().map(str::to_string)
 }

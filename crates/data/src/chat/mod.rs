@@ -1,14 +1,13 @@
 //! Conversations as text: rendered by the chat template of a model's folder, with the places of the answers.
 //!
-//! A template is a program that came with a model: it runs in a sandbox of `minijinja`, with a budget that bounds its
-//! steps and the memory of its values, and reads nothing but the conversation, the special tokens of its folder, and
-//! the date that the run file gives.
+//! A template is a program that came with a model: module `jinja` runs it with a budget that bounds its steps and the
+//! memory of its values. It reads nothing but the conversation, the special tokens of its folder, and the date that the
+//! run file gives.
 
 mod answers;
 mod conversation;
 mod dates;
-mod generation_tags;
-mod python_json;
+mod jinja;
 mod template;
 mod template_files;
 

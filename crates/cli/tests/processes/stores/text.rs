@@ -116,7 +116,11 @@ fn addresses_that_name_nothing_are_refused_by_name() {
         ("s3://bucket/*.txt", "s3://bucket/*.txt is not there"),
         (web.as_str(), "none.txt is not there"),
         ("https://user:of-the-test@host/a.txt", "must not have a user or a password"),
-        ("https://host/a.txt?key=of-the-test", "must not have `?` or `#`"),
+        (
+            "https://host/a.txt?key=of-the-test",
+            "data.path must not have a user or a password in an address, nor a signature",
+        ),
+        ("https://host/a.txt?page=2", "must not have `?` or `#`"),
         ("s3://bucket/a.tokens", "s3://bucket/a.tokens is not on this machine; set model.vocabulary"),
     ] {
         let more: &[&str] = if address.ends_with(".tokens") { &["data.tokenizer=of the token files"] } else { &[] };

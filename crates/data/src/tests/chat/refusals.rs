@@ -45,7 +45,7 @@ fn records_that_are_no_conversations_are_named_with_their_line() {
         ),
         (
             "{\"messages\": [{\"role\": \"tool\", \"content\": \"a\"}]}",
-            "a.jsonl:1 cannot be written as text: the template says: invalid operation: roles must alternate user/assistant \
+            "a.jsonl:1 cannot be written as text: the template says: roles must alternate user/assistant \
              (in chat_template:9)",
         ),
     ];
@@ -85,10 +85,13 @@ fn templates_have_a_budget() {
     let dumped =
         "{% set ns = namespace(x='<') %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x]|tojson %}{% endfor %}";
     let calling = "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}";
-    for template in [endless, growing, repeated] {
-        assert_eq!(refusal(&folder, template), steps, "{template}");
+    assert_eq!(refusal(&folder, endless), steps);
+    let long =
+        "line 1 cannot be written as text: the template says: it makes more than 16777216 bytes (in chat_template:1)";
+    for template in [growing, repeated] {
+        assert_eq!(refusal(&folder, template), long, "{template}");
     }
-    let bytes = "line 1 cannot be written as text: the template says: invalid operation: tojson: it makes more than 16777216 \
+    let bytes = "line 1 cannot be written as text: the template says: tojson: it makes more than 16777216 \
                  bytes (in chat_template:1)";
     assert_eq!(refusal(&folder, dumped), bytes);
     assert!(refusal(&folder, calling).contains("recursion"), "{}", refusal(&folder, calling));
@@ -100,16 +103,17 @@ fn templates_that_cannot_be_used_are_named() {
     let table = [
         (
             "{% if %}",
-            "the chat template of one.jinja cannot be used: syntax error: unexpected end of block (in chat_template:1)",
+            "the chat template of one.jinja cannot be used: syntax error: unexpected end of a block; expected an expression (in \
+             chat_template:1)",
         ),
         (
             "{{ strftime_now('%Q') }}",
-            "line 1 cannot be written as text: the template says: invalid operation: strftime_now has no %Q; use %Y, %m, %d, \
+            "line 1 cannot be written as text: the template says: strftime_now has no %Q; use %Y, %m, %d, \
              %B, %b, %A or %a (in chat_template:1)",
         ),
         (
             "{{ messages | tojson(indent=2147483647) }}",
-            "line 1 cannot be written as text: the template says: invalid operation: tojson: it makes more than 16777216 \
+            "line 1 cannot be written as text: the template says: tojson: it makes more than 16777216 \
              bytes (in chat_template:1)",
         ),
         (
@@ -143,8 +147,8 @@ fn templates_that_cannot_be_used_are_named() {
             assert_eq!(refusal(&folder, &template), said, "{template}");
         }
     }
-    let long = format!("a\n{}", "b".repeat(65_535));
-    let said = "the chat template of one.jinja cannot be used: line 2 has more than 65534 characters";
+    let long = format!("a\n{}{{{{ none.x.y }}}}", "b".repeat(65_535));
+    let said = "line 1 cannot be written as text: the template says: `a value.x` is undefined (in chat_template:2)";
     assert_eq!(refusal(&folder, &long), said);
     assert!(refusal(&folder, &format!("{{{{ {}", "(".repeat(65_531))).contains("syntax error"));
     let open = |template: &str, date| {
@@ -156,7 +160,7 @@ fn templates_that_cannot_be_used_are_named() {
     folder.put("now.jinja", b"{{ strftime_now('%Y') }}");
     assert_eq!(
         message("now.jinja"),
-        "line 1 cannot be written as text: the template says: invalid operation: the template asks for the time; give data.chat \
+        "line 1 cannot be written as text: the template says: the template asks for the time; give data.chat \
          a date, as in date = \"2026-01-31\" (in chat_template:1)"
     );
     folder.put("bare/tokenizer_config.json", b"{}");

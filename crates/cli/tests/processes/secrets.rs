@@ -1,0 +1,167 @@
+//! Secrets that a run is given: the command of `run.notify`, keys of a store, the token of its processes. Nothing that
+//! people or programs read has one of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::harness::several::{Folder, processes_of, with_keys};
+use crate::harness::{stderr, stdout};
+
+/// Each is in one place only.
+const HOOK: &str = "hook-of-the-test-7c1f";
+const KEY: &str = "key-of-the-test-93ab";
+const TOKEN: &str = "c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00";
+const PASSWORD: &str = "word-of-the-test-51de";
+
+fn notify() -> String {
+    format!("run.notify=true https://example.org/{HOOK}")
+}
+
+/// The command with all secrets in its environment, and its exit code and output.
+fn pleach(words: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    command.args(words).env("PLEACH_TOKEN", TOKEN).env("AWS_SECRET_ACCESS_KEY", KEY).env("AWS_ACCESS_KEY_ID", KEY);
+    command.env("AWS_SESSION_TOKEN", KEY);
+    let output: Output = command.output().expect("the command starts");
+    (output.status.code(), stdout(&output) + &stderr(&output))
+}
+
+fn has_no_secret(what: &str, text: &str) {
+    for secret in [HOOK, KEY, TOKEN, PASSWORD] {
+        assert!(!text.contains(secret), "{what} has {secret}: {text}");
+    }
+}
+
+/// The output of a command that ends with `code`, which has no secret.
+fn said(code: i32, words: &[&str]) -> String {
+    let (ended, text) = pleach(words);
+    assert_eq!(ended, Some(code), "{words:?}: {text}");
+    has_no_secret(&words.join(" "), &text);
+    text
+}
+
+/// All files below `folder` but run files and manifests, from which a run resumes.
+fn shown_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry"));
+    let files = entries.flat_map(|entry| match entry.file_type().expect("a kind").is_dir() {
+        true => shown_files(&entry.path()),
+        false => vec![entry.path()],
+    });
+    let is_shown = |file: &PathBuf| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        !["run.toml", "manifest.json"].contains(&name.as_str())
+    };
+    files.filter(is_shown).collect()
+}
+
+#[test]
+fn no_output_and_no_record_of_a_run_has_a_secret() {
+    let folder = Folder::new("secrets");
+    let (run, notify) = (folder.run("run"), notify());
+    said(0, &with_keys(&["train"], &[&run, &notify]));
+    let place = folder.path("run");
+    let resumed = ["train", "--resume", &place, "--set", "train.steps=6", "--set"];
+    said(0, &[&resumed[..], &[&format!("run.notify=true {HOOK} again")]].concat());
+    let resumes = fs::read_to_string(folder.0.join("run/resumes.jsonl")).expect("a file");
+    assert!(resumes.contains("\"run.notify\":[\"***\",\"***\"]"), "{resumes}");
+    let complete = said(2, &["train", "--resume", &place, "--set", &notify]);
+    assert!(complete.contains("no step is left to train with run.notify=***"), "{complete}");
+
+    let trace = folder.path("trace.json");
+    said(0, &["report", &place]);
+    let page = fs::read_to_string(folder.0.join("run/report.html")).expect("a page");
+    assert!(page.contains("***") && page.contains("another run.notify"), "the page has a run file and the resumption");
+    said(0, &["report", &place, "--csv", &folder.path("run/steps.csv")]);
+    said(0, &["report", &place, "--tensorboard", &folder.path("run/board")]);
+    let all = said(0, &["inspect", &place, "--all"]);
+    assert!(all.contains("notify = \"***\""), "{all}");
+    said(0, &["train", "--resume", &place, "--set", "train.steps=8", "--trace", &trace, "--json"]);
+    has_no_secret("trace", &fs::read_to_string(&trace).expect("a trace"));
+    for file in shown_files(&folder.0) {
+        has_no_secret(&file.display().to_string(), &String::from_utf8_lossy(&fs::read(&file).expect("a file")));
+    }
+}
+
+#[test]
+fn messages_about_settings_have_no_secret() {
+    let folder = Folder::new("secret-settings");
+    let file = folder.path("run.toml");
+    let write = |text: &str| fs::write(&file, text).expect("a file");
+    for (text, says) in [
+        (format!("[run]\nnotify = [\"{HOOK}\"]\n"), "run.notify = *** is not a string"),
+        (format!("[run]\nnotify = \"{HOOK}\nranks = 1\n"), "is not TOML"),
+        (format!("[run]\nstore = \"s3://KEY:{PASSWORD}@b/a\"\n"), "run.store must not have a user"),
+        (format!("[run]\nstore = \"s3://KEY:wo/{PASSWORD}@b/a\"\n"), "run.store must not have a user"),
+        (format!("[run]\nstore = \"s3://b/a?X-Amz-Signature={PASSWORD}\"\n"), "run.store must not have a user"),
+        (format!("[run]\nmetrics_address = \"user:{PASSWORD}@h:80x\"\n"), "run.metrics_address must be a port"),
+        (format!("[data]\npath = \"https://user:{PASSWORD}@h/a.txt\"\n"), "data.path must not have a user"),
+        (format!("[data]\npath = \"https://user:{PASSWORD}@h/a.tokens\"\n"), "data.path must not have a user"),
+        (format!("[data]\npath = \"https://h/a.txt?X-Amz-Signature={PASSWORD}\"\n"), "data.path must not have a user"),
+    ] {
+        write(&text);
+        for command in [&["check"][..], &["check", "--json"], &["explain"], &["train"], &["launch", "--", "train"]] {
+            let told = said(2, &[command, &[&file]].concat());
+            assert!(told.contains(says), "{command:?}: {told}");
+        }
+    }
+    write("");
+    for (setting, says) in [
+        (format!("run.notfy={HOOK}"), "run.notfy"),
+        (format!("run.notify=[\"{HOOK}\"]"), "run.notify = ***"),
+        (format!("run.notify {HOOK}"), "has no `=`"),
+        (format!("data.path=https://user:{PASSWORD}@h/a.txt"), "data.path must not have a user"),
+    ] {
+        let told = said(2, &["check", &file, "--set", &setting]);
+        assert!(told.contains(says), "{told}");
+    }
+    let address = format!("s3://KEY:wo/{PASSWORD}@b/a");
+    for words in [
+        &["fetch", &address, "--out", &folder.path("o")][..],
+        &["train", "--resume", &address],
+        &["inspect", &address],
+        &["eval", "--from", &address],
+    ] {
+        said(2, words);
+    }
+}
+
+#[test]
+fn a_launcher_prints_no_secret_and_neither_does_the_report_of_a_failure() {
+    let folder = Folder::new("secret-launch");
+    let (run, notify) = (folder.run("run"), notify());
+    let shown = said(0, &with_keys(&["launch", "--nproc", "2", "--dry-run", "--", "train"], &[&run, &notify]));
+    assert!(shown.contains("'run.notify=***'"), "{shown}");
+    said(0, &with_keys(&["train"], &[&run]));
+    // One that resumes is started again by its own words.
+    let (place, told) = (folder.path("run"), folder.0.join("told"));
+    let mut launcher = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    launcher.args(["launch", "--nproc", "2", "--restarts", "1", "--", "train", "--quiet", "--resume", &place, "--set"]);
+    launcher.args([notify.as_str(), "--set", "train.steps=1000000"]).stderr(fs::File::create(&told).expect("a file"));
+    let mut launcher = launcher.spawn().expect("a launcher");
+    let told = || fs::read_to_string(&told).expect("text");
+    let steps = || fs::read_to_string(folder.0.join("run/metrics.jsonl")).unwrap_or_default().lines().count();
+    wait_until(|| steps() > 8);
+    kill("-KILL", processes_of(launcher.id())[1]);
+    wait_until(|| told().contains("restarting: pleach train --quiet --resume"));
+    kill("-TERM", launcher.id());
+    assert!(launcher.wait().is_ok_and(|status| status.code().is_some()), "the launcher ends");
+    assert!(told().contains("--set run.notify=*** --set train.steps=1000000; 0 restarts left"), "{}", told());
+    has_no_secret("launch", &told());
+    said(0, &["blame", &place]);
+    said(0, &["blame", &place, "--json"]);
+    for file in shown_files(&folder.0) {
+        has_no_secret(&file.display().to_string(), &String::from_utf8_lossy(&fs::read(&file).expect("a file")));
+    }
+}
+
+fn wait_until(holds: impl Fn() -> bool) {
+    while !holds() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+fn kill(signal: &str, process: u32) {
+    let status = Command::new("kill").args([signal, &process.to_string()]).status().expect("kill");
+    assert!(status.success());
+}
