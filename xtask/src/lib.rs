@@ -15,6 +15,7 @@ pub mod glossary;
 pub mod page_links;
 pub mod pages;
 pub mod places;
+pub mod quick;
 pub mod repository;
 pub mod rust_code;
 pub mod signposts;

@@ -6,6 +6,7 @@ use xtask::{
     advisories::{self, Extract},
     corpus,
     pages::{self, Git, PAGES},
+    quick,
     repository::{self, Repository},
     test_counts::Counts,
     tidy,
@@ -14,6 +15,7 @@ use xtask::{
 const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
 
 commands:
+  quick         check format, rules, and lints and quick tests of the crates that differ from origin/main
   tidy          check sizes, dependency edges, names and words of the whole repository
   tests LOG     add up what `cargo test` printed to the file LOG; tools that ALLOW_MISSING lists, separated by commas, may be
                 missing
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
+        ["quick"] => quick::check(),
         ["tidy"] => run_tidy(),
         ["tests", log] => run_tests(log),
         ["pages"] => {

@@ -1,6 +1,7 @@
 //! Tests of the public interface of `sim`.
 
 mod axes;
+mod cluster_profiles;
 mod group_calls;
 mod head;
 mod layer_widths;

@@ -1,4 +1,4 @@
-//! Profiles: what is read, written back, and refused.
+//! Profiles of crate `cluster`: what is read, written back, and refused.
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use cluster::{Cluster, CollectiveLibrary, Software, StreamQueue, TrainerMemory, named, names};
