@@ -39,6 +39,7 @@ pub use listening::Listening;
 pub use message::{Message, decode, encode};
 pub use peers::{PEER_MESSAGE_BYTES, PeerLink, PeerService};
 pub use sealed_stream::{SealedStream, StreamError};
+pub use session::Service;
 pub use token::Token;
 
 use std::time::Duration;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use session::{CHALLENGE_BYTES, Challenged, Connecting, GREETING_BYTES, PROOF_BYTES, Service};
 
-use crate::frame::FrameError;
+use crate::frame::{self, FrameError};
 use crate::link::Link;
 use crate::message::{Message, decode, encode};
 use crate::records::Records;
@@ -120,12 +120,22 @@ impl SealedStream {
     /// # Errors
     /// See [`StreamError`].
     pub fn receive(&mut self, limit: usize, until: Option<Instant>) -> Result<Message, StreamError> {
+        let bytes = self.receive_bytes(limit, until)?;
+        let message = decode(&bytes, limit)?.ok_or(ErrorKind::UnexpectedEof);
+        Ok(message.map(|(message, _)| message).map_err(io::Error::from)?)
+    }
+
+    /// As [`SealedStream::receive`]: the bytes of the message, as [`encode`] writes them.
+    ///
+    /// # Errors
+    /// See [`StreamError`].
+    pub fn receive_bytes(&mut self, limit: usize, until: Option<Instant>) -> Result<Vec<u8>, StreamError> {
         let mut block = vec![];
         loop {
             self.records.open(&mut self.arrived, &mut self.incoming)?;
-            if let Some((message, length)) = decode(&self.incoming, limit)? {
-                self.incoming.drain(..length);
-                return Ok(message);
+            if let Some((_, length)) = frame::first(&self.incoming, limit)? {
+                let rest = self.incoming.split_off(length);
+                return Ok(std::mem::replace(&mut self.incoming, rest));
             }
             block.resize(BLOCK, 0);
             let read = read_some(&mut self.stream, &mut block, until)?;

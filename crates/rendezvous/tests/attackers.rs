@@ -1,9 +1,13 @@
 //! Others at the port of process 0, or on the way to it: they learn no secret, join no run and change no message.
 
+#![cfg(unix)]
+
 mod rig;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -258,4 +262,77 @@ fn a_guests_own_words_are_no_proof_to_it() {
     assert!(error.contains(" got a wrong proof from "), "{error}");
     assert!(process_0.join().expect("no panic").is_err());
     assert_ne!(Token::random().expect("random").to_hex(), token().to_hex());
+}
+
+/// Set in the process of another user, which is this program, started again.
+const SQUATTER: &str = "RENDEZVOUS_TEST_SQUATTER";
+/// `nobody`.
+const NOBODY: u32 = 65_534;
+
+/// The process of another user: it has the port of process 0 first and keeps all bytes that come, then sends them to the
+/// true process 0. Without the variable this is an empty test.
+#[test]
+fn squatter() {
+    if std::env::var(SQUATTER).is_err() {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    println!("squats at {}", listener.local_addr().expect("an address").port());
+    let (mut stream, _) = listener.accept().expect("a process");
+    let mut record = first(&mut stream, GREETING_BYTES as u64);
+    // It has no proof, so it tries one of nothing.
+    let answer = [&session::unproven_greeting(session::Service::Meeting)[..], &[9; PROOF_BYTES]].concat();
+    stream.write_all(&answer).expect("sent");
+    record.extend(first(&mut stream, u64::MAX));
+    println!("recorded {}", record.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    let mut port = String::new();
+    std::io::stdin().read_line(&mut port).expect("a port");
+    let mut stream = TcpStream::connect(("127.0.0.1", port.trim().parse::<u16>().expect("a port"))).expect("process 0");
+    stream.write_all(&[&record[..], &[0; 4096]].concat()).expect("sent");
+    println!("answered {}", first(&mut stream, u64::MAX).len());
+}
+
+/// Another user of the machine takes the port of process 0 and records everything: it has no secret, and cannot join a
+/// later run with the same token.
+#[test]
+fn another_user_at_the_port_of_process_0_gets_nothing_that_joins_a_run() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: another user needs root");
+        return;
+    }
+    // A copy that the other user may execute.
+    let program = std::env::temp_dir().join(format!("pleach-squatter-{}", std::process::id()));
+    std::fs::copy(std::env::current_exe().expect("this program"), &program).expect("a copy");
+    let mut child = Command::new(&program)
+        .args(["--exact", "squatter", "--nocapture"])
+        .env(SQUATTER, "1")
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a process of another user");
+    let mut lines = BufReader::new(child.stdout.take().expect("an output")).lines().map_while(Result::ok);
+    let mut line = |key: &str| {
+        let found = lines.find_map(|line| line.split_once(key).map(|(_, rest)| rest.to_owned()));
+        found.unwrap_or_else(|| panic!("no line with {key}"))
+    };
+    let taken = rig::address(line("squats at ").parse().expect("a port"));
+    let listening = Listening::bind(&taken).map(drop).expect_err("taken").to_string();
+    assert!(listening.contains("with a port that no other program has, maybe of another user"), "{listening}");
+    let error = meet(Some(&taken), &token(), introduction(1, 2), QUICK).map(drop).expect_err("no proof").to_string();
+    assert!(error.contains("has another token") && error.contains("The token can stay"), "{error}");
+    let record = line("recorded ");
+    assert_eq!(record.len(), 2 * GREETING_BYTES, "a greeting, and nothing after the wrong proof");
+    assert!(!record.contains(&"5a".repeat(8)), "the token");
+    let mut meeting = Meeting::of(2);
+    meeting.times.rendezvous = LONG;
+    writeln!(child.stdin.take().expect("an input"), "{}", meeting.address().port).expect("sent");
+    let met = std::thread::spawn(move || meeting.run());
+    assert_eq!(line("answered "), CHALLENGE_BYTES.to_string(), "a challenge without an answer in the record");
+    let controls: Vec<Control> = met.join().expect("no panic").into_iter().map(|met| met.expect("met")).collect();
+    assert!(child.wait().expect("an end").success());
+    std::fs::remove_file(&program).expect("removed");
+    rig::finish(controls);
 }
