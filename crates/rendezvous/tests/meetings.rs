@@ -4,12 +4,12 @@ mod rig;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use launcher::Address;
-use rendezvous::{Introduction, Listening, RendezvousError, TextHash, Times, Token, meet};
+use rendezvous::{Introduction, Listening, PeerLink, PeerService, RendezvousError, TextHash, Times, Token, meet};
 use rig::{Meeting, QUICK, introduction, token};
 
 #[test]
@@ -31,6 +31,23 @@ fn processes_that_agree_have_the_same_directory() {
     assert_eq!(shown, expected);
     assert_eq!(directory.process_of(5).map(|entry| entry.process), Some(2));
     rig::finish(controls);
+}
+
+/// A relay cannot join processes of two runs of one user: their further connections have other tokens.
+#[test]
+fn all_processes_of_a_run_have_its_token_and_no_other_run_has() {
+    let runs = [Meeting::of(2).met(), Meeting::of(2).met()];
+    let [one, other] = runs.each_ref().map(|controls| {
+        let tokens: Vec<Token> = controls.iter().map(|control| token().of_run(control.directory())).collect();
+        assert_eq!(tokens[0].to_hex(), tokens[1].to_hex());
+        tokens[0].clone()
+    });
+    assert_ne!(one.to_hex(), token().to_hex());
+    let answer = |link: &mut PeerLink| link.receive().map(drop);
+    let service = PeerService::start(Ipv4Addr::LOCALHOST.into(), one.clone(), answer).expect("a listener");
+    assert!(PeerLink::connect(service.address(), &one, rig::LONG).is_ok());
+    assert!(PeerLink::connect(service.address(), &other, rig::LONG).is_err());
+    runs.into_iter().for_each(rig::finish);
 }
 
 #[test]
