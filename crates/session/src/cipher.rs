@@ -30,13 +30,14 @@ impl Cipher {
         }
     }
 
-    pub(crate) fn key(self, secret: &Secret) -> LessSafeKey {
+    /// A key has some hundred bytes.
+    pub(crate) fn key(self, secret: &Secret) -> Box<LessSafeKey> {
         let algorithm = match self {
             Cipher::Aes => &AES_256_GCM,
             Cipher::ChaCha => &CHACHA20_POLY1305,
         };
         let key = UnboundKey::new(algorithm, secret.bytes());
-        LessSafeKey::new(key.unwrap_or_else(|_| unreachable!("keys of both ciphers have 32 bytes")))
+        Box::new(LessSafeKey::new(key.unwrap_or_else(|_| unreachable!("keys of both ciphers have 32 bytes"))))
     }
 }
 

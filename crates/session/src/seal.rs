@@ -81,12 +81,12 @@ fn nonce(part: Part, number: u64) -> Nonce {
 /// Seals the frames of one direction of a session.
 #[derive(Debug)]
 pub struct Sealer {
-    key: LessSafeKey,
+    key: Box<LessSafeKey>,
     next: u64,
 }
 
 impl Sealer {
-    pub(crate) fn new(key: LessSafeKey) -> Sealer {
+    pub(crate) fn new(key: Box<LessSafeKey>) -> Sealer {
         Sealer { key, next: 0 }
     }
 
@@ -114,7 +114,7 @@ impl Sealer {
 /// Opens the frames of one direction of a session.
 #[derive(Debug)]
 pub struct Opener {
-    key: LessSafeKey,
+    key: Box<LessSafeKey>,
     next: u64,
 }
 
@@ -126,7 +126,7 @@ pub struct PayloadSeal {
 }
 
 impl Opener {
-    pub(crate) fn new(key: LessSafeKey) -> Opener {
+    pub(crate) fn new(key: Box<LessSafeKey>) -> Opener {
         Opener { key, next: 0 }
     }
 

@@ -115,11 +115,11 @@ enum Stage {
     /// Theirs: a greeting.
     Greeting,
     /// Theirs: a proof, and a preamble.
-    Proof(Box<Challenged>),
+    Proof(Challenged),
     /// Ours: a challenge.
-    Challenge(Box<Connecting>),
+    Challenge(Connecting),
     /// Ours: a preamble with the verdict.
-    Verdict(Box<Session>),
+    Verdict(Session),
 }
 
 /// Bytes of the longest stage.
@@ -150,7 +150,7 @@ struct Pending {
 
 /// What becomes of a connection of others after a stage.
 enum Judged {
-    Waits(Pending),
+    Waits(Box<Pending>),
     Admitted(Admitted),
     Dropped,
 }
@@ -229,7 +229,7 @@ impl Gate {
     pub(super) fn introduce(&mut self, epoll: BorrowedFd<'_>, process: usize, socket: OwnedFd) -> Result<(), Errno> {
         let connecting = Connecting::new(self.token.secret(), Service::World).map_err(|_| Errno::IO)?;
         send(&socket, connecting.greeting(), None)?;
-        self.add(epoll, socket, Origin::Us(process), Stage::Challenge(Box::new(connecting)))
+        self.add(epoll, socket, Origin::Us(process), Stage::Challenge(connecting))
     }
 
     /// Takes what waits at a listener.
@@ -327,7 +327,7 @@ impl Gate {
         };
         match judged {
             // It keeps its age.
-            Judged::Waits(pending) => self.pending.insert(index, pending),
+            Judged::Waits(pending) => self.pending.insert(index, *pending),
             Judged::Dropped => {}
             Judged::Admitted(admitted) => {
                 let _ = epoll::delete(epoll, &admitted.socket);
@@ -359,8 +359,8 @@ impl Gate {
                 let greeting = pending.bytes.first_chunk().unwrap_or(&[0; GREETING_BYTES]);
                 match Challenged::new(self.token.secret(), Service::World, greeting) {
                     Ok(challenged) if send(&pending.socket, &challenged.challenge(), None).is_ok() => {
-                        (pending.stage, pending.filled) = (Stage::Proof(Box::new(challenged)), 0);
-                        Judged::Waits(pending)
+                        (pending.stage, pending.filled) = (Stage::Proof(challenged), 0);
+                        Judged::Waits(Box::new(pending))
                     }
                     Err(HandshakeError::Version(_)) => {
                         let _ = send(&pending.socket, &session::unproven_greeting(Service::World), None);
@@ -402,7 +402,7 @@ impl Gate {
     /// Reads the answer of a process to which this one has connected.
     fn answered(&self, mut pending: Pending, process: usize) -> Result<Judged, String> {
         let mut session = match pending.stage {
-            Stage::Verdict(session) => *session,
+            Stage::Verdict(session) => session,
             Stage::Challenge(connecting) => {
                 let bytes = &pending.bytes[..CHALLENGE_BYTES];
                 let (proof, mut session) = match connecting.answer(bytes) {
@@ -414,8 +414,8 @@ impl Gate {
                 };
                 let sent = self.send_preamble(&pending.socket, &mut session, process, (Verdict::Welcome, &proof));
                 sent.map_err(|error| format!("takes no answer: {error}"))?;
-                (pending.stage, pending.filled) = (Stage::Verdict(Box::new(session)), 0);
-                return Ok(Judged::Waits(pending));
+                (pending.stage, pending.filled) = (Stage::Verdict(session), 0);
+                return Ok(Judged::Waits(Box::new(pending)));
             }
             Stage::Greeting | Stage::Proof(_) => return Err("has answered what it was not asked".into()),
         };

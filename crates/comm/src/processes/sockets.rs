@@ -43,7 +43,7 @@ pub(super) struct Sockets {
 /// The use of the bytes that come over one connection.
 enum Reader {
     /// They are frames.
-    Frames(Input),
+    Frames(Box<Input>),
     /// They follow a fault and are thrown away until the peer closes the connection. A socket that is closed with
     /// unread bytes resets the connection, and the peer would lose the frame that says why the world failed.
     Drain,
@@ -97,7 +97,7 @@ impl Sockets {
                 epoll::add(epoll, connection.socket(), data, flags)?;
             }
         }
-        let inputs = openers.into_iter().map(|opener| opener.map(|opener| Reader::Frames(Input::new(opener)))).collect();
+        let inputs = openers.into_iter().map(|opener| opener.map(|opener| Reader::Frames(Box::new(Input::new(opener))))).collect();
         epoll::add(epoll, network.role.waker(), epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         Ok(Sockets { gate, network, world, inputs, more: Vec::new() })
     }
