@@ -128,7 +128,10 @@ mod tests {
         assert_eq!(CauseKind::of_text(late), (CauseKind::Deadline, Some(12)));
         let closed = "process 1 (rank 2) on host far closed the connection without a goodbye";
         assert_eq!(CauseKind::of_text(closed), (CauseKind::Vanished, None));
-        for seal in ["frame 7 with a seal that is not that of its bytes: they", "frame 1 where frame 2 was due: frames were lost, repeated or reordered on"] {
+        for seal in [
+            "frame 7 with a seal that is not that of its bytes: they",
+            "frame 1 where frame 2 was due: frames were lost, repeated or reordered on",
+        ] {
             let altered = format!("process 1 (rank 2) on host far sent {seal}");
             assert_eq!(CauseKind::of_text(&altered), (CauseKind::Network, None));
         }

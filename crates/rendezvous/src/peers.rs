@@ -209,8 +209,7 @@ impl Shared {
     fn proven(&self, stream: &TcpStream) -> Option<PeerLink> {
         let stream = stream.try_clone().ok()?;
         stream.set_nodelay(true).ok()?;
-        let mut stream =
-            SealedStream::accept(stream, &self.token, Service::Peers, Instant::now() + LIFETIME).ok()?;
+        let mut stream = SealedStream::accept(stream, &self.token, Service::Peers, Instant::now() + LIFETIME).ok()?;
         stream.set_patience(None).ok()?;
         Some(PeerLink(stream))
     }

@@ -160,8 +160,7 @@ impl Reception {
             }
         };
         let Guest { link, from, .. } = self.guests.remove(&id)?;
-        let introduction =
-            introduction.map_err(|reason| format!("a process at {from} cannot be understood: {reason}"));
+        let introduction = introduction.map_err(|reason| format!("a process at {from} cannot be understood: {reason}"));
         Some(Arrival { link, introduction })
     }
 }

@@ -81,9 +81,8 @@ impl Relay {
         let thread = std::thread::spawn(move || {
             let (near, _) = listener.accept().expect("a process");
             let far = TcpStream::connect((far.host.as_str(), far.port)).expect("process 0");
-            let ways = [(&near, &far), (&far, &near)].map(|(from, to)| {
-                (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"))
-            });
+            let ways = [(&near, &far), (&far, &near)]
+                .map(|(from, to)| (from.try_clone().expect("a socket"), to.try_clone().expect("a socket")));
             let threads = ways.into_iter().enumerate().map(|(way, (mut from, mut to))| {
                 let (keeper, change) = (Arc::clone(&keeper), Arc::clone(&change));
                 std::thread::spawn(move || {
@@ -154,7 +153,9 @@ fn first_len(stream: &mut TcpStream) -> usize {
 #[test]
 fn a_changed_byte_of_the_handshake_lets_nobody_join() {
     let introduced = GREETING_BYTES + PROOF_BYTES;
-    for (way, at) in [(0, 6), (0, 7), (0, 20), (0, 50), (0, introduced + 3), (0, introduced + 60), (1, 7), (1, 20), (1, 60)] {
+    for (way, at) in
+        [(0, 6), (0, 7), (0, 20), (0, 50), (0, introduced + 3), (0, introduced + 60), (1, 7), (1, 20), (1, 60)]
+    {
         let (first, second, relay) = by_relay(move |of, offset, bytes| {
             let byte = at.checked_sub(offset).filter(|_| of == way).and_then(|at: usize| bytes.get_mut(at));
             byte.into_iter().for_each(|byte| *byte ^= 0x10);
@@ -235,7 +236,10 @@ fn records_that_are_changed_dropped_repeated_reordered_or_reflected_are_named() 
         }
     });
     let unreadable = "process 0 (host h0): the control channel cannot be understood: it sent frame ";
-    assert!(reflected.starts_with(unreadable) && reflected.contains("of another connection or direction"), "{reflected}");
+    assert!(
+        reflected.starts_with(unreadable) && reflected.contains("of another connection or direction"),
+        "{reflected}"
+    );
 }
 
 /// Its own proof is none of the other end, nor is one that it got elsewhere.

@@ -138,9 +138,7 @@ fn held_bytes(message: &Message) -> usize {
             let inputs = identity.inputs.keys().map(|name| name.len() + size_of::<(String, u64)>());
             of_entry(entry) + identity.version.len() + inputs.sum::<usize>()
         }
-        Message::Directory(directory) => {
-            directory.processes.iter().map(of_entry).sum::<usize>() + directory.run.len()
-        }
+        Message::Directory(directory) => directory.processes.iter().map(of_entry).sum::<usize>() + directory.run.len(),
         Message::Refusal(reasons) => of_texts(reasons),
         Message::Failure(ProcessFailure { host, report, .. }) => {
             host.len() + report.cause.len() + report.instruction.as_ref().map_or(0, String::len)

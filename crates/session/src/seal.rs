@@ -157,8 +157,13 @@ impl Opener {
             return Ok(());
         }
         let PayloadSeal { number, tag } = *seal;
-        let opened =
-            self.key.open_in_place_separate_tag(nonce(Part::Payload, number), Aad::empty(), Tag::from(tag), payload, 0..);
+        let opened = self.key.open_in_place_separate_tag(
+            nonce(Part::Payload, number),
+            Aad::empty(),
+            Tag::from(tag),
+            payload,
+            0..,
+        );
         opened.map(drop).map_err(|_| SealError::Changed { number })
     }
 }

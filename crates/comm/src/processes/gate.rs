@@ -22,9 +22,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     SocketAddrAny, SocketFlags, acceptfrom_with, recvmsg, sendmsg, sockopt,
 };
-use session::{
-    CHALLENGE_BYTES, Challenged, Connecting, GREETING_BYTES, HandshakeError, PROOF_BYTES, Service, Session,
-};
+use session::{CHALLENGE_BYTES, Challenged, Connecting, GREETING_BYTES, HandshakeError, PROOF_BYTES, Service, Session};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -255,13 +253,7 @@ impl Gate {
         }
     }
 
-    fn add(
-        &mut self,
-        epoll: BorrowedFd<'_>,
-        socket: OwnedFd,
-        origin: Origin,
-        stage: Stage,
-    ) -> Result<(), Errno> {
+    fn add(&mut self, epoll: BorrowedFd<'_>, socket: OwnedFd, origin: Origin, stage: Stage) -> Result<(), Errno> {
         self.drop_strangers(PENDING_LIMIT + self.connected.len() - 1);
         let number = self.next_number;
         self.next_number += 1;
@@ -419,10 +411,8 @@ impl Gate {
             }
             Stage::Greeting | Stage::Proof(_) => return Err("has answered what it was not asked".into()),
         };
-        let (fields, _) = session
-            .opener
-            .open_head(&mut pending.bytes[..PREAMBLE_BYTES])
-            .map_err(|error| format!("sent {error}"))?;
+        let (fields, _) =
+            session.opener.open_head(&mut pending.bytes[..PREAMBLE_BYTES]).map_err(|error| format!("sent {error}"))?;
         let preamble = Preamble::decode(fields).ok_or("sent a verdict that is none")?;
         match preamble.verdict {
             Verdict::Welcome

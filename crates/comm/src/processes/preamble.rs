@@ -79,8 +79,7 @@ impl Preamble {
     pub(super) fn decode(bytes: &[u8]) -> Option<Preamble> {
         let words: [u32; FIELDS_BYTES / 4] = bytemuck::try_pod_read_unaligned(bytes).ok()?;
         let [verdict, zero, from, to, words @ ..] = words.map(u32::from_le);
-        let [fingerprint, file] =
-            [0, 2].map(|at| u64::from(words[at]) | u64::from(words[at + 1]) << 32);
+        let [fingerprint, file] = [0, 2].map(|at| u64::from(words[at]) | u64::from(words[at + 1]) << 32);
         let verdict = *Verdict::ALL.get(verdict as usize)?;
         (zero == 0).then_some(Preamble { verdict, from, to, fingerprint, file })
     }

@@ -97,7 +97,10 @@ impl Sockets {
                 epoll::add(epoll, connection.socket(), data, flags)?;
             }
         }
-        let inputs = openers.into_iter().map(|opener| opener.map(|opener| Reader::Frames(Box::new(Input::new(opener))))).collect();
+        let inputs = openers
+            .into_iter()
+            .map(|opener| opener.map(|opener| Reader::Frames(Box::new(Input::new(opener)))))
+            .collect();
         epoll::add(epoll, network.role.waker(), epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         Ok(Sockets { gate, network, world, inputs, more: Vec::new() })
     }

@@ -5,8 +5,8 @@ use super::frame::{
     Announcement, EAGER_LIMIT_BYTES, Frame, HEADER_BYTES, Header, MESSAGE_LIMIT_BYTES, MemoryPlace, PIECE_BYTES, Part,
     Route,
 };
-use super::preamble::{PREAMBLE_BYTES, Preamble, Verdict};
 use super::pieces::Pieces;
+use super::preamble::{PREAMBLE_BYTES, Preamble, Verdict};
 use super::{Listeners, LocalAddress, LocalRanks, OpenError, Process, ProcessMap, Seat, WorldToken, open};
 use crate::operation::Operation;
 use crate::tag::{ChannelId, Tag};
@@ -14,13 +14,13 @@ use crate::threads::remote::{Address, Ending};
 use crate::transport::{Timeouts, Transport};
 use crate::{CommError, Message};
 use mesh::Rank;
+use rustix::fs::fstat;
 use session::{CHALLENGE_BYTES, Challenged, Connecting, Opener, Sealer, Service, Session};
 use std::io::{Read, Write};
-use rustix::fs::fstat;
 use std::net::{TcpListener, TcpStream};
+use std::num::NonZeroUsize;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -178,7 +178,10 @@ fn more_small_messages_than_there_is_room_for_are_named() {
 fn frames_that_are_lost_doubled_reordered_or_altered_are_named() {
     let frame = Frame::Eager(address(2, 0, 0));
     let doubled = error_after_bytes(|peer| peer.sealed(frame, &[1]).repeat(2));
-    assert!(doubled.contains("on host far sent frame 1 where frame 2 was due: frames were lost, repeated"), "{doubled}");
+    assert!(
+        doubled.contains("on host far sent frame 1 where frame 2 was due: frames were lost, repeated"),
+        "{doubled}"
+    );
     let lost = error_after_bytes(|peer| [peer.sealed(frame, &[1]), peer.sealed(frame, &[2])][1].clone());
     assert!(lost.contains("on host far sent frame 2 where frame 1 was due"), "{lost}");
     let reordered = error_after_bytes(|peer| {
@@ -313,10 +316,12 @@ fn processes_of_other_worlds_are_turned_away_by_name() {
 fn another_file_in_the_place_of_a_peers_memory_is_refused() {
     for is_own in [true, false] {
         let (local, address) = Listeners::open_local().unwrap();
-        let process = |rank, host: &str, local| Process { ranks: vec![Rank(rank)], host: host.into(), tcp: None, local };
+        let process =
+            |rank, host: &str, local| Process { ranks: vec![Rank(rank)], host: host.into(), tcp: None, local };
         let name = address.name.clone();
         let other = LocalAddress { name: b"nobody".to_vec(), ..address.clone() };
-        let process_map = ProcessMap::new(vec![process(0, "near", Some(address)), process(1, "far", Some(other))]).unwrap();
+        let process_map =
+            ProcessMap::new(vec![process(0, "near", Some(address)), process(1, "far", Some(other))]).unwrap();
         let fingerprint = process_map.fingerprint(2);
         let listeners = Listeners { local: Some(local), ..Listeners::default() };
         let timeouts = Timeouts::new(Duration::from_secs(if is_own { 60 } else { 1 }));

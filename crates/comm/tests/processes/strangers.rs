@@ -4,16 +4,16 @@ use crate::wire::{Wire, open, seats};
 use crate::{PATIENT, communicator};
 use comm::processes::{Listeners, LocalRanks, OpenError, ProcessMap, Refusals, Seat, WorldToken};
 use comm::{ThreadTransport, Timeouts};
-use session::Service;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvFlags, SocketFlags, SocketType, bind, connect, recvmsg, socket_with,
 };
+use session::Service;
 use std::io::{IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The bytes that a stranger sends before it waits or goes.
@@ -231,7 +231,8 @@ fn a_recorded_connection_is_refused() {
         let _ = back.join().unwrap();
     });
     let communicators = open(recorded).into_iter().flat_map(|local| local.ends).flatten();
-    let ranks: Vec<_> = communicators.map(|end| std::thread::spawn(|| sum_until(end, &AtomicBool::new(true)))).collect();
+    let ranks: Vec<_> =
+        communicators.map(|end| std::thread::spawn(|| sum_until(end, &AtomicBool::new(true)))).collect();
     ranks.into_iter().for_each(|rank| assert!(rank.join().unwrap() > 0));
     relay.join().unwrap();
     let record = record.lock().unwrap().clone();

@@ -13,7 +13,8 @@ const LIMIT: Duration = Duration::from_secs(15);
 const KEYS: [&str; 4] =
     ["train.steps=150", "run.rendezvous_seconds=5", "run.heartbeat_seconds=60", "run.timeout_seconds=60"];
 /// The reason of process 0.
-const UNREADABLE: &str = "a process at 10.77.0.3 cannot be understood: it sent frame 0 with a seal that is not that of its";
+const UNREADABLE: &str =
+    "a process at 10.77.0.3 cannot be understood: it sent frame 0 with a seal that is not that of its";
 /// The reason of whoever reads a changed byte.
 const CHANGED: &str = "with a seal that is not that of its bytes: they were changed on their way";
 /// Bytes of the proofs of both ends of a connection, and of those with the first frame after them.
@@ -134,7 +135,12 @@ fn a_changed_byte_of_the_meeting_is_named() {
     let wrong_proof = "process 1 got a wrong proof from 10.77.0.3:";
     let cases = [
         // The version, the nonce and the proof of process 1, and its introduction.
-        (Way::There, 4, "connections from 10.77.0.3 had version 19 of the messages", "process 1 got no proof of the token"),
+        (
+            Way::There,
+            4,
+            "connections from 10.77.0.3 had version 19 of the messages",
+            "process 1 got no proof of the token",
+        ),
         (Way::There, 20, other_token, wrong_proof),
         (Way::There, HANDSHAKE - 10, other_token, "process 1 got no "),
         // Process 0 prints it for both.

@@ -175,12 +175,7 @@ fn is_pause(error: &std::io::Error) -> bool {
 }
 
 /// The connection as the relay reads and writes it, of which the bytes of one way are shown.
-fn shown(
-    outer: TcpStream,
-    way: Way,
-    meeting: &Arc<Meeting>,
-    change: &Arc<Change>,
-) -> std::io::Result<TcpStream> {
+fn shown(outer: TcpStream, way: Way, meeting: &Arc<Meeting>, change: &Arc<Change>) -> std::io::Result<TcpStream> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     let address = (Ipv4Addr::LOCALHOST, listener.local_addr()?.port());
     let inner = TcpStream::connect(address)?;

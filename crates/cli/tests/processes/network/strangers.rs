@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-
 use super::cluster::{Cluster, Folder, LIMIT, PORT, Plan, Process, TOKEN};
 use super::namespaces::Network;
 use super::relay::{self, Stretch, Way, Wire};
@@ -105,7 +104,7 @@ struct Strangers {
     records: Records,
     held: VecDeque<Held>,
     count: usize,
-    /// By kind: connections, and those that got a challenge.
+    /// By kind: connections, and those that were read to their end, which was that of a challenge.
     seen: BTreeMap<Kind, (usize, usize)>,
 }
 
@@ -371,8 +370,8 @@ fn strangers_at_every_port_disturb_no_run() {
     let (losses, expected) = (folder.losses("disturbed"), folder.losses("calm"));
     assert!(losses.len().min(expected.len()) >= steps, "{} and {} steps", losses.len(), expected.len());
     assert!(losses.iter().zip(&expected).all(|(loss, expected)| loss == expected), "a loss differs");
-    for (kind, (connections, refused)) in &strangers.seen {
-        println!("{kind:?}: {connections} connections, of which {refused} got a challenge");
+    for (kind, (connections, challenged)) in &strangers.seen {
+        println!("{kind:?}: {connections} connections, of which {challenged} were read to their end: a challenge");
     }
     println!(
         "{count} connections
