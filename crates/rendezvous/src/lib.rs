@@ -2,11 +2,11 @@
 //!
 //! Process 0 listens at one address; all others connect ([`meet`]). Both ends of a connection prove that they hold the
 //! token of the run ([`Token`]) without showing it, and seal everything that follows ([`session`]): process 0 first, so
-//! that nothing is said to others. Each process introduces itself ([`Introduction`]) with hashes of its binary, run file, program and text.
-//! Where they agree, all receive the [`Directory`]; where they do not, all receive the same list of reasons. The
-//! connections stay open as the control channel ([`Control`]): heartbeats, failures, signals, and small messages. Bytes
-//! that are too many for process 0 go from one process to another ([`PeerService`], [`PeerLink`]), under a
-//! token of the run.
+//! that nothing is said to others. Each process introduces itself ([`Introduction`]) with hashes of its binary, run
+//! file, program and text. Where they agree, all receive the [`Directory`]; where they do not, all receive the same
+//! list of reasons. The connections stay open as the control channel ([`Control`]): heartbeats, failures, signals, and
+//! small messages. Bytes that are too many for process 0 go from one process to another ([`PeerService`],
+//! [`PeerLink`]), under a token of the run.
 
 #![forbid(unsafe_code)]
 

@@ -98,7 +98,7 @@ impl Link {
         Ok(Flow::Full)
     }
 
-    /// The first bytes of a connection without records, if so many have come.
+    /// The first bytes of a connection without records, if all of them have come.
     pub(crate) fn take<const COUNT: usize>(&mut self) -> Option<[u8; COUNT]> {
         let taken = *self.arrived.first_chunk()?;
         self.arrived.drain(..COUNT);

@@ -1,6 +1,6 @@
 //! The bytes of a connection as sealed records: the length of a record (4 bytes, little endian) is the head of a frame
-//! ([`session::Sealer`]), and its bytes are the payload. A record is short, so that a connection needs little memory for
-//! what is under way, however long its messages are.
+//! ([`session::Sealer`]), and its bytes are the payload. A record is short, so that a connection needs little memory
+//! for what is under way, however long its messages are.
 
 use session::{BACK_BYTES, FRONT_BYTES, PayloadSeal, SEAL_BYTES, Session};
 

@@ -18,7 +18,7 @@ pub(crate) enum Stranger {
     OtherToken,
     /// It has another version.
     OtherVersion(u16),
-    /// It is no process of pleach.
+    /// It is not a process of pleach.
     Foreign,
 }
 

@@ -8,8 +8,8 @@
 //!
 //! A proof is HMAC-SHA-256 under the secret over its purpose, which names the end that makes it, and both greetings, so
 //! over both nonces. The end that listens shows the first one: whoever has taken the port of another process hears a
-//! nonce and nothing else. A recorded proof is none for another nonce, the proof of one end is none of the other, and
-//! one for a service is none for another one.
+//! nonce and nothing else. A recorded proof does not fit another nonce, nor the proof of one end the other end, nor
+//! that for one service another service.
 //!
 //! The keys of the session are derived from the secret and both greetings, one for each direction. A relay between two
 //! processes that hold the secret passes everything on or breaks the session: it has no key, and cannot change the

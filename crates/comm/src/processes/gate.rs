@@ -146,7 +146,7 @@ struct Pending {
     since: Instant,
 }
 
-/// What becomes of a connection of others after a stage.
+/// The decision about a connection after a stage.
 enum Judged {
     Waits(Box<Pending>),
     Admitted(Admitted),
@@ -413,7 +413,7 @@ impl Gate {
         };
         let (fields, _) =
             session.opener.open_head(&mut pending.bytes[..PREAMBLE_BYTES]).map_err(|error| format!("sent {error}"))?;
-        let preamble = Preamble::decode(fields).ok_or("sent a verdict that is none")?;
+        let preamble = Preamble::decode(fields).ok_or("sent a verdict that does not exist")?;
         match preamble.verdict {
             Verdict::Welcome
                 if preamble.from as usize == process

@@ -310,8 +310,8 @@ fn processes_of_other_worlds_are_turned_away_by_name() {
     assert!(ranks.failure.cause().is_none());
 }
 
-/// A relay between two processes of a machine that passes the preamble on and puts a file of its own in the place of the
-/// one that came with it.
+/// A relay between two processes of a machine that passes the preamble on and puts a file of its own in the place of
+/// the one that came with it.
 #[test]
 fn another_file_in_the_place_of_a_peers_memory_is_refused() {
     for is_own in [true, false] {

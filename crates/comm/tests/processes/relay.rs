@@ -136,7 +136,7 @@ fn word(fields: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(fields[at..at + 4].try_into().unwrap())
 }
 
-/// The kind of the next frame, and its bytes as they go on.
+/// The kind of the next frame, and its bytes as the receiver gets them.
 fn next_frame<const HEAD: usize>(
     from: &mut TcpStream,
     opener: &mut Opener,

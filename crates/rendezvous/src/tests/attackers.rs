@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use crate::tests::rig::{LONG, Meeting, QUICK, introduction, token};
 use launcher::Address;
-use rendezvous::{Control, Listening, ProcessFailure, RendezvousError, Token, meet};
+use rendezvous::{Control, Listening, ProcessFailure, RendezvousError, meet};
 use session::{CHALLENGE_BYTES, GREETING_BYTES, PROOF_BYTES};
 
 /// Bytes that come over a connection, up to a number of them or to its end.
@@ -25,7 +25,8 @@ fn holds_no_secret(bytes: &[u8]) {
     assert!(!bytes.windows(6).any(|six| six == b"binary"), "an introduction");
 }
 
-/// What a process with the right token says to whoever has the port of process 0, which answers with `answer`.
+/// The bytes that a process with the right token sends to whoever has the port of process 0 and answers with `answer`,
+/// and its error.
 fn said_to(answer: &[u8]) -> (Vec<u8>, String) {
     let squatter = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = rig::address(squatter.local_addr().expect("an address").port());
@@ -238,9 +239,9 @@ fn records_that_are_changed_dropped_repeated_reordered_or_reflected_are_named() 
     );
 }
 
-/// Its own proof is none of the other end, nor is one that it got elsewhere.
+/// The proof of process 0 to another nonce does not convince a guest.
 #[test]
-fn a_guests_own_words_are_no_proof_to_it() {
+fn a_proof_to_another_nonce_does_not_convince_a_guest() {
     let squatter = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = rig::address(squatter.local_addr().expect("an address").port());
     let guest = std::thread::spawn(move || meet(Some(&address), &token(), introduction(1, 2), QUICK).map(drop));
@@ -261,7 +262,6 @@ fn a_guests_own_words_are_no_proof_to_it() {
     let error = guest.join().expect("no panic").expect_err("no process 0").to_string();
     assert!(error.contains(" got a wrong proof from "), "{error}");
     assert!(process_0.join().expect("no panic").is_err());
-    assert_ne!(Token::random().expect("random").to_hex(), token().to_hex());
 }
 
 /// Set in the process of another user, which is this program, started again.
@@ -269,13 +269,9 @@ const SQUATTER: &str = "RENDEZVOUS_TEST_SQUATTER";
 /// `nobody`.
 const NOBODY: u32 = 65_534;
 
-/// The process of another user: it has the port of process 0 first and keeps all bytes that come, then sends them to the
-/// true process 0. Without the variable this is an empty test.
-#[test]
-fn squatter() {
-    if std::env::var(SQUATTER).is_err() {
-        return;
-    }
+/// The process of another user: it has the port of process 0 first and keeps all bytes that come, then sends them to
+/// the true process 0.
+fn squat() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     println!("squats at {}", listener.local_addr().expect("an address").port());
     let (mut stream, _) = listener.accept().expect("a process");
@@ -294,17 +290,22 @@ fn squatter() {
 
 /// Another user of the machine takes the port of process 0 and records everything: it has no secret, and cannot join a
 /// later run with the same token.
+#[needs::root]
 #[test]
 fn another_user_at_the_port_of_process_0_gets_nothing_that_joins_a_run() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: another user needs root");
-        return;
+    match std::env::var(SQUATTER) {
+        Ok(_) => squat(),
+        Err(_) => meet_a_squatter(),
     }
+}
+
+fn meet_a_squatter() {
     // A copy that the other user may execute.
     let program = std::env::temp_dir().join(format!("pleach-squatter-{}", std::process::id()));
     std::fs::copy(std::env::current_exe().expect("this program"), &program).expect("a copy");
     let mut child = Command::new(&program)
-        .args(["--exact", "squatter", "--nocapture"])
+        .args(["--exact", "tests::attackers::another_user_at_the_port_of_process_0_gets_nothing_that_joins_a_run"])
+        .arg("--nocapture")
         .env(SQUATTER, "1")
         .uid(NOBODY)
         .gid(NOBODY)

@@ -1,8 +1,9 @@
 //! Relays between process 0 and all others, and between the ranks of every two: they see and may change each byte.
 //!
-//! [`start`] holds the token and speaks with each process as the other one, so that it knows the messages of the control
-//! channel: in the list of addresses that each process receives when the ranks connect, those of all others are
-//! addresses of the relay; nothing else of it changes. The bytes that it shows are sealed. [`start_blind`] passes bytes.
+//! [`start`] holds the token and speaks with each process as the other one, so that it knows the messages of the
+//! control channel: in the list of addresses that each process receives when the ranks connect, those of all others are
+//! addresses of the relay; nothing else of it changes. The bytes that it shows are sealed. [`start_blind`] passes
+//! bytes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
