@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use crate::tests::rig::{LONG, Meeting, QUICK, introduction, token};
+use crate::tests::rig::{self, LONG, Meeting, QUICK, introduction, token};
 use launcher::Address;
 use rendezvous::{Control, Listening, ProcessFailure, RendezvousError, meet};
 use session::{CHALLENGE_BYTES, GREETING_BYTES, PROOF_BYTES};
