@@ -85,15 +85,12 @@ fn templates_have_a_budget() {
     let dumped =
         "{% set ns = namespace(x='<') %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x]|tojson %}{% endfor %}";
     let calling = "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}";
-    for template in [endless, growing] {
+    for template in [endless, growing, dumped] {
         assert_eq!(refusal(&folder, template), steps, "{template}");
     }
     let long =
         "line 1 cannot be written as text: the template says: it makes more than 16777216 bytes (in chat_template:1)";
     assert_eq!(refusal(&folder, repeated), long);
-    let bytes = "line 1 cannot be written as text: the template says: tojson: it makes more than 16777216 \
-                 bytes (in chat_template:1)";
-    assert_eq!(refusal(&folder, dumped), bytes);
     assert!(refusal(&folder, calling).contains("recursion"), "{}", refusal(&folder, calling));
 }
 
