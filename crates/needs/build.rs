@@ -30,6 +30,7 @@ fn main() {
         ("has_mpi", is_set("PLEACH_MPI") || MPI.iter().all(|file| repository.join(file).exists())),
         ("has_slurm", is_set("PLEACH_SLURM")),
         ("has_namespaces", is_set("PLEACH_NETWORK") || has("ip") && has("tc") && makes_namespaces()),
+        ("has_root", printed("id", &["-u"]).as_deref() == Some("0")),
         ("has_tmux", is_set("PLEACH_TMUX") || has("tmux")),
         ("has_chromium", is_set("PLEACH_CHROMIUM") || has("chromium")),
         ("has_dejavu", printed("fc-match", &["-f", "%{family}", "sans-serif"]).as_deref() == Some("DejaVu Sans")),

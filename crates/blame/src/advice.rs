@@ -48,7 +48,7 @@ pub fn advice(cause: &Cause) -> &'static str {
         CauseKind::Panic => "Please report it, together with this text.",
         CauseKind::Disagreement => "Start all ranks with the same program, run file and options.",
         CauseKind::Network => {
-            "Check the network between the hosts; each message has a checksum, so no wrong number was used."
+            "Check the network between the hosts, and whether somebody changes what passes; each frame is sealed, so no wrong number was used."
         }
         CauseKind::Device => {
             "See the log of the driver on that host (`dmesg`, for NVIDIA lines with \"Xid\") and the state of its GPUs (`nvidia-smi`). A \

@@ -34,7 +34,7 @@ pub enum CauseKind {
     Panic,
     /// Ranks were about to do different things.
     Disagreement,
-    /// A connection failed, or a message did not have its checksum.
+    /// A connection failed, or a frame was not that of its sender.
     Network,
     /// A GPU or its driver.
     Device,
@@ -79,7 +79,8 @@ impl CauseKind {
             (CauseKind::Vanished, "closed the connection without a goodbye"),
             (CauseKind::Vanished, "has ended its part of the run"),
             (CauseKind::OtherRank, " stopped because "),
-            (CauseKind::Network, " with checksum "),
+            (CauseKind::Network, " with a seal that is not that of its bytes"),
+            (CauseKind::Network, "frames were lost, repeated or reordered"),
             (CauseKind::Network, "is not reachable any more"),
             (CauseKind::Network, "its connection failed"),
             (CauseKind::Network, "cannot be understood"),
@@ -127,8 +128,13 @@ mod tests {
         assert_eq!(CauseKind::of_text(late), (CauseKind::Deadline, Some(12)));
         let closed = "process 1 (rank 2) on host far closed the connection without a goodbye";
         assert_eq!(CauseKind::of_text(closed), (CauseKind::Vanished, None));
-        let altered = "process 1 (rank 2) on host far sent a payload with checksum 0x1, whose bytes have 0x2";
-        assert_eq!(CauseKind::of_text(altered), (CauseKind::Network, None));
+        for seal in [
+            "frame 7 with a seal that is not that of its bytes: they",
+            "frame 1 where frame 2 was due: frames were lost, repeated or reordered on",
+        ] {
+            let altered = format!("process 1 (rank 2) on host far sent {seal}");
+            assert_eq!(CauseKind::of_text(&altered), (CauseKind::Network, None));
+        }
         let full = "runs/a/metrics.jsonl cannot be written: No space left on device (os error 28)";
         assert_eq!(CauseKind::of_text(full), (CauseKind::DiskFull, None));
         assert_eq!(CauseKind::of_text("it waited for a miracle"), (CauseKind::Other, None));

@@ -62,7 +62,7 @@ impl StoredRun {
     /// The run at `address`; no request is sent.
     ///
     /// # Errors
-    /// Settings that cannot be used, or a build without stores.
+    /// Settings that cannot be used.
     pub fn open(address: &Address, settings: &Settings) -> Result<StoredRun, StoreError> {
         Ok(StoredRun { remote: Remote::open(address, settings)? })
     }

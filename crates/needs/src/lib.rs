@@ -33,6 +33,7 @@ attributes! {
     mpi, has_mpi, "needs MPI: run tools/install-mpi.sh, then set PLEACH_MPI=1";
     slurm, has_slurm, "needs Slurm: as root, apt-get install slurm-wlm munge, then set PLEACH_SLURM=1";
     namespaces, has_namespaces, "needs namespaces: as root, apt-get install iproute2, then set PLEACH_NETWORK=1";
+    root, has_root, "needs root: processes of another user are started";
     tmux, has_tmux, "needs tmux: apt-get install tmux, then set PLEACH_TMUX=tmux";
     chromium, has_chromium, "needs Chromium: apt-get install chromium, then set PLEACH_CHROMIUM=chromium";
     dejavu, has_dejavu, "needs DejaVu Sans: apt-get install fonts-dejavu-core fontconfig, then set PLEACH_CHROMIUM";

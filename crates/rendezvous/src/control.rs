@@ -49,7 +49,7 @@ impl fmt::Debug for Control {
 impl Control {
     /// The channel of a run of one process.
     pub fn alone(entry: ProcessEntry) -> Control {
-        let directory = Directory { processes: vec![ProcessEntry { process: 0, ..entry }] };
+        let directory = Directory { processes: vec![ProcessEntry { process: 0, ..entry }], run: String::new() };
         Control { directory, process: 0, shared: Arc::default(), service: None }
     }
 

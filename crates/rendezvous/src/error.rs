@@ -2,10 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use launcher::Address;
+use secrets::SecretError;
 
 use crate::failure::ProcessFailure;
 use crate::frame::FrameError;
@@ -23,34 +23,9 @@ pub enum TokenError {
         "PLEACH_TOKEN, PLEACH_TOKEN_FILE and HOME are missing; set PLEACH_TOKEN to the same 64 hexadecimal digits for all processes"
     )]
     NoPlace,
-    /// A file that other users can read.
-    #[error("{path} holds the token of runs and has mode {mode:o}; use `chmod 600 {path}`", path = .path.display())]
-    Readable {
-        /// The file.
-        path: PathBuf,
-        /// Its permissions.
-        mode: u32,
-    },
-    /// A file without a token.
-    #[error("{} must hold 64 hexadecimal digits; remove it, or write the output of `openssl rand -hex 32`", .0.display())]
-    Content(PathBuf),
-    /// A file that cannot be read or made.
-    #[error("{path}, which holds the token of runs: {reason}; set PLEACH_TOKEN to the same 64 hexadecimal digits for all processes", path = .path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        reason: String,
-    },
-    /// No random numbers.
-    #[error("the system has no random numbers for a token: {0}")]
-    Random(String),
-}
-
-impl TokenError {
-    pub(crate) fn of_file(path: &Path, error: &io::Error) -> TokenError {
-        TokenError::File { path: path.into(), reason: error.to_string() }
-    }
+    /// A file that cannot be used, or a system without random numbers.
+    #[error("the token of runs: {0}; or set PLEACH_TOKEN to the same 64 hexadecimal digits for all processes")]
+    Secret(#[from] SecretError),
 }
 
 /// Why a run does not start.
@@ -61,8 +36,9 @@ pub enum RendezvousError {
     Refused(Vec<String>),
     /// Process 0 cannot listen.
     #[error(
-        "process 0 cannot listen at {address}: {reason}; the address must be one of its own host, with a free port; set \
-         PLEACH_RENDEZVOUS=HOST:PORT for all processes"
+        "process 0 cannot listen at {address}: {reason}; the address must be one of its own host, with a port that no other \
+         program has, maybe of another user; set PLEACH_RENDEZVOUS=HOST:PORT for all processes. The token can stay: no \
+         process shows it"
     )]
     Listen {
         /// The address.
@@ -85,11 +61,33 @@ pub enum RendezvousError {
         /// The last reason.
         reason: String,
     },
-    /// Process 0 closed the connection without an answer.
+    /// No proof came.
     #[error(
-        "process {process} got no answer from process 0 at {address}: {reason}; give all processes the same token (PLEACH_TOKEN, \
-         PLEACH_TOKEN_FILE or the same home folder), and see the messages of process 0"
+        "process {process} got no proof of the token from {address}: {reason}; see the messages of process 0, and whether \
+         another program, maybe of another user, has its port. The token can stay: this process has not shown it"
     )]
+    NoProof {
+        /// This process.
+        process: usize,
+        /// The address.
+        address: Address,
+        /// The reason.
+        reason: String,
+    },
+    /// A wrong proof came.
+    #[error(
+        "process {process} got a wrong proof from {address}: the process there has another token; give all processes the \
+         same token (PLEACH_TOKEN, PLEACH_TOKEN_FILE or the same home folder), and see whether another program, maybe of \
+         another user, has the port of process 0. The token can stay: this process has not shown it"
+    )]
+    WrongProof {
+        /// This process.
+        process: usize,
+        /// The address.
+        address: Address,
+    },
+    /// Process 0 proved to hold the token and closed the connection.
+    #[error("process {process} got no answer from process 0 at {address}: {reason}; see the messages of process 0")]
     NoAnswer {
         /// This process.
         process: usize,
@@ -98,8 +96,11 @@ pub enum RendezvousError {
         /// The reason.
         reason: String,
     },
-    /// Something else listens at the address of process 0.
-    #[error("process {process}: {address} does not answer as process 0 of this version does: {error}")]
+    /// Something else listens at the address of process 0, or is on the way to it.
+    #[error(
+        "process {process}: {address} does not answer as process 0 of this version does: {error}; see whether another \
+         program, maybe of another user, has its port. The token can stay: this process has not shown it"
+    )]
     Malformed {
         /// This process.
         process: usize,

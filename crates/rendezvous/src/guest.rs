@@ -1,22 +1,23 @@
 //! The other processes before the run: they connect to process 0, introduce themselves and wait for its answer.
 
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use launcher::Address;
 use mio::Poll;
+use session::{HandshakeError, Service};
 
 use crate::Times;
 use crate::control::Control;
 use crate::error::RendezvousError;
 use crate::frame::{FrameError, MAX_INTRODUCTION_BYTES};
 use crate::introduction::{Directory, Introduction};
-use crate::link::Link;
 use crate::listening::Listening;
-use crate::message::{Message, decode, encode};
+use crate::message::Message;
+use crate::sealed_stream::{SealedStream, StreamError};
 use crate::service::Peer;
 use crate::token::Token;
 
@@ -24,7 +25,7 @@ use crate::token::Token;
 const RETRY: Duration = Duration::from_millis(100);
 /// Longest time of one attempt.
 const ATTEMPT: Duration = Duration::from_secs(2);
-/// Times after which a process whose connection was closed without an answer tries again.
+/// Times after which a process whose connection was closed without a proof tries again.
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(50), Duration::from_millis(100), Duration::from_millis(200), Duration::from_millis(400)];
 /// Time that process 0 may take for its answer after its deadline.
@@ -56,32 +57,35 @@ pub fn meet(
 fn join(address: &Address, token: &Token, own: &Introduction, times: Times) -> Result<Control, RendezvousError> {
     let process = own.entry.process;
     let mut stream = connect(address, process, times.rendezvous)?;
-    let mut first = token.bytes().to_vec();
-    first.extend(encode(&Message::Introduction(own.clone())));
     let until = Instant::now() + times.rendezvous + ANSWER;
     let mut pauses = PAUSES.into_iter();
-    let (message, incoming) = loop {
-        let no_answer = match introduce(&mut stream, &first, until) {
-            Ok(answer) => break answer,
-            Err(Unanswered::Malformed(error)) => {
-                return Err(RendezvousError::Malformed { process, address: address.clone(), error });
+    let (answer, stream) = loop {
+        let address = || address.clone();
+        // Many connections of others at the same time may have displaced this one.
+        let (failure, pause) = match introduce(stream, token, own, until) {
+            Ok(answered) => break answered,
+            Err(Unanswered::Malformed(FrameError::Handshake(HandshakeError::Proof))) => {
+                return Err(RendezvousError::WrongProof { process, address: address() });
             }
-            Err(Unanswered::Closed(error)) => {
-                RendezvousError::NoAnswer { process, address: address.clone(), reason: reason(&error) }
+            Err(Unanswered::Malformed(error)) => {
+                return Err(RendezvousError::Malformed { process, address: address(), error });
+            }
+            Err(Unanswered::Unproven(error)) => {
+                (RendezvousError::NoProof { process, address: address(), reason: reason(&error) }, pauses.next())
+            }
+            Err(Unanswered::Proven(error)) => {
+                (RendezvousError::NoAnswer { process, address: address(), reason: reason(&error) }, Some(RETRY))
             }
         };
-        // Many connections of others at the same time may have displaced this one.
-        let Some(pause) = pauses.next().filter(|_| Instant::now() < until) else { return Err(no_answer) };
+        let Some(pause) = pause.filter(|_| Instant::now() < until) else { return Err(failure) };
         sleep(pause);
-        stream = attempt(address, ATTEMPT).map_err(|_| no_answer)?;
+        stream = attempt(&address(), ATTEMPT).map_err(|_| failure)?;
     };
-    match message {
+    match answer {
         Answer::Refusal(reasons) => Err(RendezvousError::Refused(reasons)),
         Answer::Directory(directory) => {
-            stream.set_read_timeout(None)?;
-            stream.set_nonblocking(true)?;
             let poll = Poll::new()?;
-            let mut link = Link::new(mio::net::TcpStream::from_std(stream), incoming);
+            let mut link = stream.into_link()?;
             link.register(poll.registry(), TO_FIRST)?;
             let peers = BTreeMap::from([(TO_FIRST, Peer::new(0, link))]);
             Ok(Control::serve(directory, process, peers, None, poll, times)?)
@@ -97,50 +101,41 @@ enum Answer {
 
 /// Why there is no answer.
 enum Unanswered {
-    /// The connection ended, or time is up.
-    Closed(io::Error),
+    /// The connection ended, or time is up, before the other end had proven to hold the token.
+    Unproven(io::Error),
+    /// The same, after it had: it is process 0.
+    Proven(io::Error),
     /// The bytes are not those of process 0.
     Malformed(FrameError),
 }
 
-/// Sends the `first` bytes; returns the answer, and the bytes that came after it.
-fn introduce(stream: &mut TcpStream, first: &[u8], until: Instant) -> Result<(Answer, Vec<u8>), Unanswered> {
-    stream.write_all(first).map_err(Unanswered::Closed)?;
-    let mut incoming = vec![];
+/// Introduces this process; returns the answer.
+fn introduce(
+    stream: TcpStream,
+    token: &Token,
+    own: &Introduction,
+    until: Instant,
+) -> Result<(Answer, SealedStream), Unanswered> {
+    let mut stream = SealedStream::connect(stream, token, Service::Meeting, until).map_err(|error| match error {
+        StreamError::Ended(error) => Unanswered::Unproven(error),
+        StreamError::Malformed(error) => Unanswered::Malformed(error),
+    })?;
+    stream.send(&Message::Introduction(own.clone())).map_err(Unanswered::Proven)?;
     loop {
-        if let Some((message, length)) = decode(&incoming, MAX_DIRECTORY_BYTES).map_err(Unanswered::Malformed)? {
-            incoming.drain(..length);
-            match message {
-                Message::Refusal(reasons) => return Ok((Answer::Refusal(reasons), incoming)),
-                Message::Directory(directory) => return Ok((Answer::Directory(directory), incoming)),
-                Message::Introduction(_)
-                | Message::Heartbeat
-                | Message::Failure(_)
-                | Message::Stop(_)
-                | Message::Goodbye
-                | Message::Parcel { .. } => {}
-            }
+        let message = stream.receive(MAX_DIRECTORY_BYTES, Some(until)).map_err(|error| match error {
+            StreamError::Ended(error) => Unanswered::Proven(error),
+            StreamError::Malformed(error) => Unanswered::Malformed(error),
+        })?;
+        match message {
+            Message::Refusal(reasons) => return Ok((Answer::Refusal(reasons), stream)),
+            Message::Directory(directory) => return Ok((Answer::Directory(directory), stream)),
+            Message::Introduction(_)
+            | Message::Heartbeat
+            | Message::Failure(_)
+            | Message::Stop(_)
+            | Message::Goodbye
+            | Message::Parcel { .. } => {}
         }
-        read_some(stream, &mut incoming, until).map_err(Unanswered::Closed)?;
-    }
-}
-
-/// Reads at least one byte before `until`.
-fn read_some(stream: &mut TcpStream, incoming: &mut Vec<u8>, until: Instant) -> io::Result<()> {
-    let left = until.saturating_duration_since(Instant::now());
-    if left.is_zero() {
-        return Err(ErrorKind::TimedOut.into());
-    }
-    stream.set_read_timeout(Some(left))?;
-    let mut block = vec![0; 64 << 10];
-    match stream.read(&mut block) {
-        Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
-        Ok(read) => {
-            incoming.extend(&block[..read]);
-            Ok(())
-        }
-        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
-        Err(error) => Err(error),
     }
 }
 

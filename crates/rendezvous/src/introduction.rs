@@ -66,6 +66,8 @@ pub struct ProcessEntry {
 pub struct Directory {
     /// The processes; each has its number as index.
     pub processes: Vec<ProcessEntry>,
+    /// Digits that process 0 draws for this run.
+    pub run: String,
 }
 
 impl Directory {

@@ -1,11 +1,12 @@
 //! Processes of a run find each other, prove that they run the same, and stay in touch.
 //!
-//! Process 0 listens at one address; all others connect ([`meet`]). Before a process is heard it shows the token of the
-//! run ([`Token`]). Each introduces itself ([`Introduction`]) with hashes of its binary, run file, program and text.
-//! Where they agree, all receive the [`Directory`]; where they do not, all receive the same list of reasons. The
-//! connections stay open as the control channel ([`Control`]): heartbeats, failures, signals, and small messages. Bytes
-//! that are too many for process 0 go from one process to another ([`PeerService`], [`PeerLink`]), under the same
-//! token.
+//! Process 0 listens at one address; all others connect ([`meet`]). Both ends of a connection prove that they hold the
+//! token of the run ([`Token`]) without showing it, and seal everything that follows ([`session`]): process 0 first, so
+//! that nothing is said to others. Each process introduces itself ([`Introduction`]) with hashes of its binary, run
+//! file, program and text. Where they agree, all receive the [`Directory`]; where they do not, all receive the same
+//! list of reasons. The connections stay open as the control channel ([`Control`]): heartbeats, failures, signals, and
+//! small messages. Bytes that are too many for process 0 go from one process to another ([`PeerService`],
+//! [`PeerLink`]), under a token of the run.
 
 #![forbid(unsafe_code)]
 
@@ -20,9 +21,12 @@ mod listening;
 mod message;
 mod peers;
 mod reception;
+mod records;
 mod roll_call;
+mod sealed_stream;
 mod service;
 mod shared;
+mod strangers;
 mod token;
 
 pub use control::Control;
@@ -34,6 +38,8 @@ pub use introduction::{Directory, Identity, Introduction, ProcessEntry, TextHash
 pub use listening::Listening;
 pub use message::{Message, decode, encode};
 pub use peers::{PEER_MESSAGE_BYTES, PeerLink, PeerService};
+pub use sealed_stream::{SealedStream, StreamError};
+pub use session::Service;
 pub use token::Token;
 
 use std::time::Duration;

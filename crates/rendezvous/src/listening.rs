@@ -76,7 +76,7 @@ impl Listening {
     pub fn meet(self, token: &Token, own: Introduction, times: Times) -> Result<Control, RendezvousError> {
         let started = Instant::now();
         let mut poll = Poll::new()?;
-        let mut reception = Reception::new(self.listener, token.clone());
+        let mut reception = Reception::new(self.listener, token.clone(), own.processes);
         reception.register(&poll)?;
         let mut roll_call = RollCall::new(own.clone());
         let mut waiting: BTreeMap<usize, Waiting> = BTreeMap::new();
@@ -105,6 +105,7 @@ impl Listening {
             deadline: times.rendezvous,
             address: resolved(&self.address, Some(self.local)),
             strangers: reception.strangers().clone(),
+            run: Token::random().map_err(io::Error::other)?.to_hex(),
         };
         match roll_call.verdict(&waited) {
             Ok(directory) => {
@@ -145,7 +146,7 @@ fn arrived(arrival: Arrival, roll_call: &mut RollCall) -> Waiting {
 
 /// A process that waits sends nothing; an end of its connection is its own end.
 fn note_end(waiting: &mut Waiting, roll_call: &mut RollCall, own: &Introduction) {
-    if matches!(waiting.link.read(1), Ok(Flow::Open)) {
+    if matches!(waiting.link.read(1), Ok(Flow::Open | Flow::Full)) {
         return;
     }
     if let Some(process) = waiting.process.take() {

@@ -1,59 +1,50 @@
 //! Connections between any two processes of a run, for bytes that do not go through process 0. As at the
-//! rendezvous, a connection shows the token before anything else of it is read, and strangers are bounded in number
-//! and time.
+//! rendezvous, both ends prove that they hold the token before anything else is read, and strangers are bounded in
+//! number and time.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
+use session::Service;
 use sync::lock;
 
-use crate::message::{Message, decode, encode};
+use crate::message::Message;
+use crate::sealed_stream::SealedStream;
 use crate::token::Token;
 
 /// Largest content of a message, in bytes.
 pub const PEER_MESSAGE_BYTES: usize = 4 << 20;
 /// Room for the name of a message.
 const NAME_BYTES: usize = 256;
-/// Connections without a token at one time. A newer one takes the place of the oldest.
+/// Connections without a proof at one time. A newer one takes the place of the oldest.
 const MAX_GUESTS: usize = 64;
-/// Time in which a connection must show the token.
+/// Time in which a connection must prove that it holds the token.
 const LIFETIME: Duration = Duration::from_secs(3);
 /// Time until connections are accepted again, where the system has no room for one.
 const RETRY: Duration = Duration::from_millis(50);
-/// Bytes that are read at once.
-const BLOCK: usize = 256 << 10;
 
 /// One end of a connection between two processes of a run.
 #[derive(Debug)]
-pub struct PeerLink {
-    stream: TcpStream,
-    incoming: Vec<u8>,
-}
+pub struct PeerLink(SealedStream);
 
 impl PeerLink {
-    /// Connects to the process that listens at `address` and shows it the token. Every wait on the connection ends
-    /// after `patience`.
+    /// Connects to the process that listens at `address`; both prove that they hold the token. Every wait on the
+    /// connection ends after `patience`.
     ///
     /// # Errors
-    /// A process that cannot be reached.
+    /// A process that cannot be reached, or that does not hold the token.
     pub fn connect(address: SocketAddr, token: &Token, patience: Duration) -> io::Result<PeerLink> {
         let stream = TcpStream::connect_timeout(&address, patience)?;
-        let mut link = PeerLink::of(stream, Some(patience))?;
-        link.stream.write_all(token.bytes())?;
-        Ok(link)
-    }
-
-    fn of(stream: TcpStream, patience: Option<Duration>) -> io::Result<PeerLink> {
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(patience)?;
-        stream.set_write_timeout(patience)?;
-        Ok(PeerLink { stream, incoming: vec![] })
+        let mut stream = SealedStream::connect(stream, token, Service::Peers, Instant::now() + patience)?;
+        stream.set_patience(Some(patience))?;
+        Ok(PeerLink(stream))
     }
 
     /// Sends `bytes`, at most [`PEER_MESSAGE_BYTES`], under a name of at most 255 bytes.
@@ -61,8 +52,7 @@ impl PeerLink {
     /// # Errors
     /// A connection that has ended.
     pub fn send(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let message = Message::Parcel { topic: name.into(), bytes: bytes.into() };
-        self.stream.write_all(&encode(&message))
+        self.0.send(&Message::Parcel { topic: name.into(), bytes: bytes.into() })
     }
 
     /// The next message: its name and its bytes.
@@ -70,32 +60,15 @@ impl PeerLink {
     /// # Errors
     /// A connection that has ended, and bytes that are not a message.
     pub fn receive(&mut self) -> io::Result<(String, Vec<u8>)> {
-        loop {
-            let decoded = decode(&self.incoming, PEER_MESSAGE_BYTES + NAME_BYTES);
-            let decoded = decoded.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
-            if let Some((message, length)) = decoded {
-                self.incoming.drain(..length);
-                return match message {
-                    Message::Parcel { topic, bytes } => Ok((topic, bytes)),
-                    Message::Introduction(_)
-                    | Message::Directory(_)
-                    | Message::Refusal(_)
-                    | Message::Heartbeat
-                    | Message::Failure(_)
-                    | Message::Stop(_)
-                    | Message::Goodbye => Err(io::Error::new(ErrorKind::InvalidData, "it is a message of the run")),
-                };
-            }
-            let known = self.incoming.len();
-            self.incoming.resize(known + BLOCK, 0);
-            let read = self.stream.read(&mut self.incoming[known..]);
-            self.incoming.truncate(known + *read.as_ref().unwrap_or(&0));
-            match read {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+        match self.0.receive(PEER_MESSAGE_BYTES + NAME_BYTES, None)? {
+            Message::Parcel { topic, bytes } => Ok((topic, bytes)),
+            Message::Introduction(_)
+            | Message::Directory(_)
+            | Message::Refusal(_)
+            | Message::Heartbeat
+            | Message::Failure(_)
+            | Message::Stop(_)
+            | Message::Goodbye => Err(io::Error::new(ErrorKind::InvalidData, "it is a message of the run")),
         }
     }
 }
@@ -113,9 +86,9 @@ type Answer = dyn Fn(&mut PeerLink) -> io::Result<()> + Send + Sync;
 struct Shared {
     token: Token,
     answer: Box<Answer>,
-    /// Connections that have not shown the token.
+    /// Connections without a proof.
     guests: Mutex<BTreeMap<u64, TcpStream>>,
-    /// Connections that have.
+    /// Connections with one.
     links: Mutex<BTreeMap<u64, TcpStream>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     refused: AtomicU64,
@@ -130,7 +103,7 @@ impl fmt::Debug for PeerService {
 
 impl PeerService {
     /// Listens at a free port of the address `own` of this host. `answer` is called for each message of a
-    /// connection that has shown the token, until it fails.
+    /// connection that has proven to hold the token, until it fails.
     ///
     /// # Errors
     /// A system without sockets or threads.
@@ -160,7 +133,7 @@ impl PeerService {
         self.address
     }
 
-    /// Connections that ended without the token, so far.
+    /// Connections that ended without a proof, so far.
     pub fn refused(&self) -> u64 {
         self.shared.refused.load(Ordering::Relaxed)
     }
@@ -214,47 +187,37 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 
 impl Shared {
     fn serve(&self, number: u64, stream: TcpStream) {
-        let is_known = shows(&self.token, &stream);
-        let Some(known) = lock(&self.guests).remove(&number).filter(|_| is_known) else {
+        let link = self.proven(&stream);
+        let known = lock(&self.guests).remove(&number);
+        let (Some(mut link), Some(known)) = (link, known) else {
             self.refused.fetch_add(1, Ordering::Relaxed);
             let _ = stream.shutdown(Shutdown::Both);
             return;
         };
         lock(&self.links).insert(number, known);
-        if let Ok(mut link) = PeerLink::of(stream, None) {
-            loop {
-                if self.is_over.load(Ordering::Acquire) || (self.answer)(&mut link).is_err() {
-                    break;
-                }
+        loop {
+            if self.is_over.load(Ordering::Acquire) || (self.answer)(&mut link).is_err() {
+                break;
             }
         }
         if let Some(known) = lock(&self.links).remove(&number) {
             let _ = known.shutdown(Shutdown::Both);
         }
     }
-}
 
-/// Whether the first bytes of a connection are the token, within its lifetime.
-fn shows(token: &Token, mut stream: &TcpStream) -> bool {
-    let (mut shown, mut filled) = ([0; Token::BYTES], 0);
-    let until = Instant::now() + LIFETIME;
-    while filled < shown.len() {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
-            return false;
-        }
-        match stream.read(&mut shown[filled..]) {
-            Ok(0) => return false,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(_) => return false,
-        }
+    /// The connection, if its other end proves within its lifetime that it holds the token.
+    fn proven(&self, stream: &TcpStream) -> Option<PeerLink> {
+        let stream = stream.try_clone().ok()?;
+        stream.set_nodelay(true).ok()?;
+        let mut stream = SealedStream::accept(stream, &self.token, Service::Peers, Instant::now() + LIFETIME).ok()?;
+        stream.set_patience(None).ok()?;
+        Some(PeerLink(stream))
     }
-    token.matches(&shown)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::net::Ipv4Addr;
 
     use super::*;
@@ -291,14 +254,18 @@ mod tests {
     #[test]
     fn a_connection_without_the_token_is_not_answered() {
         let service = backwards();
-        let mut stranger = PeerLink::connect(service.address(), &token("b"), PATIENCE).expect("it listens");
-        let answered = stranger.send("bytes", &[1, 2, 3]).and_then(|()| stranger.receive());
-        assert!(answered.is_err(), "{answered:?}");
+        let stranger = PeerLink::connect(service.address(), &token("b"), PATIENCE).expect_err("another token");
+        assert_eq!(stranger.to_string(), "its proof is not one by the token of this process");
         let mut cut = TcpStream::connect(service.address()).expect("it listens");
-        cut.write_all(&token("a").bytes()[..Token::BYTES - 1]).expect("sent");
+        cut.write_all(&session::unproven_greeting(Service::Peers)[..20]).expect("sent");
         drop(cut);
+        let mut unproven = TcpStream::connect(service.address()).expect("it listens");
+        unproven.write_all(&[&session::unproven_greeting(Service::Peers)[..], &[7; 1000]].concat()).expect("sent");
+        let mut heard = vec![];
+        let _ = unproven.read_to_end(&mut heard);
+        assert!(heard.len() <= session::CHALLENGE_BYTES, "{} bytes", heard.len());
         let since = Instant::now();
-        while service.refused() < 2 {
+        while service.refused() < 3 {
             assert!(since.elapsed() < PATIENCE, "{} refused", service.refused());
             sleep(RETRY);
         }
@@ -320,10 +287,21 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_message_end_a_connection() {
+    fn bytes_that_are_no_record_end_a_connection() {
+        let service = backwards();
+        let stream = TcpStream::connect(service.address()).expect("it listens");
+        let mut raw = stream.try_clone().expect("a socket");
+        let until = Instant::now() + PATIENCE;
+        let mut link = SealedStream::connect(stream, &token("a"), Service::Peers, until).expect("proven");
+        raw.write_all(&[0; 64]).expect("sent");
+        assert!(link.receive(PEER_MESSAGE_BYTES, Some(until)).is_err());
+    }
+
+    #[test]
+    fn a_message_of_the_run_ends_a_connection() {
         let service = backwards();
         let mut link = PeerLink::connect(service.address(), &token("a"), PATIENCE).expect("it listens");
-        link.stream.write_all(&[0; 64]).expect("sent");
+        link.0.send(&Message::Goodbye).expect("sent");
         assert!(link.receive().is_err());
     }
 }

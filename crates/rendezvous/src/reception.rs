@@ -1,28 +1,32 @@
-//! Connections to process 0 before their process is known. Nothing of them is parsed before the token is right, their
-//! number and lifetime are bounded.
+//! Connections to process 0 before their process is known. They have a fixed number of bytes here, and nothing of them
+//! is parsed, before their proof is right; their number and lifetime are bounded.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use mio::net::TcpListener;
 use mio::{Interest, Poll, Registry};
+use session::{Challenged, GREETING_BYTES, HandshakeError, PROOF_BYTES, Service, unproven_greeting};
 
-use crate::frame::{HEADER, MAX_INTRODUCTION_BYTES};
+use crate::frame::MAX_INTRODUCTION_BYTES;
 use crate::introduction::Introduction;
 use crate::link::{Flow, Link};
 use crate::message::Message;
+use crate::strangers::{Stranger, Strangers};
 use crate::token::Token;
 
-/// Connections without a process at one time. A newer one takes the place of an older one.
+/// Connections without a process at one time, apart from one of each process. A newer one takes the place of an older
+/// one.
 const MAX_GUESTS: usize = 128;
 /// Connections that are accepted before those that are there are read.
 const ACCEPTED_AT_ONCE: usize = 32;
-/// Time in which a connection must show the token and introduce its process.
+/// Time in which a connection must prove that it holds the token, and introduce its process.
 const LIFETIME: Duration = Duration::from_secs(3);
-/// Hosts with another token that are remembered for a message.
-const MAX_STRANGERS: usize = 4;
+/// Bytes of an introduction that are read at once, and those of a process of another version that are read and not
+/// used: a connection that is closed with unread bytes loses its answer.
+const READ_BYTES: usize = 64 << 10;
 /// Number of the listener among the sources of events.
 pub(crate) const LISTENER: usize = 1;
 /// First number of a connection.
@@ -33,9 +37,11 @@ const FIRST_LINK: usize = 2;
 pub(crate) struct Reception {
     listener: TcpListener,
     token: Token,
+    /// Most connections at one time.
+    limit: usize,
     guests: BTreeMap<usize, Guest>,
     next: usize,
-    strangers: BTreeSet<String>,
+    strangers: Strangers,
 }
 
 #[derive(Debug)]
@@ -43,7 +49,27 @@ struct Guest {
     link: Link,
     since: Instant,
     from: IpAddr,
-    has_token: bool,
+    stage: Stage,
+}
+
+/// The bytes that are due from a guest.
+#[derive(Debug)]
+enum Stage {
+    Greeting,
+    Proof(Challenged),
+    Introduction,
+}
+
+/// The state of a guest after a read.
+enum Progress {
+    /// It may send more.
+    Waits,
+    /// It has passed a stage, and may have sent more.
+    Passed,
+    /// It is not of the run, or has gone.
+    Gone(Option<Stranger>),
+    /// It has introduced itself, or cannot be understood.
+    Arrived(Result<Introduction, String>),
 }
 
 /// Whether connections may still wait in the queue of the system.
@@ -55,7 +81,7 @@ pub(crate) enum Queue {
     Waiting,
 }
 
-/// A connection whose process is known, or that showed the token and cannot be understood.
+/// A connection whose process is known, or that has the token and cannot be understood.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) link: Link,
@@ -63,16 +89,18 @@ pub(crate) struct Arrival {
 }
 
 impl Reception {
-    pub(crate) fn new(listener: TcpListener, token: Token) -> Reception {
-        Reception { listener, token, guests: BTreeMap::new(), next: FIRST_LINK, strangers: BTreeSet::new() }
+    /// Receives a run of `processes`.
+    pub(crate) fn new(listener: TcpListener, token: Token, processes: usize) -> Reception {
+        let (limit, strangers) = (MAX_GUESTS.saturating_add(processes), Strangers::default());
+        Reception { listener, token, limit, guests: BTreeMap::new(), next: FIRST_LINK, strangers }
     }
 
     pub(crate) fn register(&mut self, poll: &Poll) -> io::Result<()> {
         poll.registry().register(&mut self.listener, mio::Token(LISTENER), Interest::READABLE)
     }
 
-    /// Hosts of connections with another token.
-    pub(crate) fn strangers(&self) -> &BTreeSet<String> {
+    /// Connections that were not of the run.
+    pub(crate) fn strangers(&self) -> &Strangers {
         &self.strangers
     }
 
@@ -89,24 +117,24 @@ impl Reception {
             self.make_room();
             // Without it small messages wait for an acknowledgement of earlier ones.
             let _ = stream.set_nodelay(true);
-            let mut link = Link::new(stream, vec![]);
+            let mut link = Link::new(stream);
             let id = self.next;
             self.next += 1;
             if link.register(registry, id).is_err() {
                 continue;
             }
-            self.guests.insert(id, Guest { link, since: now, from: from.ip(), has_token: false });
+            self.guests.insert(id, Guest { link, since: now, from: from.ip(), stage: Stage::Greeting });
         }
         Queue::Waiting
     }
 
-    /// Drops a connection if there are too many: the oldest without a token of the host that has most of these. So a
+    /// Drops a connection if there are too many: the oldest without a proof of the host that has most of these. So a
     /// host that opens many connections keeps only its own processes out.
     fn make_room(&mut self) {
-        if self.guests.len() < MAX_GUESTS {
+        if self.guests.len() < self.limit {
             return;
         }
-        let unknown = || self.guests.iter().filter(|(_, guest)| !guest.has_token);
+        let unknown = || self.guests.iter().filter(|(_, guest)| !matches!(guest.stage, Stage::Introduction));
         let mut hosts: BTreeMap<IpAddr, usize> = BTreeMap::new();
         unknown().for_each(|(_, guest)| *hosts.entry(guest.from).or_default() += 1);
         let most = hosts.into_iter().max_by_key(|(_, count)| *count).map(|(host, _)| host);
@@ -116,50 +144,85 @@ impl Reception {
         }
     }
 
-    /// Reads from connection `id`. Returns it once its process is known; a connection with another token is closed.
+    /// Reads from connection `id`. Returns it once its process is known; a connection with a wrong proof is closed.
     pub(crate) fn ready(&mut self, id: usize) -> Option<Arrival> {
         let guest = self.guests.get_mut(&id)?;
-        let mut flow = Flow::Open;
-        if !guest.has_token {
-            flow = guest.link.read(Token::BYTES).unwrap_or(Flow::Closed);
-            let shown = guest.link.incoming().get(..Token::BYTES);
-            match shown.map(|shown| self.token.matches(shown)) {
-                None => {}
-                Some(true) => {
-                    guest.has_token = true;
-                    guest.link.consume(Token::BYTES);
-                }
-                Some(false) => {
-                    if self.strangers.len() < MAX_STRANGERS {
-                        self.strangers.insert(guest.from.to_string());
-                    }
+        let introduction = loop {
+            match guest.proceed(&self.token) {
+                Progress::Passed => {}
+                Progress::Waits => return None,
+                Progress::Gone(stranger) => {
+                    stranger.into_iter().for_each(|stranger| self.strangers.note(stranger, guest.from));
                     self.guests.remove(&id);
                     return None;
                 }
+                Progress::Arrived(introduction) => break introduction,
             }
-        }
-        if guest.has_token {
-            flow = guest.link.read(HEADER + MAX_INTRODUCTION_BYTES).unwrap_or(Flow::Closed);
-        }
-        let introduction = match guest.has_token.then(|| guest.link.messages(MAX_INTRODUCTION_BYTES)) {
-            None => Ok(None),
-            Some(Ok(messages)) => match messages.into_iter().next() {
-                None => Ok(None),
-                Some(Message::Introduction(introduction)) => Ok(Some(introduction)),
-                Some(_) => Err("it did not introduce itself".to_string()),
-            },
-            Some(Err(error)) => Err(error.to_string()),
         };
-        let introduction = match introduction {
-            Ok(Some(introduction)) => Ok(introduction),
-            Ok(None) if flow == Flow::Open => return None,
-            Ok(None) => {
-                self.guests.remove(&id);
-                return None;
-            }
-            Err(reason) => Err(format!("a process at {} cannot be understood: {reason}", guest.from)),
-        };
-        let Guest { link, .. } = self.guests.remove(&id)?;
+        let Guest { link, from, .. } = self.guests.remove(&id)?;
+        let introduction = introduction.map_err(|reason| format!("a process at {from} cannot be understood: {reason}"));
         Some(Arrival { link, introduction })
+    }
+}
+
+impl Guest {
+    /// Reads what is due.
+    fn proceed(&mut self, token: &Token) -> Progress {
+        match &self.stage {
+            Stage::Greeting => {
+                let flow = self.link.read(GREETING_BYTES);
+                match self.link.take() {
+                    Some(greeting) => self.greet(token, &greeting),
+                    None => waits_or_gone(flow, None),
+                }
+            }
+            Stage::Proof(challenged) => {
+                let flow = self.link.read(PROOF_BYTES);
+                let Some(proof) = self.link.take::<PROOF_BYTES>() else {
+                    return waits_or_gone(flow, Some(Stranger::OtherToken));
+                };
+                let Ok(session) = challenged.admit(&proof) else { return Progress::Gone(Some(Stranger::OtherToken)) };
+                self.link.secure(session);
+                self.stage = Stage::Introduction;
+                Progress::Passed
+            }
+            Stage::Introduction => {
+                let flow = self.link.read(READ_BYTES);
+                match self.link.receive(MAX_INTRODUCTION_BYTES).map(|received| received.messages.into_iter().next()) {
+                    Ok(None) if matches!(flow, Ok(Flow::Full)) => Progress::Passed,
+                    Ok(None) => waits_or_gone(flow, None),
+                    Ok(Some(Message::Introduction(introduction))) => Progress::Arrived(Ok(introduction)),
+                    Ok(Some(_)) => Progress::Arrived(Err("it did not introduce itself".into())),
+                    Err(error) => Progress::Arrived(Err(error.to_string())),
+                }
+            }
+        }
+    }
+
+    /// Answers a greeting.
+    fn greet(&mut self, token: &Token, greeting: &[u8; GREETING_BYTES]) -> Progress {
+        match Challenged::new(token.secret(), Service::Meeting, greeting) {
+            Ok(challenged) if self.link.send_first(&challenged.challenge()).is_ok() => {
+                self.stage = Stage::Proof(challenged);
+                Progress::Passed
+            }
+            Ok(_) | Err(HandshakeError::Random) => Progress::Gone(None),
+            Err(HandshakeError::Version(version)) => {
+                // It reads the version of this process, or is gone.
+                let _ = self.link.read(READ_BYTES);
+                let _ = self.link.send_first(&unproven_greeting(Service::Meeting));
+                Progress::Gone(Some(Stranger::OtherVersion(version)))
+            }
+            Err(HandshakeError::Magic | HandshakeError::Service | HandshakeError::Proof) => {
+                Progress::Gone(Some(Stranger::Foreign))
+            }
+        }
+    }
+}
+
+fn waits_or_gone(flow: io::Result<Flow>, stranger: Option<Stranger>) -> Progress {
+    match flow {
+        Ok(Flow::Open | Flow::Full) => Progress::Waits,
+        Ok(Flow::Closed) | Err(_) => Progress::Gone(stranger),
     }
 }

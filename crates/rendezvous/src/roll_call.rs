@@ -1,9 +1,10 @@
 //! The processes that have arrived, and whether they make a run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::introduction::{Directory, Identity, Introduction, ProcessEntry, TextHash};
+use crate::strangers::Strangers;
 
 /// Numbers of missing processes that a message lists.
 const SHOWN: usize = 8;
@@ -22,8 +23,10 @@ pub(crate) struct Waited {
     pub(crate) deadline: Duration,
     /// Where process 0 listened.
     pub(crate) address: String,
-    /// Where connections with another token came from.
-    pub(crate) strangers: BTreeSet<String>,
+    /// The connections that were not of the run.
+    pub(crate) strangers: Strangers,
+    /// Digits drawn for this run.
+    pub(crate) run: String,
 }
 
 impl RollCall {
@@ -87,11 +90,11 @@ impl RollCall {
         if !self.problems.is_empty() {
             return Err(self.problems);
         }
-        Ok(Directory { processes: self.present.into_values().collect() })
+        Ok(Directory { processes: self.present.into_values().collect(), run: waited.run.clone() })
     }
 
     fn missing(&self, waited: &Waited) -> String {
-        let Waited { deadline, address, strangers } = waited;
+        let Waited { deadline, address, strangers, .. } = waited;
         let missing: Vec<usize> = (0..self.own.processes).filter(|number| !self.present.contains_key(number)).collect();
         let shown: Vec<String> = missing.iter().take(SHOWN).map(usize::to_string).collect();
         let more = if missing.len() > SHOWN { format!(" and {} more", missing.len() - SHOWN) } else { String::new() };
@@ -102,11 +105,7 @@ impl RollCall {
             shown.join(", "),
             self.own.processes
         );
-        if !strangers.is_empty() {
-            let hosts: Vec<&str> = strangers.iter().map(String::as_str).collect();
-            text +=
-                &format!("; connections from {} had another token: give all the same PLEACH_TOKEN", hosts.join(", "));
-        }
+        text += &strangers.to_string();
         text
     }
 }

@@ -10,9 +10,9 @@ use mio::{Events, Poll};
 use sync::lock;
 
 use crate::failure::{FailureReport, ProcessFailure};
-use crate::frame::{HEADER, MAX_BYTES};
+use crate::frame::MAX_BYTES;
 use crate::introduction::Directory;
-use crate::link::{Flow, Link};
+use crate::link::{Flow, Link, Received};
 use crate::listening::poll_once;
 use crate::message::{Message, encode};
 use crate::reception::{Arrival, LISTENER, Queue, Reception};
@@ -24,6 +24,8 @@ pub(crate) const WAKER: usize = 0;
 const BEATS: u32 = 4;
 /// Longest time without a look at the clocks.
 const TICK: Duration = Duration::from_millis(100);
+/// Bytes that are read before their messages are handled.
+const READ_BYTES: usize = 256 << 10;
 /// Time for the last messages of a process that ends at once.
 const FAREWELL: Duration = Duration::from_millis(500);
 
@@ -110,15 +112,14 @@ impl Service {
         loop {
             let Some(peer) = self.peers.get_mut(&id) else { return };
             let process = peer.process;
-            let before = peer.link.incoming().len();
-            let flow = peer.link.read(HEADER + MAX_BYTES);
-            let has_read = peer.link.incoming().len() > before;
-            let messages = peer.link.messages(MAX_BYTES);
-            if has_read {
-                peer.heard = Instant::now();
-            }
-            match messages {
-                Ok(messages) => messages.into_iter().for_each(|message| self.hear(id, process, message)),
+            let flow = peer.link.read(READ_BYTES);
+            match peer.link.receive(MAX_BYTES) {
+                Ok(Received { messages, records }) => {
+                    if records > 0 {
+                        peer.heard = Instant::now();
+                    }
+                    messages.into_iter().for_each(|message| self.hear(id, process, message));
+                }
                 Err(error) => {
                     self.fail(process, format!("the control channel cannot be understood: {error}"));
                     // The peer hears the reason first; where its connection takes no more, the end of it has to do.
@@ -129,7 +130,7 @@ impl Service {
                 }
             }
             match flow {
-                Ok(Flow::Open) if has_read => {}
+                Ok(Flow::Full) => {}
                 Ok(Flow::Open) => return,
                 Ok(Flow::Closed) => return self.ended(id, "its connection was closed: it was killed or has crashed"),
                 Err(error) => return self.ended(id, &format!("its connection failed: {error}")),

@@ -56,7 +56,7 @@ pub struct Several {
     /// In touch with all of them.
     pub control: Arc<Control>,
     pub place: Place,
-    /// The secret of all.
+    /// The secret of all, for this run.
     pub token: Token,
     /// The library of MPI, where a run moves its messages over it.
     pub mpi: Option<Arc<MpiEndpoint>>,
@@ -122,6 +122,7 @@ impl Company {
         };
         let control = meet(place.rendezvous.as_ref(), &token, own, times);
         let control = Arc::new(control.map_err(|error| unmet(&error, place.process))?);
+        let token = token.of_run(control.directory());
         let deadline = of(seconds.map(|run| run.timeout_seconds));
         let (gpu_links, deliveries) = (Box::default(), AtomicUsize::new(0));
         let mut several = Several { control, place, token, mpi: None, gpu_links, deliveries, deadline };
@@ -525,6 +526,8 @@ fn unmet(error: &RendezvousError, own: usize) -> Failure {
         RendezvousError::Refused(_)
         | RendezvousError::Listen { .. }
         | RendezvousError::NotListening { .. }
+        | RendezvousError::NoProof { .. }
+        | RendezvousError::WrongProof { .. }
         | RendezvousError::NoAnswer { .. }
         | RendezvousError::Malformed { .. }
         | RendezvousError::System(_) => Failure::Work(error.to_string()),

@@ -34,7 +34,7 @@ pub fn open(
         ListeningAddresses::listen(config.run.transport, place.rendezvous.as_ref(), place.process)?;
     let addresses: Vec<Vec<String>> = several.all_gather("addresses of ranks", &addresses.to_texts())?;
     listeners.mpi = several.mpi.clone().filter(|_| mpi_world::is_wanted(config));
-    let token = WorldToken::new(*token.bytes());
+    let token = WorldToken::new(*token.secret().bytes());
     let process_map = process_map(several, config, setup, &addresses)?;
     let first_ranks = process_map.processes().iter().map(|process| process.ranks.first().map_or(0, |rank| rank.0));
     let first_ranks = first_ranks.collect();

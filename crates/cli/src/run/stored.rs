@@ -58,7 +58,7 @@ pub fn settings(patient: Patient) -> Settings {
 /// Opens the place of `run` in its store, if it has one.
 ///
 /// # Errors
-/// An address or settings that cannot be used, and a build without stores.
+/// An address or settings that cannot be used.
 pub fn of_run(run: &RunSpec, patient: impl Fn(f32) -> Patient) -> Result<Option<StoredRun>, Failure> {
     run.store.as_ref().map(|store| open("run.store", store, patient(run.store_seconds))).transpose()
 }

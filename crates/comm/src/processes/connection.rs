@@ -11,6 +11,7 @@ use crate::threads::inbox::Payload;
 use crate::threads::remote::{Address, Ending, MessageName};
 use mesh::Rank;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use session::Sealer;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -35,8 +36,6 @@ pub(super) enum Fault {
     Frame(#[from] BadFrame),
     #[error("sent {0}")]
     Unexpected(&'static str),
-    #[error("sent frame number {got} where number {expected} was due")]
-    Sequence { got: u64, expected: u64 },
     #[error("closed the connection without a goodbye")]
     Closed,
     #[error("is not reachable any more: {0}")]
@@ -103,12 +102,13 @@ struct Incoming {
 }
 
 impl Connection {
-    pub(super) fn new(process: usize, socket: OwnedFd, way: Way) -> Connection {
+    /// A connection whose frames `sealer` seals.
+    pub(super) fn new(process: usize, socket: OwnedFd, way: Way, sealer: Sealer) -> Connection {
         Connection {
             process,
             socket,
             way,
-            outbox: Mutex::new(Outbox::new(CREDIT_BYTES)),
+            outbox: Mutex::new(Outbox::new(sealer, CREDIT_BYTES)),
             outgoing: Mutex::default(),
             incoming: Mutex::default(),
             unreported: AtomicUsize::new(0),
@@ -533,7 +533,8 @@ mod tests {
         let pieces = super::super::pieces::Pieces::new(1).unwrap();
         let window = Window::map(&pieces.file().try_clone_to_owned().unwrap()).unwrap();
         let (near, _far) = UnixStream::pair().unwrap();
-        let connection = Connection::new(1, near.into(), Way::Memory(window));
+        let (session, _) = super::super::violations::sessions();
+        let connection = Connection::new(1, near.into(), Way::Memory(window), session.sealer);
         let (source, mut target) = ([5u8; 300], [0u8; 100]);
         let at = source.as_ptr() as u64;
         let name = MessageName { process: 1, number: 0, len_bytes: 300, at, withdrawn: 0 };

@@ -1,26 +1,28 @@
-//! The frames on a connection between two processes: a header of fixed size, and bytes after some of them.
+//! The frames on a connection between two processes: a header of fixed size, and bytes after some of them, both sealed
+//! ([`session::Sealer`]).
 //!
 //! All numbers are little-endian. A kind of frame uses some fields and has zero in the others; a header with another
-//! value there is refused, so each frame has exactly one form in bytes.
+//! value there is refused, so each frame has exactly one form in bytes. The fields of a header are
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 0..4, 4..6, 6..8 | magic, version, kind |
-//! | 8..16 | number of the frame on its connection, from 0 |
-//! | 16..20, 20..24, 24..28 | source rank, destination rank, lane |
-//! | 28..32, 32..36, 40..48 | operation; channel and number of the tag |
-//! | 36..40 | bytes that follow the header |
+//! | 0..4, 4..8 | kind, bytes that follow the header |
+//! | 8..12, 12..16, 16..20 | source rank, destination rank, lane |
+//! | 20..24, 24..28, 40..48 | operation; channel and number of the tag |
+//! | 28..32, 32..36 | place and length of a piece |
 //! | 48..56, 56..64 | number of the message, length of the message |
-//! | 64..72, 72..76, 76..80 | offset of a piece, or an address in the memory of the sender; place and length of a piece |
-//! | 80..88, 88..96 | xxh3-64 of the bytes that follow, of the header up to here |
+//! | 64..72 | offset of a piece, or an address in the memory of the sender |
 
 use crate::operation::Operation;
 use crate::tag::{ChannelId, Tag};
 use crate::threads::remote::{Address, Ending};
 use mesh::Rank;
-use xxhash_rust::xxh3::xxh3_64;
+use session::{BACK_BYTES, FRONT_BYTES, SEAL_BYTES, SealError, Sealer};
 
-pub(super) const HEADER_BYTES: usize = 96;
+/// Bytes of the fields of a header.
+pub(super) const FIELDS_BYTES: usize = 72;
+/// Bytes of a sealed header.
+pub(super) const HEADER_BYTES: usize = FIELDS_BYTES + SEAL_BYTES;
 /// Bytes of the largest piece of a message.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 /// Bytes of the longest message that is sent without being asked for.
@@ -29,10 +31,6 @@ pub(super) const EAGER_LIMIT_BYTES: usize = crate::collectives::COPY_LIMIT_BYTES
 pub(super) const TEXT_LIMIT_BYTES: usize = 4 << 10;
 /// Bytes of the longest message. No memory is allocated by a length from a frame.
 pub(super) const MESSAGE_LIMIT_BYTES: u64 = 1 << 40;
-
-const MAGIC: u32 = u32::from_le_bytes(*b"plch");
-/// The version of frames and preambles.
-pub(super) const VERSION: u16 = 2;
 
 /// How the bytes of a piece travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,38 +104,27 @@ pub(super) enum Frame {
     Memory(MemoryPlace),
 }
 
-/// A header: a frame, and what is known of the bytes that follow.
+/// A header: a frame, and how many bytes follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) frame: Frame,
-    /// How many frames came before on the connection.
-    pub(super) sequence: u64,
     /// Bytes that follow.
     pub(super) payload_len: u32,
-    /// Their xxh3-64.
-    pub(super) payload_hash: u64,
 }
 
 /// Why a frame is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BadFrame {
-    #[error("a header that begins with {0:#010x} instead of {MAGIC:#010x}")]
-    Magic(u32),
-    #[error("a header with checksum {written:#018x}, whose bytes have {computed:#018x}")]
-    HeaderHash { written: u64, computed: u64 },
-    #[error("a frame of version {0}; this process has version {VERSION}")]
-    Version(u16),
+    #[error(transparent)]
+    Seal(#[from] SealError),
     #[error("a frame whose {field} is {value}")]
     Field { field: &'static str, value: u64 },
-    #[error("a payload with checksum {written:#018x}, whose bytes have {computed:#018x}")]
-    PayloadHash { written: u64, computed: u64 },
 }
 
 /// The fields of a header, in the types of the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Fields {
-    kind: u16,
-    sequence: u64,
+    kind: u32,
     source: u32,
     destination: u32,
     lane: u32,
@@ -150,47 +137,46 @@ struct Fields {
     offset: u64,
     slot: u32,
     piece_len: u32,
-    payload_hash: u64,
 }
 
 impl Header {
-    /// The header of a frame with `payload` after it, as number `sequence` of its connection.
-    pub(super) fn new(frame: Frame, sequence: u64, payload: &[u8]) -> Header {
-        let payload_len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        Header { frame, sequence, payload_len, payload_hash: xxh3_64(payload) }
+    /// The header of a frame with `payload` after it.
+    pub(super) fn new(frame: Frame, payload: &[u8]) -> Header {
+        Header { frame, payload_len: u32::try_from(payload.len()).unwrap_or(u32::MAX) }
     }
 
-    /// The bytes of the header.
-    pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
+    /// Appends the frame to `bytes`, sealed, with `payload` after it.
+    pub(super) fn seal(&self, payload: &[u8], sealer: &mut Sealer, bytes: &mut Vec<u8>) {
+        let at = bytes.len();
+        bytes.reserve(HEADER_BYTES + payload.len());
+        bytes.extend_from_slice(&[0; FRONT_BYTES]);
+        bytes.extend_from_slice(&self.encode());
+        bytes.extend_from_slice(&[0; BACK_BYTES]);
+        bytes.extend_from_slice(payload);
+        let (head, payload) = bytes[at..].split_at_mut(HEADER_BYTES);
+        sealer.seal(head, payload);
+    }
+
+    /// The fields of the header.
+    pub(super) fn encode(&self) -> [u8; FIELDS_BYTES] {
         self.fields().encode()
     }
 
-    /// Reads a header; checks everything that needs no knowledge of the world.
+    /// Reads the fields of a header; checks everything that needs no knowledge of the world.
     ///
     /// # Errors
     /// Bytes that [`Header::encode`] does not write.
-    pub(super) fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header, BadFrame> {
-        let fields = Fields::decode(bytes)?;
-        let frame = fields.frame()?;
-        let Fields { sequence, payload_len, payload_hash, .. } = fields;
-        let header = Header { frame, sequence, payload_len, payload_hash };
-        let limit = header.payload_limit();
-        if !limit.contains(&payload_len) {
-            return Err(BadFrame::Field { field: "payload length", value: payload_len.into() });
+    pub(super) fn decode(bytes: &[u8]) -> Result<Header, BadFrame> {
+        let length = BadFrame::Field { field: "header length", value: bytes.len() as u64 };
+        let fields = Fields::decode(bytes.try_into().map_err(|_| length)?)?;
+        let header = Header { frame: fields.frame()?, payload_len: fields.payload_len };
+        if !header.payload_limit().contains(&fields.payload_len) {
+            return Err(BadFrame::Field { field: "payload length", value: fields.payload_len.into() });
         }
         if header.fields() != fields {
             return Err(BadFrame::Field { field: "unused field, which must be 0", value: fields.kind.into() });
         }
         Ok(header)
-    }
-
-    /// Compares the bytes that followed with the header.
-    ///
-    /// # Errors
-    /// Other bytes than were sent.
-    pub(super) fn check_payload(&self, payload: &[u8]) -> Result<(), BadFrame> {
-        let (written, computed) = (self.payload_hash, xxh3_64(payload));
-        if written == computed { Ok(()) } else { Err(BadFrame::PayloadHash { written, computed }) }
     }
 
     fn payload_limit(&self) -> std::ops::RangeInclusive<u32> {
@@ -212,8 +198,8 @@ impl Header {
     }
 
     fn fields(&self) -> Fields {
-        let Header { frame, sequence, payload_len, payload_hash } = *self;
-        let base = Fields { sequence, payload_len, payload_hash, ..Fields::default() };
+        let Header { frame, payload_len } = *self;
+        let base = Fields { payload_len, ..Fields::default() };
         match frame {
             Frame::Eager(address) => base.with_address(1, address),
             Frame::Announce(address, Announcement { message, len, at }) => {
@@ -238,7 +224,7 @@ impl Header {
 }
 
 impl Fields {
-    fn with_address(self, kind: u16, address: Address) -> Fields {
+    fn with_address(self, kind: u32, address: Address) -> Fields {
         let Address { source, destination, lane, tag, operation } = address;
         Fields {
             kind,
@@ -252,7 +238,7 @@ impl Fields {
         }
     }
 
-    fn with_part(self, kind: u16, part: Part) -> Fields {
+    fn with_part(self, kind: u32, part: Part) -> Fields {
         let Part { message, offset, len, slot } = part;
         Fields { kind, message, offset, piece_len: len, slot, ..self }
     }
@@ -305,60 +291,44 @@ impl Fields {
         Ok(Part { message: self.message, offset: self.offset, len: self.piece_len, slot: self.slot })
     }
 
-    fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut bytes = [0; HEADER_BYTES];
+    fn encode(&self) -> [u8; FIELDS_BYTES] {
+        let mut bytes = [0; FIELDS_BYTES];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
-        put(0, &MAGIC.to_le_bytes());
-        put(4, &VERSION.to_le_bytes());
-        put(6, &self.kind.to_le_bytes());
-        put(8, &self.sequence.to_le_bytes());
-        put(16, &self.source.to_le_bytes());
-        put(20, &self.destination.to_le_bytes());
-        put(24, &self.lane.to_le_bytes());
-        put(28, &self.operation.to_le_bytes());
-        put(32, &self.channel.to_le_bytes());
-        put(36, &self.payload_len.to_le_bytes());
+        put(0, &self.kind.to_le_bytes());
+        put(4, &self.payload_len.to_le_bytes());
+        put(8, &self.source.to_le_bytes());
+        put(12, &self.destination.to_le_bytes());
+        put(16, &self.lane.to_le_bytes());
+        put(20, &self.operation.to_le_bytes());
+        put(24, &self.channel.to_le_bytes());
+        put(28, &self.slot.to_le_bytes());
+        put(32, &self.piece_len.to_le_bytes());
         put(40, &self.number.to_le_bytes());
         put(48, &self.message.to_le_bytes());
         put(56, &self.message_len.to_le_bytes());
         put(64, &self.offset.to_le_bytes());
-        put(72, &self.slot.to_le_bytes());
-        put(76, &self.piece_len.to_le_bytes());
-        put(80, &self.payload_hash.to_le_bytes());
-        let hash = xxh3_64(&bytes[..HEADER_BYTES - 8]);
-        bytes[HEADER_BYTES - 8..].copy_from_slice(&hash.to_le_bytes());
         bytes
     }
 
-    fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Fields, BadFrame> {
-        let magic = u32_at(bytes, 0);
-        if magic != MAGIC {
-            return Err(BadFrame::Magic(magic));
-        }
-        let (written, computed) = (u64_at(bytes, HEADER_BYTES - 8), xxh3_64(&bytes[..HEADER_BYTES - 8]));
-        if written != computed {
-            return Err(BadFrame::HeaderHash { written, computed });
-        }
-        let version = u16::from_le_bytes([bytes[4], bytes[5]]);
-        if version != VERSION {
-            return Err(BadFrame::Version(version));
+    fn decode(bytes: &[u8; FIELDS_BYTES]) -> Result<Fields, BadFrame> {
+        let unused = u32_at(bytes, 36);
+        if unused != 0 {
+            return Err(BadFrame::Field { field: "unused field, which must be 0", value: unused.into() });
         }
         Ok(Fields {
-            kind: u16::from_le_bytes([bytes[6], bytes[7]]),
-            sequence: u64_at(bytes, 8),
-            source: u32_at(bytes, 16),
-            destination: u32_at(bytes, 20),
-            lane: u32_at(bytes, 24),
-            operation: u32_at(bytes, 28),
-            channel: u32_at(bytes, 32),
-            payload_len: u32_at(bytes, 36),
+            kind: u32_at(bytes, 0),
+            payload_len: u32_at(bytes, 4),
+            source: u32_at(bytes, 8),
+            destination: u32_at(bytes, 12),
+            lane: u32_at(bytes, 16),
+            operation: u32_at(bytes, 20),
+            channel: u32_at(bytes, 24),
+            slot: u32_at(bytes, 28),
+            piece_len: u32_at(bytes, 32),
             number: u64_at(bytes, 40),
             message: u64_at(bytes, 48),
             message_len: u64_at(bytes, 56),
             offset: u64_at(bytes, 64),
-            slot: u32_at(bytes, 72),
-            piece_len: u32_at(bytes, 76),
-            payload_hash: u64_at(bytes, 80),
         })
     }
 }
@@ -393,11 +363,11 @@ fn rank_number(rank: Rank) -> u32 {
     u32::try_from(rank.0).unwrap_or(u32::MAX)
 }
 
-fn u32_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u32 {
+fn u32_at(bytes: &[u8; FIELDS_BYTES], at: usize) -> u32 {
     u32::from_le(bytemuck::pod_read_unaligned(&bytes[at..at + 4]))
 }
 
-fn u64_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
+fn u64_at(bytes: &[u8; FIELDS_BYTES], at: usize) -> u64 {
     u64::from_le(bytemuck::pod_read_unaligned(&bytes[at..at + 8]))
 }
 
@@ -458,61 +428,37 @@ mod tests {
     }
 
     /// A header of `frame` with a payload of a length that it may have.
-    fn header(frame: Frame, sequence: u64) -> Header {
-        let shape = Header::new(frame, sequence, &[]);
-        let payload = vec![7; (*shape.payload_limit().start()).max(33).min(*shape.payload_limit().end()) as usize];
-        Header::new(frame, sequence, &payload)
+    fn header(frame: Frame) -> Header {
+        let shape = Header::new(frame, &[]);
+        let payload_len = (*shape.payload_limit().start()).max(33).min(*shape.payload_limit().end());
+        Header { payload_len, ..shape }
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
         #[test]
-        fn a_header_comes_back(frame in frame(), sequence in any::<u64>()) {
-            let header = header(frame, sequence);
+        fn a_header_comes_back(frame in frame()) {
+            let header = header(frame);
             prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
         }
 
         #[test]
-        fn arbitrary_bytes_are_no_header(bytes in proptest::collection::vec(any::<u8>(), HEADER_BYTES)) {
-            let bytes: [u8; HEADER_BYTES] = bytes.try_into().unwrap();
-            prop_assert!(Header::decode(&bytes).is_err());
-        }
-
-        #[test]
-        fn fields_at_random_with_sound_checksums_are_read_as_written_or_refused(
-            mut bytes in proptest::collection::vec(any::<u8>(), HEADER_BYTES),
+        fn fields_at_random_are_read_as_written_or_refused(
+            mut bytes in proptest::collection::vec(any::<u8>(), FIELDS_BYTES),
             kind in 0u8..16,
-            zeroed in proptest::collection::vec(any::<bool>(), 10),
+            zeroed in proptest::collection::vec(any::<bool>(), 11),
         ) {
-            for (field, zero) in [16..20, 20..24, 24..28, 28..32, 32..40, 40..48, 48..56, 56..64, 64..72, 72..80].into_iter().zip(zeroed) {
+            for (field, zero) in [4..8, 8..12, 12..16, 16..20, 20..24, 24..28, 28..36, 40..48, 48..56, 56..64, 64..72].into_iter().zip(zeroed) {
                 if zero {
                     bytes[field].fill(0);
                 }
             }
-            bytes[..8].copy_from_slice(&[b'p', b'l', b'c', b'h', VERSION as u8, 0, kind, 0]);
-            let hash = xxh3_64(&bytes[..HEADER_BYTES - 8]);
-            bytes[HEADER_BYTES - 8..].copy_from_slice(&hash.to_le_bytes());
-            let bytes: [u8; HEADER_BYTES] = bytes.try_into().unwrap();
+            bytes[..4].copy_from_slice(&[kind, 0, 0, 0]);
+            bytes[36..40].fill(0);
             if let Ok(header) = Header::decode(&bytes) {
-                prop_assert_eq!(header.encode(), bytes);
+                prop_assert_eq!(&header.encode()[..], &bytes[..]);
             }
-        }
-
-        #[test]
-        fn a_changed_byte_is_found(frame in frame(), at in 0..HEADER_BYTES, by in 1u8..=255) {
-            let mut bytes = header(frame, 3).encode();
-            bytes[at] ^= by;
-            prop_assert!(Header::decode(&bytes).is_err());
-        }
-
-        #[test]
-        fn a_changed_payload_is_found(mut payload in proptest::collection::vec(any::<u8>(), 1..200), by in 1u8..=255) {
-            let header = Header::new(Frame::Abort(Rank(1)), 0, &payload);
-            prop_assert_eq!(header.check_payload(&payload), Ok(()));
-            let middle = payload.len() / 2;
-            payload[middle] ^= by;
-            prop_assert!(header.check_payload(&payload).is_err());
         }
     }
 
@@ -521,7 +467,7 @@ mod tests {
         let tag = Tag { channel: ChannelId::from_number(0), number: 0 };
         let operation = Operation::Barrier;
         let to = Address { source: Rank(0), destination: Rank(1), lane: 0, tag, operation };
-        let message = |frame| Header::decode(&Header::new(frame, 0, &[]).encode()).unwrap_err().to_string();
+        let message = |frame| Header::decode(&Header::new(frame, &[]).encode()).unwrap_err().to_string();
         assert_eq!(
             message(Frame::Announce(to, Announcement { message: 0, len: MESSAGE_LIMIT_BYTES + 1, at: 0 })),
             "a frame whose message length is 1099511627777"
@@ -530,7 +476,12 @@ mod tests {
         assert_eq!(message(Frame::Grant(long)), "a frame whose piece length is 65537");
         let odd = Part { message: 0, offset: 64, len: 1, slot: 0 };
         assert_eq!(message(Frame::Grant(odd)), "a frame whose offset is 64");
-        let eager = Header { payload_len: 16_385, ..Header::new(Frame::Eager(to), 0, &[]) };
+        let eager = Header { payload_len: 16_385, ..Header::new(Frame::Eager(to), &[]) };
         assert_eq!(Header::decode(&eager.encode()).unwrap_err().to_string(), "a frame whose payload length is 16385");
+        let mut unused = Header::new(Frame::Goodbye, &[]).encode();
+        unused[37] = 1;
+        let refused = Header::decode(&unused).unwrap_err().to_string();
+        assert_eq!(refused, "a frame whose unused field, which must be 0 is 256");
+        assert_eq!(Header::decode(&unused[1..]).unwrap_err().to_string(), "a frame whose header length is 71");
     }
 }

@@ -1,21 +1,28 @@
 //! Where connections begin: those to processes of lower numbers, those from processes of higher ones, and strangers.
 //!
-//! A connection is worth nothing before its preamble has come whole and its token is right. Until then it is one of a
-//! few, and it goes at its deadline. When there are too many, the oldest of the host that has most of them goes: a host
-//! that opens many connections keeps only its own processes out.
+//! A connection is worth nothing before its proof of the secret is right. Until then it has a fixed number of bytes
+//! here, is one of a few, and goes at its deadline. When there are too many, the oldest of the host that has most of
+//! them goes: a host that opens many connections keeps only its own processes out.
+//!
+//! The end that connects sends a greeting, its proof and its preamble; the end that listens a challenge, which has its
+//! proof, and a preamble with its verdict. With the preambles of two processes that share memory come the files of
+//! their places for pieces, so nobody who has not proven the secret has such a file. A preamble has the number of the
+//! file, which no two files of the machine share: another one in its place is refused.
 
 use super::connection::Way;
 use super::mpi_route::Tags;
 use super::pieces::{Pieces, Window};
-use super::preamble::{BadPreamble, PREAMBLE_BYTES, Preamble, Verdict};
+use super::preamble::{PREAMBLE_BYTES, Preamble, Verdict};
 use super::process_map::{Listeners, ProcessMap, WorldToken};
 use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::fstat;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     SocketAddrAny, SocketFlags, acceptfrom_with, recvmsg, sendmsg, sockopt,
 };
+use session::{CHALLENGE_BYTES, Challenged, Connecting, GREETING_BYTES, HandshakeError, PROOF_BYTES, Service, Session};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -24,11 +31,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Connections without a preamble that are kept.
+/// Connections without a preamble that are kept, apart from one of each process.
 const PENDING_LIMIT: usize = 128;
 /// Connections that are accepted before anything else is done.
 const ACCEPTED_AT_ONCE: usize = 32;
-/// How long a connection may take for its preamble.
+/// How long a connection may take until its preamble is there.
 pub(super) const PREAMBLE_DEADLINE: Duration = Duration::from_secs(5);
 
 /// How long a quiet connection goes unprobed, and how long until the next probe.
@@ -52,7 +59,7 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// Connections whose token was wrong, or that ended before it was whole.
+    /// Connections whose proof was wrong, or that ended before it was whole.
     pub fn wrong(&self) -> u64 {
         self.wrong.load(Ordering::Relaxed)
     }
@@ -67,7 +74,7 @@ impl Refusals {
         self.crowded.load(Ordering::Relaxed)
     }
 
-    /// Connections with the right token from another world, or from a process that is connected.
+    /// Connections with the right proof from another world, or from a process that is connected; other versions.
     pub fn not_expected(&self) -> u64 {
         self.not_expected.load(Ordering::Relaxed)
     }
@@ -83,6 +90,7 @@ pub(super) struct Admitted {
     pub(super) process: usize,
     pub(super) socket: OwnedFd,
     pub(super) way: Way,
+    pub(super) session: Session,
 }
 
 /// Why a connection of this process to another is refused.
@@ -100,17 +108,52 @@ enum Origin {
     Us(usize),
 }
 
+/// The bytes that are due on a connection.
+enum Stage {
+    /// Theirs: a greeting.
+    Greeting,
+    /// Theirs: a proof, and a preamble.
+    Proof(Challenged),
+    /// Ours: a challenge.
+    Challenge(Connecting),
+    /// Ours: a preamble with the verdict.
+    Verdict(Session),
+}
+
+/// Bytes of the longest stage.
+const STAGE_BYTES: usize = PROOF_BYTES + PREAMBLE_BYTES;
+const _: () = assert!(STAGE_BYTES >= CHALLENGE_BYTES && STAGE_BYTES >= GREETING_BYTES);
+
+impl Stage {
+    fn len_bytes(&self) -> usize {
+        match self {
+            Stage::Greeting => GREETING_BYTES,
+            Stage::Proof(_) => STAGE_BYTES,
+            Stage::Challenge(_) => CHALLENGE_BYTES,
+            Stage::Verdict(_) => PREAMBLE_BYTES,
+        }
+    }
+}
+
 struct Pending {
     number: u64,
     socket: OwnedFd,
     origin: Origin,
-    bytes: [u8; PREAMBLE_BYTES],
+    stage: Stage,
+    bytes: [u8; STAGE_BYTES],
     filled: usize,
     file: Option<OwnedFd>,
     since: Instant,
 }
 
-/// The state of a preamble after a read.
+/// The decision about a connection after a stage.
+enum Judged {
+    Waits(Box<Pending>),
+    Admitted(Admitted),
+    Dropped,
+}
+
+/// The state of a stage after a read.
 enum Progress {
     More,
     Whole,
@@ -182,8 +225,9 @@ impl Gate {
 
     /// Begins the connection to `process` over a socket that is connected, and waits for its answer among the others.
     pub(super) fn introduce(&mut self, epoll: BorrowedFd<'_>, process: usize, socket: OwnedFd) -> Result<(), Errno> {
-        self.send_preamble(&socket, process, Verdict::Welcome)?;
-        self.add(epoll, socket, Origin::Us(process))
+        let connecting = Connecting::new(self.token.secret(), Service::World).map_err(|_| Errno::IO)?;
+        send(&socket, connecting.greeting(), None)?;
+        self.add(epoll, socket, Origin::Us(process), Stage::Challenge(connecting))
     }
 
     /// Takes what waits at a listener.
@@ -197,7 +241,7 @@ impl Gate {
             };
             match accepted {
                 Ok((socket, from)) => {
-                    let _ = self.add(epoll, socket, Origin::Them(host(from)));
+                    let _ = self.add(epoll, socket, Origin::Them(host(from)), Stage::Greeting);
                 }
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
                     // Strangers may have used them up: theirs are the first to go.
@@ -209,13 +253,13 @@ impl Gate {
         }
     }
 
-    fn add(&mut self, epoll: BorrowedFd<'_>, socket: OwnedFd, origin: Origin) -> Result<(), Errno> {
-        self.drop_strangers(PENDING_LIMIT - 1);
+    fn add(&mut self, epoll: BorrowedFd<'_>, socket: OwnedFd, origin: Origin, stage: Stage) -> Result<(), Errno> {
+        self.drop_strangers(PENDING_LIMIT + self.connected.len() - 1);
         let number = self.next_number;
         self.next_number += 1;
         epoll::add(epoll, &socket, epoll::EventData::new_u64(PENDING | number), epoll::EventFlags::IN)?;
-        let bytes = [0; PREAMBLE_BYTES];
-        self.pending.push_back(Pending { number, socket, origin, bytes, filled: 0, file: None, since: Instant::now() });
+        let (bytes, since) = ([0; STAGE_BYTES], Instant::now());
+        self.pending.push_back(Pending { number, socket, origin, stage, bytes, filled: 0, file: None, since });
         Ok(())
     }
 
@@ -250,7 +294,7 @@ impl Gate {
         Some(PREAMBLE_DEADLINE.saturating_sub(oldest.since.elapsed()))
     }
 
-    /// Reads more of a preamble; returns the connection when it is part of the world.
+    /// Reads more of a stage; returns the connection when it is part of the world.
     ///
     /// # Errors
     /// A process of this world refuses a connection of this one.
@@ -262,35 +306,68 @@ impl Gate {
             return Ok(None);
         }
         let Some(pending) = self.pending.remove(index) else { return Ok(None) };
-        let _ = epoll::delete(epoll, &pending.socket);
-        match (progress, pending.origin) {
-            (Progress::Whole, Origin::Them(_)) => Ok(self.judge(pending)),
-            (Progress::Whole, Origin::Us(process)) => self.answered(pending, process).map(Some),
-            (Progress::More | Progress::Ended, Origin::Them(_)) => {
-                self.refusals.wrong.fetch_add(1, Ordering::Relaxed);
-                Ok(None)
+        let judged = match (progress, pending.origin) {
+            (Progress::Whole, Origin::Them(_)) => self.judge(pending),
+            (Progress::Whole, Origin::Us(process)) => {
+                self.answered(pending, process).map_err(|reason| Refused { process, reason })?
             }
+            (Progress::More | Progress::Ended, Origin::Them(_)) => self.wrong(),
             (Progress::More | Progress::Ended, Origin::Us(process)) => {
                 let reason = "closed the connection: it is of another world, or its token differs".into();
-                Err(Refused { process, reason })
+                return Err(Refused { process, reason });
+            }
+        };
+        match judged {
+            // It keeps its age.
+            Judged::Waits(pending) => self.pending.insert(index, *pending),
+            Judged::Dropped => {}
+            Judged::Admitted(admitted) => {
+                let _ = epoll::delete(epoll, &admitted.socket);
+                self.connected[admitted.process] = true;
+                return Ok(Some(admitted));
+            }
+        }
+        Ok(None)
+    }
+
+    fn wrong(&self) -> Judged {
+        self.refusals.wrong.fetch_add(1, Ordering::Relaxed);
+        Judged::Dropped
+    }
+
+    fn not_expected(&self) -> Judged {
+        self.refusals.not_expected.fetch_add(1, Ordering::Relaxed);
+        Judged::Dropped
+    }
+
+    /// Decides about a connection from outside.
+    fn judge(&self, mut pending: Pending) -> Judged {
+        match &pending.stage {
+            Stage::Proof(challenged) => match challenged.admit(&pending.bytes[..PROOF_BYTES]) {
+                Ok(session) => self.judge_preamble(pending, session),
+                Err(_) => self.wrong(),
+            },
+            Stage::Greeting | Stage::Challenge(_) | Stage::Verdict(_) => {
+                let greeting = pending.bytes.first_chunk().unwrap_or(&[0; GREETING_BYTES]);
+                match Challenged::new(self.token.secret(), Service::World, greeting) {
+                    Ok(challenged) if send(&pending.socket, &challenged.challenge(), None).is_ok() => {
+                        (pending.stage, pending.filled) = (Stage::Proof(challenged), 0);
+                        Judged::Waits(Box::new(pending))
+                    }
+                    Err(HandshakeError::Version(_)) => {
+                        let _ = send(&pending.socket, &session::unproven_greeting(Service::World), None);
+                        self.not_expected()
+                    }
+                    Ok(_) | Err(_) => self.wrong(),
+                }
             }
         }
     }
 
-    /// Decides about a connection from outside.
-    fn judge(&mut self, pending: Pending) -> Option<Admitted> {
-        let preamble = match Preamble::decode(&pending.bytes, &self.token) {
-            Ok(preamble) => preamble,
-            Err(BadPreamble::WorldToken) => {
-                self.refusals.wrong.fetch_add(1, Ordering::Relaxed);
-                return None;
-            }
-            Err(BadPreamble::Version) => {
-                self.refusals.not_expected.fetch_add(1, Ordering::Relaxed);
-                let _ = self.send_preamble(&pending.socket, usize::MAX, Verdict::OtherVersion);
-                return None;
-            }
-        };
+    /// Decides about a connection from outside that has proven to be of a process of the run.
+    fn judge_preamble(&self, mut pending: Pending, mut session: Session) -> Judged {
+        let opened = session.opener.open_head(&mut pending.bytes[PROOF_BYTES..]);
+        let Some(preamble) = opened.ok().and_then(|(fields, _)| Preamble::decode(fields)) else { return self.wrong() };
         let process = preamble.from as usize;
         let may_connect = process > self.own && self.connected.get(process) == Some(&false);
         let verdict = if preamble.fingerprint != self.fingerprint || preamble.to as usize != self.own {
@@ -300,48 +377,61 @@ impl Gate {
         } else {
             Verdict::Welcome
         };
-        let admitted = match verdict {
-            Verdict::Welcome => self.admit(pending.socket, process, pending.file).ok(),
-            Verdict::OtherVersion | Verdict::OtherWorld | Verdict::NotExpected => {
-                let _ = self.send_preamble(&pending.socket, process, verdict);
-                None
-            }
-        };
-        let admitted = admitted.filter(|admitted| self.send_preamble(&admitted.socket, process, verdict).is_ok());
-        match &admitted {
-            Some(admitted) => self.connected[admitted.process] = true,
-            None => _ = self.refusals.not_expected.fetch_add(1, Ordering::Relaxed),
+        if verdict != Verdict::Welcome {
+            let _ = self.send_preamble(&pending.socket, &mut session, process, (verdict, &[]));
+            return self.not_expected();
         }
-        admitted
+        match self.admit(pending, process, session, preamble.file) {
+            Ok(mut admitted) => {
+                let sent =
+                    self.send_preamble(&admitted.socket, &mut admitted.session, process, (Verdict::Welcome, &[]));
+                if sent.is_ok() { Judged::Admitted(admitted) } else { self.not_expected() }
+            }
+            Err(_) => self.not_expected(),
+        }
     }
 
     /// Reads the answer of a process to which this one has connected.
-    fn answered(&mut self, pending: Pending, process: usize) -> Result<Admitted, Refused> {
-        let refused = |reason: &str| Refused { process, reason: reason.to_owned() };
-        let preamble = match Preamble::decode(&pending.bytes, &self.token) {
-            Ok(preamble) => preamble,
-            Err(BadPreamble::WorldToken) => return Err(refused("answers with another token")),
-            Err(BadPreamble::Version) => return Err(refused(Verdict::OtherVersion.reason())),
+    fn answered(&self, mut pending: Pending, process: usize) -> Result<Judged, String> {
+        let mut session = match pending.stage {
+            Stage::Verdict(session) => session,
+            Stage::Challenge(connecting) => {
+                let bytes = &pending.bytes[..CHALLENGE_BYTES];
+                let (proof, mut session) = match connecting.answer(bytes) {
+                    Ok(Some(answered)) => answered,
+                    Ok(None) | Err(HandshakeError::Proof) => {
+                        return Err("shows a proof of another token: it is of another world, or not of the run".into());
+                    }
+                    Err(error) => return Err(format!("does not answer as a process of the world does: {error}")),
+                };
+                let sent = self.send_preamble(&pending.socket, &mut session, process, (Verdict::Welcome, &proof));
+                sent.map_err(|error| format!("takes no answer: {error}"))?;
+                (pending.stage, pending.filled) = (Stage::Verdict(session), 0);
+                return Ok(Judged::Waits(Box::new(pending)));
+            }
+            Stage::Greeting | Stage::Proof(_) => return Err("has answered what it was not asked".into()),
         };
+        let (fields, _) =
+            session.opener.open_head(&mut pending.bytes[..PREAMBLE_BYTES]).map_err(|error| format!("sent {error}"))?;
+        let preamble = Preamble::decode(fields).ok_or("sent a verdict that does not exist")?;
         match preamble.verdict {
             Verdict::Welcome
                 if preamble.from as usize == process
                     && preamble.to as usize == self.own
                     && preamble.fingerprint == self.fingerprint => {}
-            Verdict::Welcome => return Err(refused("is another process than the process map says")),
-            verdict @ (Verdict::OtherVersion | Verdict::OtherWorld | Verdict::NotExpected) => {
-                return Err(refused(verdict.reason()));
-            }
+            Verdict::Welcome => return Err("is another process than the process map says".into()),
+            verdict @ (Verdict::OtherWorld | Verdict::NotExpected) => return Err(verdict.reason().into()),
         }
-        let admitted = self.admit(pending.socket, process, pending.file);
-        let admitted = admitted.map_err(|error| refused(&format!("shares no memory: {error}")))?;
-        self.connected[process] = true;
-        Ok(admitted)
+        let pending = Pending { stage: Stage::Greeting, ..pending };
+        let admitted = self.admit(pending, process, session, preamble.file);
+        admitted.map(Judged::Admitted).map_err(|error| format!("shares no memory: {error}"))
     }
 
-    fn admit(&self, socket: OwnedFd, process: usize, file: Option<OwnedFd>) -> std::io::Result<Admitted> {
+    fn admit(&self, pending: Pending, process: usize, session: Session, number: u64) -> std::io::Result<Admitted> {
+        let Pending { socket, file, .. } = pending;
         let way = match (self.maps_memory_of(process), file) {
-            (true, Some(file)) => Way::Memory(Window::map(&file)?),
+            (true, Some(file)) if fstat(&file)?.st_ino == number => Way::Memory(Window::map(&file)?),
+            (true, Some(_)) => return Err(std::io::Error::other("another file came in the place of its memory")),
             (false, None) => self.tags.as_ref().map_or(Way::Socket, |tags| Way::Mpi(tags.route_to(process))),
             (true, None) => return Err(std::io::Error::other("its preamble came without memory")),
             (false, Some(_)) => return Err(std::io::Error::other("it sends memory that this process does not map")),
@@ -355,7 +445,7 @@ impl Gate {
             sockopt::set_tcp_keepintvl(&socket, KEEPALIVE)?;
             sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_TRIES)?;
         }
-        Ok(Admitted { process, socket, way })
+        Ok(Admitted { process, socket, way, session })
     }
 
     /// Whether pieces of `process` go through memory that both have mapped.
@@ -363,22 +453,34 @@ impl Gate {
         self.tags.is_none() && self.process_map.share_memory(self.own, process)
     }
 
-    /// Sends a preamble to `process`, with the memory for pieces where the two share a machine.
-    fn send_preamble(&self, socket: &OwnedFd, process: usize, verdict: Verdict) -> Result<(), Errno> {
+    /// Sends a preamble to `process`, after other bytes, with the memory for pieces where the two share a machine.
+    fn send_preamble(
+        &self,
+        socket: &OwnedFd,
+        session: &mut Session,
+        process: usize,
+        (verdict, before): (Verdict, &[u8]),
+    ) -> Result<(), Errno> {
         let number = |process: usize| u32::try_from(process).unwrap_or(u32::MAX);
-        let (from, to) = (number(self.own), number(process));
-        let preamble = Preamble { verdict, from, to, fingerprint: self.fingerprint }.encode(&self.token);
+        let (from, to, fingerprint) = (number(self.own), number(process), self.fingerprint);
         let shares = process < self.connected.len() && self.maps_memory_of(process);
-        let file = [self.pieces.file()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if shares && verdict == Verdict::Welcome {
-            control.push(SendAncillaryMessage::ScmRights(&file));
-        }
-        // A fresh socket takes so few bytes at once.
-        let sent = sendmsg(socket, &[IoSlice::new(&preamble)], &mut control, SendFlags::NOSIGNAL)?;
-        if sent == PREAMBLE_BYTES { Ok(()) } else { Err(Errno::AGAIN) }
+        let shared = (shares && verdict == Verdict::Welcome).then(|| self.pieces.file());
+        let file = shared.map(fstat).transpose()?.map_or(0, |facts| facts.st_ino);
+        let preamble = Preamble { verdict, from, to, fingerprint, file }.seal(&mut session.sealer);
+        send(socket, &[before, &preamble].concat(), shared)
     }
+}
+
+/// Sends a few bytes, perhaps with a file: a fresh socket takes them at once.
+pub(super) fn send(socket: &OwnedFd, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = file.map(|file| [file]);
+    if let Some(files) = &files {
+        control.push(SendAncillaryMessage::ScmRights(files));
+    }
+    let sent = sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    if sent == bytes.len() { Ok(()) } else { Err(Errno::AGAIN) }
 }
 
 /// The address of the host of a connection over TCP.
@@ -399,7 +501,8 @@ impl Pending {
         loop {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
-            let mut rest = [IoSliceMut::new(&mut self.bytes[self.filled..])];
+            let due = self.stage.len_bytes();
+            let mut rest = [IoSliceMut::new(&mut self.bytes[self.filled..due])];
             let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
             match recvmsg(self.socket.as_fd(), &mut rest, &mut control, flags) {
                 Ok(message) if message.bytes == 0 => return Progress::Ended,
@@ -413,7 +516,7 @@ impl Pending {
                     self.file = files.last().or(self.file.take());
                 }
             }
-            if self.filled == PREAMBLE_BYTES {
+            if self.filled == due {
                 return Progress::Whole;
             }
         }

@@ -2,9 +2,10 @@
 
 use super::arrival::Arrival;
 use super::connection::{Connection, Fault};
-use super::frame::{EAGER_LIMIT_BYTES, Frame, HEADER_BYTES, Header, Part, Route};
+use super::frame::{BadFrame, EAGER_LIMIT_BYTES, Frame, HEADER_BYTES, Header, Part, Route};
 use super::pieces::Piece;
 use rustix::io::Errno;
+use session::{Opener, PayloadSeal};
 use std::io::IoSliceMut;
 use std::sync::Arc;
 
@@ -35,13 +36,15 @@ pub(super) struct Input {
     /// The unread bytes of the buffer are `start..end`.
     start: usize,
     end: usize,
+    opener: Opener,
+    /// The last header, while the bytes after it are awaited.
+    opened: Option<(Header, PayloadSeal)>,
     filling: Option<Filling>,
-    sequence: u64,
 }
 
 /// A piece whose bytes come from the socket into their place.
 struct Filling {
-    header: Header,
+    seal: PayloadSeal,
     part: Part,
     arrival: Arc<Arrival>,
     sender: usize,
@@ -50,8 +53,9 @@ struct Filling {
 }
 
 impl Input {
-    pub(super) fn new() -> Input {
-        Input { buffer: vec![0; BUFFER_BYTES].into(), start: 0, end: 0, filling: None, sequence: 0 }
+    /// A reader of what the other end of a session seals.
+    pub(super) fn new(opener: Opener) -> Input {
+        Input { buffer: vec![0; BUFFER_BYTES].into(), start: 0, end: 0, opener, opened: None, filling: None }
     }
 
     /// Reads what has come, up to about [`READ_BYTES`]. Pieces go to their places; `on_frame` handles every other
@@ -107,35 +111,49 @@ impl Input {
         if let Some(filling) = self.filling.take() {
             return self.fill_from_buffer(filling, connection);
         }
-        let waiting = &self.buffer[self.start..self.end];
-        let Some(header) = waiting.first_chunk::<HEADER_BYTES>() else { return Ok(false) };
-        let header = Header::decode(header)?;
-        if header.sequence != self.sequence {
-            return Err(Fault::Sequence { got: header.sequence, expected: self.sequence });
-        }
+        let Some((header, seal)) = self.next_header()? else { return Ok(false) };
         if let Frame::Piece(part, route) = header.frame {
-            self.begin_piece(header, part, route, connection)?;
+            self.begin_piece(seal, part, route, connection)?;
             return Ok(true);
         }
-        let frame_bytes = HEADER_BYTES + header.payload_len as usize;
-        let Some(payload) = waiting.get(HEADER_BYTES..frame_bytes) else { return Ok(false) };
-        header.check_payload(payload)?;
+        let waiting = &mut self.buffer[self.start..self.end];
+        let Some(payload) = waiting.get_mut(..header.payload_len as usize) else {
+            self.opened = Some((header, seal));
+            return Ok(false);
+        };
+        self.opener.open_payload(&seal, payload).map_err(BadFrame::from)?;
         on_frame(header.frame, payload)?;
-        self.start += frame_bytes;
-        self.sequence += 1;
+        self.start += payload.len();
         Ok(true)
     }
 
-    fn begin_piece(&mut self, header: Header, part: Part, route: Route, connection: &Connection) -> Result<(), Fault> {
+    /// The header of the next frame, if all of it has come.
+    fn next_header(&mut self) -> Result<Option<(Header, PayloadSeal)>, Fault> {
+        if let Some(opened) = self.opened.take() {
+            return Ok(Some(opened));
+        }
+        let waiting = &mut self.buffer[self.start..self.end];
+        let Some(head) = waiting.get_mut(..HEADER_BYTES) else { return Ok(None) };
+        let (fields, seal) = self.opener.open_head(head).map_err(BadFrame::from)?;
+        let header = Header::decode(fields)?;
+        self.start += HEADER_BYTES;
+        Ok(Some((header, seal)))
+    }
+
+    fn begin_piece(
+        &mut self,
+        seal: PayloadSeal,
+        part: Part,
+        route: Route,
+        connection: &Connection,
+    ) -> Result<(), Fault> {
         if Some(route) != connection.route() {
             return Err(Fault::Unexpected("a piece by the other way of this connection"));
         }
         let (arrival, sender, piece) = connection.begin_piece(part)?;
-        self.start += HEADER_BYTES;
-        self.sequence += 1;
         match route {
             Route::Shared => connection.complete_piece(part, &arrival, sender, piece),
-            Route::Inline => self.filling = Some(Filling { header, part, arrival, sender, piece, filled: 0 }),
+            Route::Inline => self.filling = Some(Filling { seal, part, arrival, sender, piece, filled: 0 }),
         }
         Ok(())
     }
@@ -152,7 +170,7 @@ impl Input {
             self.filling = Some(filling);
             return Ok(false);
         }
-        filling.header.check_payload(filling.piece.bytes(len))?;
+        self.opener.open_payload(&filling.seal, filling.piece.bytes_mut(len)).map_err(BadFrame::from)?;
         connection.complete_piece(filling.part, &filling.arrival, filling.sender, filling.piece);
         Ok(true)
     }

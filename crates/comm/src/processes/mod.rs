@@ -17,11 +17,17 @@
 //!   names in the file system: a crash leaves no file.
 //! - **Over MPI** ([`Listeners::mpi`]) the receiver posts the place of a piece and the sender sends from the memory of
 //!   the message; frames go over sockets all the same. One thread makes all calls of the library.
-//! - **Every frame** has checksums of its header and of its payload, and a number. A frame that cannot be right, and a
-//!   connection that closes without a goodbye, is the failure of the world, with the process, its ranks and its host.
-//!   Pieces in shared memory and over MPI have no checksum, like memory between threads.
-//! - **A connection begins** with a preamble of fixed size. Nothing in it is looked at before its token is right; wrong
-//!   and late connections are dropped and counted ([`Refusals`]), and no more than a fixed number of them waits.
+//! - **Every frame** is sealed, its header and its payload, under its number and a key of its direction
+//!   ([`session::Sealer`]). A frame that cannot be right, and a connection that closes without a goodbye, is the
+//!   failure of the world, with the process, its ranks and its host. So a relay in the middle that changes, drops,
+//!   repeats, reorders or reflects frames ends the world by name.
+//! - **Bytes without frames** are kept by others. Pieces in the memory of a process of this machine: by the kernel,
+//!   which lets only processes of the same user read it, at places that sealed frames name. Pieces in a mapped file: by
+//!   the file, which has no name, and is sent to proven processes only ([`gate`]). Pieces over MPI: by the library, as
+//!   memory between threads is; they have neither a seal nor a checksum.
+//! - **A connection begins** with the proofs of a [`session`], of fixed size. Nothing else is looked at before the
+//!   proof is right; wrong and late connections are dropped and counted ([`Refusals`]), and no more than a fixed number
+//!   of them waits.
 
 mod arrival;
 mod connection;

@@ -20,6 +20,7 @@ use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use session::{Opener, Session};
 use std::io::{self, ErrorKind::TimedOut};
 use std::net::TcpStream;
 use std::num::NonZeroUsize;
@@ -195,13 +196,13 @@ pub fn open_unless(seat: Seat, ended: &dyn Fn() -> Option<String>) -> Result<Loc
     let mpi = tags.as_ref().map(|tags| Arc::clone(tags.endpoint()));
     let mut gate = Gate::new(process, process_map.clone(), token, num_lanes, listeners, (Arc::clone(&pieces), tags));
     let refusals = gate.refusals();
-    let connections = establish(process, &process_map, (&mut gate, &epoll), timeouts, ended)?;
+    let (connections, openers) = establish(process, &process_map, (&mut gate, &epoll), timeouts, ended)?;
     let role = Role::new(epoll).map_err(|error| system("a descriptor")(error.into()))?;
     let network = Network::new(process_map, connections, pieces, mpi.clone(), role);
     let remote: Arc<dyn Remote> = Arc::clone(&network) as _;
     let world = Arc::new(World::new(&is_local, num_lanes, timeouts, Some(remote)));
     network.offer_memory();
-    let sockets = Sockets::new(gate, Arc::clone(&network), Arc::clone(&world));
+    let sockets = Sockets::new(gate, Arc::clone(&network), Arc::clone(&world), openers);
     let sockets = sockets.map_err(|error| system("to watch its sockets")(error.into()))?;
     network.role.set(Some(sockets));
     let (its_network, its_world) = (Arc::clone(&network), Arc::clone(&world));
@@ -234,6 +235,9 @@ fn report_failures_of(mpi: &mpi::Endpoint, own: usize, network: &Arc<Network>, w
     });
 }
 
+/// By process: its connection, and what opens its frames; none for this one.
+type Connections = (Vec<Option<Arc<Connection>>>, Vec<Option<Opener>>);
+
 /// Connects to the processes of lower numbers and waits for the others.
 fn establish(
     own: usize,
@@ -241,32 +245,36 @@ fn establish(
     (gate, epoll): (&mut Gate, &OwnedFd),
     timeouts: Timeouts,
     ended: &dyn Fn() -> Option<String>,
-) -> Result<Vec<Option<Arc<Connection>>>, OpenError> {
+) -> Result<Connections, OpenError> {
     let (started, wait_for_all) = (Instant::now(), timeouts.wait);
     let system =
         |error: rustix::io::Errno| OpenError::System { process: own, what: "its sockets", source: error.into() };
     gate.register(epoll.as_fd()).map_err(system)?;
-    for process in 0..own {
-        let left = || wait_for_all.saturating_sub(started.elapsed()).max(Duration::from_millis(1));
-        let socket = loop {
-            ended().map_or(Ok(()), |reason| Err(OpenError::Ended(reason)))?;
-            match connect_to(own, process, process_map, left().min(ATTEMPT)) {
-                Err(OpenError::Connect { source, .. }) if source.kind() == TimedOut && left() > ATTEMPT => {}
-                connected => break connected?,
-            }
-        };
-        gate.introduce(epoll.as_fd(), process, socket).map_err(system)?;
-    }
-    let mut connections: Vec<Option<Arc<Connection>>> = vec![None; process_map.processes().len()];
-    while gate.missing().next().is_some() {
+    let processes = process_map.processes().len();
+    let mut connections: Vec<Option<Arc<Connection>>> = vec![None; processes];
+    let mut openers: Vec<Option<Opener>> = (0..processes).map(|_| None).collect();
+    let mut next = 0;
+    loop {
         ended().map_or(Ok(()), |reason| Err(OpenError::Ended(reason)))?;
         let left = wait_for_all.saturating_sub(started.elapsed());
-        if left.is_zero() {
+        if next < own {
+            match connect_to(own, next, process_map, left.clamp(Duration::from_millis(1), ATTEMPT)) {
+                Err(OpenError::Connect { source, .. }) if source.kind() == TimedOut && left > ATTEMPT => {}
+                connected => {
+                    gate.introduce(epoll.as_fd(), next, connected?).map_err(system)?;
+                    next += 1;
+                }
+            }
+        } else if gate.missing().next().is_none() {
+            return Ok((connections, openers));
+        } else if left.is_zero() {
             let missing = gate.missing().map(|process| process_map.name(process)).collect();
             let waited_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
             return Err(OpenError::Missing { missing, waited_ms, setting: timeouts.setting() });
         }
+        // A process that is asked for its proof answers before it connects to the next one.
         let timeout = gate.next_deadline().map_or(left, |deadline| deadline.min(left)).min(GLANCE);
+        let timeout = if next < own { Duration::ZERO } else { timeout };
         for event in wait(epoll, Some(timeout)).map_err(system)? {
             match event {
                 TCP_LISTENER | LOCAL_LISTENER => gate.accept(epoll.as_fd(), event),
@@ -275,8 +283,10 @@ fn establish(
                         process: process_map.name(refused.process),
                         reason: refused.reason,
                     })?;
-                    if let Some(Admitted { process, socket, way }) = admitted {
-                        connections[process] = Some(Arc::new(Connection::new(process, socket, way)));
+                    if let Some(Admitted { process, socket, way, session }) = admitted {
+                        let Session { sealer, opener } = session;
+                        connections[process] = Some(Arc::new(Connection::new(process, socket, way, sealer)));
+                        openers[process] = Some(opener);
                     }
                 }
                 _ => {}
@@ -284,7 +294,6 @@ fn establish(
         }
         gate.expire();
     }
-    Ok(connections)
 }
 
 /// A connected socket to `process`, which does not block.

@@ -9,9 +9,9 @@ use crate::threads::inbox::Payload;
 use mesh::Rank;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use rustix::net::{SendFlags, send};
+use session::Sealer;
 use std::collections::VecDeque;
-use std::io::IoSlice;
 use std::sync::Arc;
 
 /// Bytes of short frames that are put together before a write.
@@ -50,53 +50,27 @@ pub(super) enum Flushed {
     Pieces,
 }
 
-/// The rest of a piece whose header is under way.
-enum Rest {
-    /// In the sender's memory.
-    Lent(Arc<Outgoing>, std::ops::Range<usize>),
-    /// In a copy: the sender has its memory back.
-    Copied(Vec<u8>, usize),
-}
-
-impl Rest {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Rest::Lent(message, range) => message.payload.bytes().get(range.clone()).unwrap_or_default(),
-            Rest::Copied(bytes, written) => bytes.get(*written..).unwrap_or_default(),
-        }
-    }
-
-    fn advance(&mut self, written: usize) {
-        match self {
-            Rest::Lent(_, range) => range.start += written,
-            Rest::Copied(_, before) => *before += written,
-        }
-    }
-}
-
 /// The frames of one connection, and the bytes that it may send before they are asked for.
 pub(super) struct Outbox {
     short: VecDeque<(Frame, Body)>,
     pieces: VecDeque<(Arc<Outgoing>, Part)>,
-    /// Encoded frames, of which `written` bytes are out.
+    /// Sealed frames, of which `written` bytes are out.
     staged: Vec<u8>,
     written: usize,
-    rest: Option<Rest>,
-    sequence: u64,
+    sealer: Sealer,
     /// Bytes of the peer's memory for small messages that are free.
     credit: usize,
     is_open: bool,
 }
 
 impl Outbox {
-    pub(super) fn new(credit: usize) -> Outbox {
+    pub(super) fn new(sealer: Sealer, credit: usize) -> Outbox {
         Outbox {
             short: VecDeque::new(),
             pieces: VecDeque::new(),
             staged: Vec::with_capacity(STAGED_BYTES),
             written: 0,
-            rest: None,
-            sequence: 0,
+            sealer,
             credit,
             is_open: true,
         }
@@ -104,7 +78,7 @@ impl Outbox {
 
     /// Whether everything is written.
     pub(super) fn is_empty(&self) -> bool {
-        self.short.is_empty() && self.pieces.is_empty() && self.rest.is_none() && self.written == self.staged.len()
+        self.short.is_empty() && self.pieces.is_empty() && self.written == self.staged.len()
     }
 
     /// Adds a short frame. After [`Outbox::close`] it is dropped.
@@ -134,16 +108,9 @@ impl Outbox {
         self.credit
     }
 
-    /// Lets go of the memory of message `number`: what is under way is finished from a copy.
+    /// Lets go of the memory of message `number`: a piece under way is sealed and needs it no more.
     pub(super) fn release(&mut self, number: u64) {
         self.pieces.retain(|(message, _)| message.number != number);
-        let copy = match &self.rest {
-            Some(rest @ Rest::Lent(message, _)) if message.number == number => Some(rest.bytes().to_vec()),
-            Some(Rest::Lent(..) | Rest::Copied(..)) | None => None,
-        };
-        if let Some(copy) = copy {
-            self.rest = Some(Rest::Copied(copy, 0));
-        }
     }
 
     /// Drops what is not written, and everything that is posted from now on.
@@ -153,7 +120,6 @@ impl Outbox {
         self.pieces.clear();
         self.staged.clear();
         self.written = 0;
-        self.rest = None;
     }
 
     /// Takes no more frames but writes those that are there.
@@ -167,19 +133,16 @@ impl Outbox {
     /// The socket's; nothing can be written any more.
     pub(super) fn flush(&mut self, socket: BorrowedFd<'_>, mut pieces: usize) -> Result<Flushed, Errno> {
         loop {
-            if self.written == self.staged.len() && self.rest.is_none() {
+            if self.written == self.staged.len() {
                 self.stage(&mut pieces);
                 if self.staged.is_empty() {
                     return Ok(if self.pieces.is_empty() { Flushed::Done } else { Flushed::Pieces });
                 }
             }
-            let staged = &self.staged[self.written..];
-            let rest = self.rest.as_ref().map_or(&[][..], Rest::bytes);
-            let buffers = [IoSlice::new(staged), IoSlice::new(rest)];
             // The end of a piece goes with the next one, not in a packet of its own.
             let flags = if self.pieces.is_empty() { SendFlags::empty() } else { SendFlags::MORE };
-            match sendmsg(socket, &buffers, &mut SendAncillaryBuffer::default(), flags | SendFlags::NOSIGNAL) {
-                Ok(sent) => self.advance(sent),
+            match send(socket, &self.staged[self.written..], flags | SendFlags::NOSIGNAL) {
+                Ok(sent) => self.written += sent,
                 Err(Errno::AGAIN) => return Ok(Flushed::Done),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error),
@@ -187,25 +150,13 @@ impl Outbox {
         }
     }
 
-    fn advance(&mut self, sent: usize) {
-        let of_staged = sent.min(self.staged.len() - self.written);
-        self.written += of_staged;
-        if let Some(rest) = &mut self.rest {
-            rest.advance(sent - of_staged);
-            if rest.bytes().is_empty() {
-                self.rest = None;
-            }
-        }
-    }
-
-    /// Encodes the next frames: short ones while they fit, then at most one of `pieces` pieces.
+    /// Seals the next frames: short ones while they fit, then at most one of `pieces` pieces.
     fn stage(&mut self, pieces: &mut usize) {
         self.staged.clear();
         self.written = 0;
         while self.staged.len() < STAGED_BYTES / 2 {
             let Some((frame, body)) = self.short.pop_front() else { break };
-            self.stage_header(frame, body.bytes());
-            self.staged.extend_from_slice(body.bytes());
+            self.seal(frame, body.bytes());
         }
         if !self.short.is_empty() || *pieces == 0 {
             return;
@@ -213,17 +164,13 @@ impl Outbox {
         if let Some((message, part)) = self.pieces.pop_front() {
             let start = usize::try_from(part.offset).unwrap_or(usize::MAX);
             let range = start..start.saturating_add(part.len as usize);
-            let rest = Rest::Lent(message, range);
-            self.stage_header(Frame::Piece(part, Route::Inline), rest.bytes());
-            self.rest = Some(rest);
+            self.seal(Frame::Piece(part, Route::Inline), message.payload.bytes().get(range).unwrap_or_default());
             *pieces -= 1;
         }
     }
 
-    fn stage_header(&mut self, frame: Frame, payload: &[u8]) {
-        let header = Header::new(frame, self.sequence, payload);
-        self.sequence += 1;
-        self.staged.extend_from_slice(&header.encode());
+    fn seal(&mut self, frame: Frame, payload: &[u8]) {
+        Header::new(frame, payload).seal(payload, &mut self.sealer, &mut self.staged);
     }
 }
 

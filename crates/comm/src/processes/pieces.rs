@@ -2,8 +2,9 @@
 //!
 //! The memory is an anonymous file that other processes of the machine map, too. Each place belongs to at most one
 //! [`Piece`]. A peer writes a place only between the grant that names it and the frame that says it is written; the
-//! receiver makes a slice of it only after that frame. Peers have the token of the world, so they are trusted as
-//! threads are: the token keeps others out, and a seal keeps the file from shrinking under a reader.
+//! receiver makes a slice of it only after that frame. Peers have proven that they hold the token of the world before
+//! they get the file ([`super::gate`]), so they are trusted as threads are. Nobody else has it: it has no name, and
+//! what it holds needs no seal of frames. A seal of the file keeps it from shrinking under a reader.
 
 use super::frame::PIECE_BYTES;
 use crate::threads::inbox::{Inbox, Interrupted, Liveness};

@@ -1,28 +1,24 @@
-//! The first bytes of a connection, in both directions: a token, and who speaks to whom.
+//! The first frame of a connection in both directions, which says who speaks to whom. It comes after the proofs of a
+//! [`session`], sealed, so that only a process of the run writes one.
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 0..32 | token |
-//! | 32..40 | magic |
-//! | 40..42, 42..44 | version, verdict |
-//! | 44..48, 48..52 | process that sends, process that receives |
-//! | 52..56 | zero |
-//! | 56..64 | fingerprint of the process map and the number of lanes |
+//! | 0..4, 4..8 | verdict, zero |
+//! | 8..12, 12..16 | process that sends, process that receives |
+//! | 16..24 | fingerprint of the process map and the number of lanes |
+//! | 24..32 | number of the file of its places for pieces, which comes with the frame; 0 without one |
 
-use super::frame::VERSION;
-use super::process_map::WorldToken;
+use session::{BACK_BYTES, FRONT_BYTES, SEAL_BYTES, Sealer};
 
-pub(super) const PREAMBLE_BYTES: usize = 64;
+const FIELDS_BYTES: usize = 32;
+/// Bytes of a sealed preamble.
+pub(super) const PREAMBLE_BYTES: usize = FIELDS_BYTES + SEAL_BYTES;
 
-const MAGIC: [u8; 8] = *b"plchhelo";
-
-/// The answer of a listener to a preamble with the right token.
+/// The answer of a listener to a preamble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The connection is part of the world.
     Welcome,
-    /// The versions differ.
-    OtherVersion,
     /// The directories or the numbers of lanes differ.
     OtherWorld,
     /// The process that sends may not connect here, or is connected already.
@@ -30,14 +26,13 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    const ALL: [Verdict; 4] = [Verdict::Welcome, Verdict::OtherVersion, Verdict::OtherWorld, Verdict::NotExpected];
+    const ALL: [Verdict; 3] = [Verdict::Welcome, Verdict::OtherWorld, Verdict::NotExpected];
 
-    fn number(self) -> u16 {
+    fn number(self) -> u32 {
         match self {
             Verdict::Welcome => 0,
-            Verdict::OtherVersion => 1,
-            Verdict::OtherWorld => 2,
-            Verdict::NotExpected => 3,
+            Verdict::OtherWorld => 1,
+            Verdict::NotExpected => 2,
         }
     }
 
@@ -45,63 +40,48 @@ impl Verdict {
     pub(super) fn reason(self) -> &'static str {
         match self {
             Verdict::Welcome => "accepts the connection",
-            Verdict::OtherVersion => "speaks another version; start the same build everywhere",
             Verdict::OtherWorld => "has another process map or another number of lanes; start the same run everywhere",
             Verdict::NotExpected => "has a connection of this process already; give each process a number of its own",
         }
     }
 }
 
-/// A preamble without its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Preamble {
     pub(super) verdict: Verdict,
     pub(super) from: u32,
     pub(super) to: u32,
     pub(super) fingerprint: u64,
-}
-
-/// Why a preamble is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BadPreamble {
-    /// Not of this world. Nothing else was looked at.
-    WorldToken,
-    /// Not of this program, or of another version of it.
-    Version,
+    /// The file of the sender's places for pieces; 0 without one.
+    pub(super) file: u64,
 }
 
 impl Preamble {
-    pub(super) fn encode(&self, token: &WorldToken) -> [u8; PREAMBLE_BYTES] {
+    /// The bytes of the first frame.
+    pub(super) fn seal(&self, sealer: &mut Sealer) -> [u8; PREAMBLE_BYTES] {
         let mut bytes = [0; PREAMBLE_BYTES];
-        bytes[..32].copy_from_slice(token.bytes());
-        bytes[32..40].copy_from_slice(&MAGIC);
-        bytes[40..42].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[42..44].copy_from_slice(&self.verdict.number().to_le_bytes());
-        bytes[44..48].copy_from_slice(&self.from.to_le_bytes());
-        bytes[48..52].copy_from_slice(&self.to.to_le_bytes());
-        bytes[56..64].copy_from_slice(&self.fingerprint.to_le_bytes());
+        bytes[FRONT_BYTES..PREAMBLE_BYTES - BACK_BYTES].copy_from_slice(&self.encode());
+        sealer.seal(&mut bytes, &mut []);
         bytes
     }
 
-    /// Reads a preamble, the token first.
-    pub(super) fn decode(bytes: &[u8; PREAMBLE_BYTES], token: &WorldToken) -> Result<Preamble, BadPreamble> {
-        let (claimed, rest) = bytes.split_first_chunk::<32>().ok_or(BadPreamble::WorldToken)?;
-        if !token.is(claimed) {
-            return Err(BadPreamble::WorldToken);
-        }
-        let u32_at = |at: usize| u32::from_le_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
-        let version = u16::from_le_bytes([rest[8], rest[9]]);
-        let verdict = u16::from_le_bytes([rest[10], rest[11]]);
-        let verdict = Verdict::ALL.get(usize::from(verdict)).copied();
-        match verdict {
-            Some(verdict) if rest[..8] == MAGIC && version == VERSION && u32_at(20) == 0 => Ok(Preamble {
-                verdict,
-                from: u32_at(12),
-                to: u32_at(16),
-                fingerprint: u64::from(u32_at(24)) | u64::from(u32_at(28)) << 32,
-            }),
-            Some(_) | None => Err(BadPreamble::Version),
-        }
+    pub(super) fn encode(&self) -> [u8; FIELDS_BYTES] {
+        let mut bytes = [0; FIELDS_BYTES];
+        bytes[..4].copy_from_slice(&self.verdict.number().to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.from.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.to.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.fingerprint.to_le_bytes());
+        bytes[24..].copy_from_slice(&self.file.to_le_bytes());
+        bytes
+    }
+
+    /// Reads what [`Preamble::encode`] writes, and nothing else.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Preamble> {
+        let words: [u32; FIELDS_BYTES / 4] = bytemuck::try_pod_read_unaligned(bytes).ok()?;
+        let [verdict, zero, from, to, words @ ..] = words.map(u32::from_le);
+        let [fingerprint, file] = [0, 2].map(|at| u64::from(words[at]) | u64::from(words[at + 1]) << 32);
+        let verdict = *Verdict::ALL.get(verdict as usize)?;
+        (zero == 0).then_some(Preamble { verdict, from, to, fingerprint, file })
     }
 }
 
@@ -113,24 +93,22 @@ mod tests {
     proptest! {
         #[test]
         fn a_preamble_comes_back_and_a_changed_one_differs(
-            from in any::<u32>(), to in any::<u32>(), fingerprint in any::<u64>(), verdict in 0usize..4,
-            at in 0..PREAMBLE_BYTES, by in 1u8..=255,
+            from in any::<u32>(), to in any::<u32>(), fingerprint in any::<u64>(), file in any::<u64>(),
+            verdict in 0usize..3, at in 0..FIELDS_BYTES, by in 1u8..=255,
         ) {
-            let token = WorldToken::new([9; 32]);
-            let preamble = Preamble { verdict: Verdict::ALL[verdict], from, to, fingerprint };
-            let mut bytes = preamble.encode(&token);
-            prop_assert_eq!(Preamble::decode(&bytes, &token), Ok(preamble));
+            let preamble = Preamble { verdict: Verdict::ALL[verdict], from, to, fingerprint, file };
+            let mut bytes = preamble.encode();
+            prop_assert_eq!(Preamble::decode(&bytes), Some(preamble));
+            prop_assert_eq!(Preamble::decode(&bytes[1..]), None);
             bytes[at] ^= by;
-            prop_assert_ne!(Preamble::decode(&bytes, &token), Ok(preamble));
-            if at < 32 {
-                prop_assert_eq!(Preamble::decode(&bytes, &token), Err(BadPreamble::WorldToken));
-            }
+            prop_assert_ne!(Preamble::decode(&bytes), Some(preamble));
         }
 
         #[test]
-        fn arbitrary_bytes_are_refused(bytes in proptest::collection::vec(any::<u8>(), PREAMBLE_BYTES)) {
-            let bytes: [u8; PREAMBLE_BYTES] = bytes.try_into().unwrap();
-            prop_assert_eq!(Preamble::decode(&bytes, &WorldToken::new([9; 32])), Err(BadPreamble::WorldToken));
+        fn arbitrary_bytes_are_read_as_written_or_refused(bytes in any::<[u8; FIELDS_BYTES]>()) {
+            if let Some(preamble) = Preamble::decode(&bytes) {
+                prop_assert_eq!(preamble.encode(), bytes);
+            }
         }
     }
 }

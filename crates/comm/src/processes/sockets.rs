@@ -16,6 +16,7 @@ use rustix::event::epoll;
 use rustix::fd::AsFd;
 use rustix::fs::Timespec;
 use rustix::io::Errno;
+use session::Opener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ pub(super) struct Sockets {
 /// The use of the bytes that come over one connection.
 enum Reader {
     /// They are frames.
-    Frames(Input),
+    Frames(Box<Input>),
     /// They follow a fault and are thrown away until the peer closes the connection. A socket that is closed with
     /// unread bytes resets the connection, and the peer would lose the frame that says why the world failed.
     Drain,
@@ -81,20 +82,25 @@ pub(super) fn wait(epoll: impl AsFd, timeout: Option<Duration>) -> Result<Vec<u6
 }
 
 impl Sockets {
-    /// Watches the connections of `network` in addition to the sockets of `gate`.
-    pub(super) fn new(gate: Gate, network: Arc<Network>, world: Arc<World>) -> Result<Sockets, Errno> {
+    /// Watches the connections of `network`, whose frames the `openers` open, in addition to the sockets of `gate`.
+    pub(super) fn new(
+        gate: Gate,
+        network: Arc<Network>,
+        world: Arc<World>,
+        openers: Vec<Option<Opener>>,
+    ) -> Result<Sockets, Errno> {
         let epoll = network.role.inner();
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-        let processes = network.process_map().processes().len();
-        let mut inputs = Vec::with_capacity(processes);
-        for process in 0..processes {
-            let connection = network.connection(process);
-            if let Some(connection) = connection {
+        for process in 0..openers.len() {
+            if let Some(connection) = network.connection(process) {
                 let data = epoll::EventData::new_u64(CONNECTION | process as u64);
                 epoll::add(epoll, connection.socket(), data, flags)?;
             }
-            inputs.push(connection.map(|_| Reader::Frames(Input::new())));
         }
+        let inputs = openers
+            .into_iter()
+            .map(|opener| opener.map(|opener| Reader::Frames(Box::new(Input::new(opener)))))
+            .collect();
         epoll::add(epoll, network.role.waker(), epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         Ok(Sockets { gate, network, world, inputs, more: Vec::new() })
     }
@@ -158,7 +164,7 @@ impl Sockets {
             Ok(Read::All) => {}
             Ok(Read::End) => self.end(process, &connection, &Fault::Closed),
             Err(fault @ (Fault::Closed | Fault::Socket(_))) => self.end(process, &connection, &fault),
-            Err(fault @ (Fault::Frame(_) | Fault::Unexpected(_) | Fault::Sequence { .. })) => {
+            Err(fault @ (Fault::Frame(_) | Fault::Unexpected(_))) => {
                 self.fail(process, &fault);
                 self.inputs[process] = Some(Reader::Drain);
                 // The bytes that are here already raise no event.

@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex};
 const SMALL: [u8; 40] = [17; 40];
 const OPERATION: Operation = Operation::PointToPoint;
 /// A rank may have ended its script when the other one leaves.
-const LEAVE: u16 = 10;
+const LEAVE: u32 = 10;
 /// Goodbyes pass when all ranks have left: their loss is nobody's failure.
-const GOODBYES: [u16; 2] = [12, 13];
+const GOODBYES: [u32; 2] = [12, 13];
 
 /// The part of one rank: it makes every kind of frame.
 fn script(end: &ThreadTransport) -> Result<(), CommError> {
@@ -46,7 +46,7 @@ fn script(end: &ThreadTransport) -> Result<(), CommError> {
 }
 
 /// Runs the script on two processes with a relay between them; what each rank reports.
-fn run(fate: impl Fn(Way, u16, &[u8]) -> Fate + Send + Sync + 'static) -> [Result<(), CommError>; 2] {
+fn run(fate: impl Fn(Way, u32, &[u8]) -> Fate + Send + Sync + 'static) -> [Result<(), CommError>; 2] {
     let mut seats = seats(Wire::Tcp, &[vec![0], vec![1]], 1, PATIENT);
     let mut processes = seats[1].process_map.processes().to_vec();
     let relay = Relay::new(processes[0].tcp.unwrap(), fate);
@@ -81,7 +81,7 @@ fn is_named(results: &[Result<(), CommError>; 2], case: &str) -> bool {
 }
 
 /// The kinds of frames that pass in a whole run, with the length of the first of each.
-fn kinds() -> BTreeMap<(bool, u16), usize> {
+fn kinds() -> BTreeMap<(bool, u32), usize> {
     let seen = Arc::new(Mutex::new(BTreeMap::new()));
     let shared = Arc::clone(&seen);
     let results = run(move |way, kind, frame| {
@@ -93,7 +93,7 @@ fn kinds() -> BTreeMap<(bool, u16), usize> {
 }
 
 /// A fate for the first frame of a kind on one way.
-fn of_first(there: bool, kind: u16, fate: Fate) -> impl Fn(Way, u16, &[u8]) -> Fate + Send + Sync {
+fn of_first(there: bool, kind: u32, fate: Fate) -> impl Fn(Way, u32, &[u8]) -> Fate + Send + Sync {
     let is_over = AtomicBool::new(false);
     move |way, of, _| {
         let strikes = (way == Way::There, of) == (there, kind) && !is_over.swap(true, Ordering::Relaxed);
@@ -154,7 +154,7 @@ fn a_failure_that_crosses_a_changing_wire_is_still_a_failure() {
         second.abort(AbortCause { rank: Rank(1), description: "12345678".into() });
         let error = receive(&first, 1, 0, &[0]).unwrap_err().to_string();
         assert!(
-            error.starts_with("rank 0 stopped because rank 1 failed: process 1 (rank 1) on host host1 sent a "),
+            error.starts_with("rank 0 stopped because rank 1 failed: process 1 (rank 1) on host host1 sent frame "),
             "{error}"
         );
         drop((first, second));

@@ -1,13 +1,21 @@
-//! A stretch of wire between two processes that changes what passes.
+//! A stretch of wire between two processes that changes what passes. It holds the token and speaks with each of them as
+//! the other one, so that it knows the frames; it changes their sealed bytes, as a relay without the token does.
 
+use secrets::Secret;
+use session::{
+    BACK_BYTES, CHALLENGE_BYTES, Challenged, Connecting, FRONT_BYTES, GREETING_BYTES, Opener, PROOF_BYTES, Sealer,
+    Service, Session,
+};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// Bytes of a preamble and of a frame's header.
-const PREAMBLE_BYTES: usize = 64;
-pub const HEADER_BYTES: usize = 96;
+/// The secret of the worlds of these tests.
+const SECRET: Secret = Secret::new([0x5a; 32]);
+/// Bytes of a sealed preamble and of a sealed header.
+const PREAMBLE_BYTES: usize = 72;
+pub const HEADER_BYTES: usize = 112;
 
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,18 +50,22 @@ pub struct Relay {
 
 impl Relay {
     /// A relay to `target`. `fate` decides about each frame by its way, its kind and its bytes.
-    pub fn new(target: SocketAddr, fate: impl Fn(Way, u16, &[u8]) -> Fate + Send + Sync + 'static) -> Relay {
+    pub fn new(target: SocketAddr, fate: impl Fn(Way, u32, &[u8]) -> Fate + Send + Sync + 'static) -> Relay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let fate = Arc::new(fate);
         let thread = std::thread::spawn(move || {
-            let (near, _) = listener.accept().unwrap();
-            let far = TcpStream::connect(target).unwrap();
+            let (mut near, _) = listener.accept().unwrap();
+            let mut far = TcpStream::connect(target).unwrap();
+            let (near_session, far_session) = (met_as_listener(&mut near), met_as_connector(&mut far));
             let other = (near.try_clone().unwrap(), far.try_clone().unwrap());
             let back_fate = Arc::clone(&fate);
-            let back =
-                std::thread::spawn(move || pass(other.1, other.0, &|kind, frame| back_fate(Way::Back, kind, frame)));
-            pass(near, far, &|kind, frame| fate(Way::There, kind, frame));
+            let (opener, sealer) = (far_session.opener, near_session.sealer);
+            let back = std::thread::spawn(move || {
+                pass((other.1, opener), (other.0, sealer), &|kind, frame| back_fate(Way::Back, kind, frame));
+            });
+            let (opener, sealer) = (near_session.opener, far_session.sealer);
+            pass((near, opener), (far, sealer), &|kind, frame| fate(Way::There, kind, frame));
             back.join().unwrap();
         });
         Relay { address, thread }
@@ -65,13 +77,41 @@ impl Relay {
     }
 }
 
-/// Passes frames on until one side closes.
-fn pass(mut from: TcpStream, mut to: TcpStream, fate: &dyn Fn(u16, &[u8]) -> Fate) {
+fn met_as_listener(socket: &mut TcpStream) -> Session {
+    let greeting: [u8; GREETING_BYTES] = read(socket).unwrap();
+    let challenged = Challenged::new(&SECRET, Service::World, &greeting).unwrap();
+    socket.write_all(&challenged.challenge()).unwrap();
+    let proof: [u8; PROOF_BYTES] = read(socket).unwrap();
+    challenged.admit(&proof).unwrap()
+}
+
+fn met_as_connector(socket: &mut TcpStream) -> Session {
+    let connecting = Connecting::new(&SECRET, Service::World).unwrap();
+    socket.write_all(connecting.greeting()).unwrap();
+    let challenge: [u8; CHALLENGE_BYTES] = read(socket).unwrap();
+    let (proof, session) = connecting.answer(&challenge).unwrap().unwrap();
+    socket.write_all(&proof).unwrap();
+    session
+}
+
+fn read<const N: usize>(socket: &mut TcpStream) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    socket.read_exact(&mut bytes).ok().map(|()| bytes)
+}
+
+/// Passes frames on until one side closes: opened as the receiver does, and sealed as the sender does.
+fn pass(
+    (mut from, mut opener): (TcpStream, Opener),
+    (mut to, mut sealer): (TcpStream, Sealer),
+    fate: &dyn Fn(u32, &[u8]) -> Fate,
+) {
     to.set_nodelay(true).unwrap();
-    let mut preamble = [0; PREAMBLE_BYTES];
-    if from.read_exact(&mut preamble).and_then(|()| to.write_all(&preamble)).is_ok() {
-        while let Some(mut frame) = next_frame(&mut from) {
-            let kind = u16::from_le_bytes([frame[6], frame[7]]);
+    let preamble = next_frame::<PREAMBLE_BYTES>(&mut from, &mut opener, &mut sealer, &|_| 0);
+    if preamble.is_some_and(|(_, preamble)| to.write_all(&preamble).is_ok()) {
+        let payload_len = |fields: &[u8]| word(fields, 4) as usize;
+        while let Some((kind, mut frame)) =
+            next_frame::<HEADER_BYTES>(&mut from, &mut opener, &mut sealer, &payload_len)
+        {
             let written = match fate(kind, &frame) {
                 Fate::Passes => to.write_all(&frame),
                 Fate::Changed(at) => {
@@ -92,11 +132,23 @@ fn pass(mut from: TcpStream, mut to: TcpStream, fate: &dyn Fn(u16, &[u8]) -> Fat
     let _ = from.shutdown(Shutdown::Both);
 }
 
-fn next_frame(from: &mut TcpStream) -> Option<Vec<u8>> {
-    let mut frame = vec![0; HEADER_BYTES];
-    from.read_exact(&mut frame).ok()?;
-    let payload = u32::from_le_bytes([frame[36], frame[37], frame[38], frame[39]]) as usize;
-    frame.resize(HEADER_BYTES + payload, 0);
-    from.read_exact(&mut frame[HEADER_BYTES..]).ok()?;
-    Some(frame)
+fn word(fields: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(fields[at..at + 4].try_into().unwrap())
+}
+
+/// The kind of the next frame, and its bytes as the receiver gets them.
+fn next_frame<const HEAD: usize>(
+    from: &mut TcpStream,
+    opener: &mut Opener,
+    sealer: &mut Sealer,
+    payload_len: &dyn Fn(&[u8]) -> usize,
+) -> Option<(u32, Vec<u8>)> {
+    let mut head: [u8; HEAD] = read(from)?;
+    let (fields, seal) = opener.open_head(&mut head).ok()?;
+    let (kind, mut payload) = (word(fields, 0), vec![0; payload_len(fields)]);
+    let mut head = [&[0; FRONT_BYTES][..], fields, &[0; BACK_BYTES]].concat();
+    from.read_exact(&mut payload).ok()?;
+    opener.open_payload(&seal, &mut payload).ok()?;
+    sealer.seal(&mut head, &mut payload);
+    Some((kind, [head, payload].concat()))
 }

@@ -2,15 +2,18 @@
 
 use crate::processes::{PATIENT, communicator};
 use crate::worlds::wire::{Wire, open, seats};
-use comm::processes::{Listeners, LocalRanks, OpenError, Refusals, Seat, WorldToken};
+use comm::processes::{Listeners, LocalRanks, OpenError, ProcessMap, Refusals, Seat, WorldToken};
 use comm::{ThreadTransport, Timeouts};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, SocketFlags, SocketType, bind, connect, recvmsg, socket_with,
+};
+use session::Service;
+use std::io::{IoSliceMut, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The bytes that a stranger sends before it waits or goes.
@@ -22,14 +25,20 @@ enum Stranger {
     Garbage,
 }
 
+/// Connections without a proof that are kept: one of each process more than 128.
+const KEPT: u64 = 128 + 2;
+
 const STRANGERS: [Stranger; 4] = [Stranger::Nothing, Stranger::HalfAPreamble, Stranger::WrongToken, Stranger::Garbage];
 
 impl Stranger {
     fn bytes(self) -> Vec<u8> {
         match self {
             Stranger::Nothing => vec![],
-            Stranger::HalfAPreamble => vec![0x5a; 31],
-            Stranger::WrongToken => vec![1; 64],
+            Stranger::HalfAPreamble => session::unproven_greeting(Service::World)[..31].to_vec(),
+            Stranger::WrongToken => {
+                let greeting = session::unproven_greeting(Service::World);
+                [&greeting[..], &[1; 104]].concat()
+            }
             Stranger::Garbage => (0..5_000u32).map(|at| (at * at % 255) as u8).collect(),
         }
     }
@@ -55,7 +64,9 @@ fn sum_until(end: ThreadTransport, is_over: &AtomicBool) -> u64 {
 /// Lets strangers come while a world of four ranks in two processes sums; the connections that process 0 refused.
 fn sums_with_strangers(wire: Wire, strangers: impl FnOnce(&Seat, &Refusals)) -> Arc<Refusals> {
     let seats = seats(wire, &[vec![0, 1], vec![2, 3]], 1, PATIENT);
-    let listens = Seat { listeners: Listeners::default(), process_map: seats[0].process_map.clone(), ..seats[0] };
+    let Seat { process, num_lanes, timeouts, ref token, ref process_map, .. } = seats[0];
+    let (token, process_map) = (token.clone(), process_map.clone());
+    let listens = Seat { process, process_map, listeners: Listeners::default(), token, num_lanes, timeouts };
     let opened = open(seats);
     let refusals = Arc::clone(&opened[0].refusals);
     let is_over = AtomicBool::new(false);
@@ -115,7 +126,7 @@ fn a_fixed_number_of_half_open_connections_is_kept_and_all_end() {
         wait_for(refusals, 300);
     });
     assert_eq!(refusals.crowded() + refusals.late(), 300);
-    assert!(refusals.crowded() >= 300 - 128, "the oldest go when there are too many: {refusals:?}");
+    assert!(refusals.crowded() >= 300 - KEPT, "the oldest go when there are too many: {refusals:?}");
     for mut socket in held {
         assert!(matches!(socket.read(&mut [0]), Ok(0) | Err(_)), "the connection is closed");
     }
@@ -135,7 +146,7 @@ fn a_host_with_many_connections_does_not_displace_another() {
         let address = seat.process_map.processes()[0].tcp.unwrap();
         let mut quiet = TcpStream::connect(address).unwrap();
         let held: Vec<TcpStream> = (0..300).map(|_| connect_from([127, 0, 0, 2], address)).collect();
-        while refusals.crowded() < 300 - 127 {
+        while refusals.crowded() < 300 - KEPT + 1 {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!((refusals.wrong(), refusals.late()), (0, 0), "the deadline of a preamble has not passed");
@@ -149,11 +160,16 @@ fn a_host_with_many_connections_does_not_displace_another() {
 #[test]
 fn a_stranger_is_not_answered() {
     sums_with_strangers(Wire::Tcp, |seat, _| {
-        let mut socket = TcpStream::connect(seat.process_map.processes()[0].tcp.unwrap()).unwrap();
-        socket.write_all(&Stranger::WrongToken.bytes()).unwrap();
-        let mut answer = Vec::new();
-        let _ = socket.read_to_end(&mut answer);
-        assert_eq!(answer, []);
+        let answer = |stranger: Stranger| {
+            let mut socket = TcpStream::connect(seat.process_map.processes()[0].tcp.unwrap()).unwrap();
+            socket.write_all(&stranger.bytes()).unwrap();
+            let mut answer = Vec::new();
+            let _ = socket.read_to_end(&mut answer);
+            answer
+        };
+        assert_eq!(answer(Stranger::Garbage), []);
+        // It says neither more nor less to anyone who greets.
+        assert_eq!(answer(Stranger::WrongToken).len(), session::CHALLENGE_BYTES);
     });
 }
 
@@ -187,7 +203,70 @@ fn a_process_with_another_token_is_refused_by_name() {
         assert!(errors[0].contains("no connection with process 1 (rank 1) on host host1"), "{}", errors[0]);
         assert_eq!(
             errors[1],
-            "process 0 (rank 0) on host host0 closed the connection: it is of another world, or its token differs"
+            "process 0 (rank 0) on host host0 shows a proof of another token: it is of another world, or not of the run"
         );
     }
+}
+
+/// The bytes of all frames of a connection of an earlier world, sent again to a later one with the same token.
+#[test]
+fn a_recorded_connection_is_refused() {
+    let record: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let mut recorded = seats(Wire::Tcp, &[vec![0, 1], vec![2, 3]], 1, PATIENT);
+    let mut processes = recorded[1].process_map.processes().to_vec();
+    let (far, near) = (processes[0].tcp.unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+    processes[0].tcp = near.local_addr().ok();
+    recorded[1].process_map = ProcessMap::new(processes).unwrap();
+    let taken = Arc::clone(&record);
+    let relay = std::thread::spawn(move || {
+        let ((near, _), far) = (near.accept().unwrap(), TcpStream::connect(far).unwrap());
+        let (mut from, mut to) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+        let back = std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+        let (mut from, mut to, mut block) = (near, far, [0; 4096]);
+        while let Ok(read @ 1..) = from.read(&mut block) {
+            taken.lock().unwrap().extend(&block[..read]);
+            let _ = to.write_all(&block[..read]);
+        }
+        let _ = to.shutdown(Shutdown::Both);
+        let _ = back.join().unwrap();
+    });
+    let communicators = open(recorded).into_iter().flat_map(|local| local.ends).flatten();
+    let ranks: Vec<_> =
+        communicators.map(|end| std::thread::spawn(|| sum_until(end, &AtomicBool::new(true)))).collect();
+    ranks.into_iter().for_each(|rank| assert!(rank.join().unwrap() > 0));
+    relay.join().unwrap();
+    let record = record.lock().unwrap().clone();
+    assert!(record.len() > 1000, "{} bytes", record.len());
+    let refusals = sums_with_strangers(Wire::Tcp, |seat, refusals| {
+        let mut socket = TcpStream::connect(seat.process_map.processes()[0].tcp.unwrap()).unwrap();
+        let _ = socket.write_all(&record);
+        wait_for(refusals, 1);
+    });
+    assert_eq!((refusals.total(), refusals.wrong()), (1, 1));
+}
+
+/// Whoever has the place of a process gets a nonce: no token, and no memory of the process that connects.
+#[test]
+fn a_listener_without_the_token_gets_a_nonce_only() {
+    let mut seats = seats(Wire::SharedMemory, &[vec![0], vec![1]], 1, Timeouts::new(Duration::from_secs(1)));
+    let (squatter, address) = Listeners::open_local().unwrap();
+    let mut processes = seats[1].process_map.processes().to_vec();
+    processes[0].local = Some(address);
+    seats[1].process_map = ProcessMap::new(processes).unwrap();
+    let connecting = seats.remove(1);
+    let connecting = std::thread::spawn(|| comm::processes::open(connecting).map(drop));
+    let (socket, _) = squatter.accept().unwrap();
+    let (mut bytes, mut space) = ([0; 1000], [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))]);
+    let mut files = RecvAncillaryBuffer::new(&mut space);
+    let message = recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut files, RecvFlags::empty()).unwrap();
+    assert_eq!((message.bytes, files.drain().count()), (session::GREETING_BYTES, 0));
+    assert!(!bytes.windows(8).any(|eight| eight == [0x5a; 8]), "the token is not in it");
+    // The nonce itself, as a challenge with a proof of nothing.
+    let reflected = [&bytes[..session::GREETING_BYTES], &[0; 32]].concat();
+    (&socket).write_all(&reflected).unwrap();
+    let error = connecting.join().unwrap().unwrap_err().to_string();
+    assert!(error.contains("process 0 (rank 0) on host host0 shows a proof of another token"), "{error}");
+    let mut rest = Vec::new();
+    let _ = (&socket).read_to_end(&mut rest);
+    assert_eq!(rest, [], "nothing follows a wrong proof");
 }

@@ -60,7 +60,7 @@ fn drawn(number: u64) -> Vec<u8> {
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
     };
-    let words = 4 + next() % 60;
+    let words = 2 + next() % 14;
     (0..words).flat_map(|_| next().to_le_bytes()).collect()
 }
 
@@ -92,7 +92,7 @@ fn templates_of_a_grammar() {
         (0..TEMPLATES).for_each(|number| tried(&drawn(number)));
     } else {
         let tried = std::panic::AssertUnwindSafe(tried);
-        let bytes = bolero::produce_with::<Vec<u8>>().len(16_usize..512);
+        let bytes = bolero::produce_with::<Vec<u8>>().len(16_usize..256);
         bolero::check!().with_generator(bytes).for_each(|bytes| tried(bytes));
     }
     let (inputs, accepted, longest) = SEEN.get();

@@ -2,13 +2,11 @@
 
 use crate::tests::rig;
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use crate::tests::rig::{LONG, Meeting, introduction, token};
-use rendezvous::{Control, ControlError, FailureReport, Listening, MAX_BYTES, ProcessFailure, Times};
+use rendezvous::{Control, ControlError, FailureReport, Listening, MAX_BYTES, Message, ProcessFailure, Times};
 
 /// Waits for the failure that each process hears of.
 fn failures(controls: &[Control]) -> Vec<String> {
@@ -68,16 +66,15 @@ fn a_silent_process_is_named_after_the_heartbeat() {
         rendezvous::meet(Some(&rig::address(address.port())), &token(), introduction(1, 3), times)
     });
     // It introduces itself and then neither sends nor ends, as a process that was stopped.
-    let mut silent = TcpStream::connect(address).expect("connected");
-    silent.write_all(&rig::first_bytes(introduction(2, 3))).expect("sent");
+    let mut silent = rig::introduced(&rig::address(address.port()), introduction(2, 3));
     let controls = [first, second].map(|thread| thread.join().expect("no panic").expect("met"));
     let began = Instant::now();
     for failure in failures(&controls) {
         assert!(failure.starts_with("process 2 (host h0): it has been silent for 1.5s: "), "{failure}");
     }
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
-    let mut heard = vec![0; 20];
-    silent.read_exact(&mut heard).expect("the directory");
+    let heard = silent.receive(MAX_BYTES, None).expect("the directory");
+    assert!(matches!(heard, Message::Directory(_)), "{heard:?}");
 }
 
 /// The failure of one process reaches all; those that do not answer are known, and those that do or have ended are not.
@@ -92,8 +89,7 @@ fn processes_that_do_not_answer_a_failure_are_known_to_process_0() {
             rendezvous::meet(Some(&rig::address(address.port())), &token(), introduction(process, 5), times)
         })
     });
-    let mut silent = TcpStream::connect(address).expect("connected");
-    silent.write_all(&rig::first_bytes(introduction(4, 5))).expect("sent");
+    let mut silent = rig::introduced(&rig::address(address.port()), introduction(4, 5));
     let first = first.join().expect("no panic").expect("met");
     let [second, third, fourth] = others.map(|thread| thread.join().expect("no panic").expect("met"));
     assert!(first.unanswered(LONG).is_empty(), "nothing has failed, so nobody is asked");
@@ -109,7 +105,7 @@ fn processes_that_do_not_answer_a_failure_are_known_to_process_0() {
         second.unanswered(Duration::ZERO).into_iter().map(rendezvous::ProcessEntry::named).collect();
     assert_eq!(awaited, ["process 0 (host h0)"], "others wait for process 0");
     // It wakes up and answers.
-    silent.write_all(&rendezvous::encode(&rendezvous::Message::Heartbeat)).expect("sent");
+    silent.send(&Message::Heartbeat).expect("sent");
     assert!(first.unanswered(LONG).is_empty());
     drop(first);
     assert!(second.unanswered(LONG).is_empty(), "process 0 has ended");

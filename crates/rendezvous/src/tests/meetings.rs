@@ -4,13 +4,13 @@ use crate::tests::rig;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::tests::rig::{Meeting, QUICK, introduction, token};
 use launcher::Address;
-use rendezvous::{Introduction, Listening, RendezvousError, TextHash, Times, Token, meet};
+use rendezvous::{Introduction, Listening, PeerLink, PeerService, RendezvousError, TextHash, Times, Token, meet};
 
 #[test]
 fn processes_that_agree_have_the_same_directory() {
@@ -31,6 +31,23 @@ fn processes_that_agree_have_the_same_directory() {
     assert_eq!(shown, expected);
     assert_eq!(directory.process_of(5).map(|entry| entry.process), Some(2));
     rig::finish(controls);
+}
+
+/// A relay cannot join processes of two runs of one user: their further connections have other tokens.
+#[test]
+fn all_processes_of_a_run_have_its_token_and_no_other_run_has() {
+    let runs = [Meeting::of(2).met(), Meeting::of(2).met()];
+    let [one, other] = runs.each_ref().map(|controls| {
+        let tokens: Vec<Token> = controls.iter().map(|control| token().of_run(control.directory())).collect();
+        assert_eq!(tokens[0].to_hex(), tokens[1].to_hex());
+        tokens[0].clone()
+    });
+    assert_ne!(one.to_hex(), token().to_hex());
+    let answer = |link: &mut PeerLink| link.receive().map(drop);
+    let service = PeerService::start(Ipv4Addr::LOCALHOST.into(), one.clone(), answer).expect("a listener");
+    assert!(PeerLink::connect(service.address(), &one, rig::LONG).is_ok());
+    assert!(PeerLink::connect(service.address(), &other, rig::LONG).is_err());
+    runs.into_iter().for_each(rig::finish);
 }
 
 #[test]
@@ -148,16 +165,39 @@ fn an_address_that_is_taken_or_elsewhere_is_named() {
 }
 
 #[test]
-fn another_token_is_refused_before_anything_is_read() {
+fn another_token_is_refused_before_anything_is_said() {
     let listening = Listening::bind(&rig::address(0)).expect("a free port");
     let address = rig::address(listening.local_address().port());
     let first = std::thread::spawn(move || listening.meet(&token(), introduction(0, 2), QUICK));
     let other = Token::random().expect("random");
     let second = meet(Some(&address), &other, introduction(1, 2), QUICK).expect_err("refused").to_string();
-    assert!(second.contains("it closed the connection; give all processes the same token"), "{second}");
+    let expected = format!("process 1 got a wrong proof from {address}: the process there has another token; give all");
+    assert!(second.starts_with(&expected), "{second}");
     let first = first.join().expect("no panic").expect_err("nobody came").to_string();
     let expected = "; connections from 127.0.0.1 had another token: give all the same PLEACH_TOKEN";
     assert!(first.starts_with("process 1 of 2 did not arrive") && first.ends_with(expected), "{first}");
+}
+
+#[test]
+fn a_wrong_proof_is_refused_and_foreign_bytes_are_not_answered() {
+    let listening = Listening::bind(&rig::address(0)).expect("a free port");
+    let address = listening.local_address();
+    let first = std::thread::spawn(move || listening.meet(&token(), introduction(0, 2), QUICK));
+    let answer = |bytes: &[u8]| {
+        let mut stream = TcpStream::connect(address).expect("connected");
+        stream.write_all(bytes).expect("sent");
+        let mut answer = vec![];
+        // It may end by a reset.
+        let _ = stream.read_to_end(&mut answer);
+        answer
+    };
+    assert_eq!(answer(&[0x5a; 4096]).len(), 0);
+    let greeting = session::unproven_greeting(session::Service::Meeting);
+    assert_eq!(answer(&[&greeting[..], &[1; session::PROOF_BYTES]].concat()).len(), session::CHALLENGE_BYTES);
+    let first = first.join().expect("no panic").expect_err("nobody came").to_string();
+    let expected = "; connections from 127.0.0.1 had another token: give all the same PLEACH_TOKEN; connections from \
+                    127.0.0.1 showed no proof of the token, and are not of pleach";
+    assert!(first.ends_with(expected), "{first}");
 }
 
 #[test]
@@ -212,20 +252,42 @@ fn a_process_that_comes_too_late_is_refused_with_the_reason() {
     rig::finish(controls);
 }
 
-#[test]
-fn another_version_is_refused_on_both_sides() {
+/// The reason of process 0 after a connection that sends `bytes`, and its answer.
+fn refused_version(bytes: &[u8]) -> (String, Vec<u8>) {
     let listening = Listening::bind(&rig::address(0)).expect("a free port");
     let address = listening.local_address();
     let first = std::thread::spawn(move || listening.meet(&token(), introduction(0, 2), QUICK));
     let mut stream = TcpStream::connect(address).expect("connected");
-    let mut bytes = rig::first_bytes(introduction(1, 2));
-    bytes[Token::BYTES + 4] = 7;
-    stream.write_all(&bytes).expect("sent");
-    let error = first.join().expect("no panic").expect_err("refused").to_string();
-    let expected = "a process at 127.0.0.1 cannot be understood: it has version 7 of the messages, and this process version 2; \
-                    start all processes with the same binary\n";
-    assert!(error.starts_with(expected), "{error}");
+    stream.write_all(bytes).expect("sent");
     let mut answer = vec![];
-    stream.read_to_end(&mut answer).expect("an answer");
-    assert!(answer.starts_with(b"plch"));
+    stream.read_to_end(&mut answer).expect("an answer, and an end");
+    (first.join().expect("no panic").expect_err("refused").to_string(), answer)
+}
+
+#[test]
+fn another_version_is_refused_on_both_sides() {
+    let mut newer = session::unproven_greeting(session::Service::Meeting);
+    newer[4] = 7;
+    // Version 2 began with the token, and read the version at 4 and 5 of 24 bytes at least.
+    let older = [&[0x5a; 32][..], b"plch\x02\x00\x01\x00", &[7; 300]].concat();
+    for (bytes, version) in [(&newer[..], 7), (&older, 2)] {
+        let (reason, answer) = refused_version(bytes);
+        let expected = format!(
+            "; connections from 127.0.0.1 had version {version} of the messages, and this process has version 3: start all \
+             processes with the same binary"
+        );
+        assert!(reason.ends_with(&expected), "{reason}");
+        assert!(answer.len() >= 24 && answer.starts_with(b"plch\x03\x00"), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_process_0_of_another_version_is_named() {
+    let squatter = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = rig::address(squatter.local_addr().expect("an address").port());
+    let guest = std::thread::spawn(move || meet(Some(&address), &token(), introduction(1, 2), QUICK).map(drop));
+    let (mut stream, _) = squatter.accept().expect("a process");
+    stream.write_all(b"plch\x04\x00").expect("sent");
+    let error = guest.join().expect("no panic").expect_err("refused").to_string();
+    assert!(error.contains("it has version 4 of the messages, and this process version 3; start all"), "{error}");
 }

@@ -1,5 +1,6 @@
 //! Tests of the public interface of `rendezvous`.
 
+mod attackers;
 mod control_channel;
 mod fuzz;
 mod killed_process;

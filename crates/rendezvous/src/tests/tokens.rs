@@ -74,10 +74,15 @@ fn tokens_that_others_can_read_or_that_are_none_are_refused() {
     fs::write(&file, "ff".repeat(32)).expect("a file");
     fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("public");
     let from_file = [("PLEACH_TOKEN_FILE", path.as_str())];
-    assert_eq!(refused(&from_file), format!("{path} holds the token of runs and has mode 644; use `chmod 600 {path}`"));
+    assert!(
+        refused(&from_file)
+            .starts_with(&format!("the token of runs: {path} holds a secret and has mode 644; use `chmod 600 {path}`")),
+        "{}",
+        refused(&from_file)
+    );
     fs::write(&file, "ff").expect("a file");
     fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("private");
-    assert!(refused(&from_file).starts_with(&format!("{path} must hold 64 hexadecimal digits; ")));
+    assert!(refused(&from_file).starts_with(&format!("the token of runs: {path} must hold 64 hexadecimal digits; ")));
     assert!(refused(&[("PLEACH_TOKEN", "abc")]).starts_with("PLEACH_TOKEN must be 64 hexadecimal digits"));
     assert!(refused(&[("HOME", "")]).starts_with("PLEACH_TOKEN, PLEACH_TOKEN_FILE and HOME are missing"));
 }
@@ -85,6 +90,6 @@ fn tokens_that_others_can_read_or_that_are_none_are_refused() {
 #[test]
 fn a_token_is_not_printed() {
     let token = Token::random().expect("random");
-    assert_eq!(format!("{token:?}"), "Token");
+    assert_eq!(format!("{token:?}"), "Token(Secret)");
     assert_ne!(token.to_hex(), Token::random().expect("random").to_hex());
 }

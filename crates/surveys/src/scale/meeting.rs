@@ -1,7 +1,7 @@
 //! The meeting of as many processes as the run has ranks: process 0 is the real one, and the others are connections of
 //! a few processes. They introduce themselves, receive the directory, show its hash, and exchange addresses.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use launcher::Address;
 use rendezvous::{
-    Identity, Introduction, Listening, MAX_BYTES, Message, ProcessEntry, TextHash, Times, Token, decode, encode,
-    hash_bytes,
+    Identity, Introduction, Listening, MAX_BYTES, Message, ProcessEntry, SealedStream, Service, TextHash, Times, Token,
+    decode, encode, hash_bytes,
 };
 
 use super::{Figures, peak_bytes};
@@ -20,8 +20,6 @@ const GUEST_PROCESSES: usize = 4;
 const PROCESSES_OF_A_HOST: usize = 8;
 /// The longest wait.
 const LONG: Duration = Duration::from_secs(600);
-/// Bytes of the header of a message; its length is at 8 to 11.
-const HEADER_BYTES: usize = 24;
 
 /// Connections of one process that stand for processes `first` and further ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,13 +89,14 @@ impl Guests {
     fn met(&self) -> io::Result<()> {
         let numbers = self.first..self.first + self.count;
         let connect = |process| {
-            let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
-            stream.set_read_timeout(Some(LONG))?;
-            let mut first = token().bytes().to_vec();
-            first.extend(encode(&Message::Introduction(introduction(process, self.processes))));
-            stream.write_all(&first).map(|()| stream)
+            let stream = TcpStream::connect(("127.0.0.1", self.port))?;
+            stream.set_nodelay(true)?;
+            let mut stream = SealedStream::connect(stream, &token(), Service::Meeting, Instant::now() + LONG)?;
+            stream.set_patience(Some(LONG))?;
+            let introduction = introduction(process, self.processes);
+            stream.send(&Message::Introduction(introduction)).map(|()| stream)
         };
-        let mut streams = numbers.clone().map(connect).collect::<io::Result<Vec<TcpStream>>>()?;
+        let mut streams = numbers.clone().map(connect).collect::<io::Result<Vec<SealedStream>>>()?;
         for (stream, process) in streams.iter_mut().zip(numbers.clone()) {
             let directory = next_message(stream)?;
             // All are the same bytes, so that one of them is enough to be read.
@@ -109,28 +108,24 @@ impl Guests {
                 assert_eq!(read.processes.len(), self.processes, "all processes are in the directory");
             }
             let bytes = hash_bytes(&directory).to_le_bytes().to_vec();
-            stream.write_all(&encode(&Message::Parcel { topic: "directory".into(), bytes }))?;
-            stream.write_all(&encode(&Message::Parcel { topic: "addresses".into(), bytes: address(process) }))?;
+            stream.send(&Message::Parcel { topic: "directory".into(), bytes })?;
+            stream.send(&Message::Parcel { topic: "addresses".into(), bytes: address(process) })?;
         }
         for stream in &mut streams {
             next_message(stream)?;
-            stream.write_all(&encode(&Message::Goodbye))?;
+            stream.send(&Message::Goodbye)?;
         }
         // Process 0 answers, and closes its ends once all have left.
         streams.iter_mut().try_for_each(|stream| next_message(stream).map(drop))
     }
 }
 
-/// The next message except heartbeats, with its header.
-fn next_message(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+/// The bytes of the next message except heartbeats.
+fn next_message(stream: &mut SealedStream) -> io::Result<Vec<u8>> {
+    let heartbeat = encode(&Message::Heartbeat);
     loop {
-        let mut message = vec![0; HEADER_BYTES];
-        stream.read_exact(&mut message)?;
-        let length = u32::from_le_bytes([message[8], message[9], message[10], message[11]]);
-        message.resize(HEADER_BYTES + length as usize, 0);
-        stream.read_exact(&mut message[HEADER_BYTES..])?;
-        let is_heartbeat = message[6..8] == encode(&Message::Heartbeat)[6..8];
-        if !is_heartbeat {
+        let message = stream.receive_bytes(MAX_BYTES, None)?;
+        if message != heartbeat {
             return Ok(message);
         }
     }

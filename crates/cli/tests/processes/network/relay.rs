@@ -1,21 +1,25 @@
-//! A relay between process 0 and all others, and between the ranks of every two: it sees and may change each byte.
+//! Relays between process 0 and all others, and between the ranks of every two: they see and may change each byte.
 //!
-//! Processes reach process 0 at the relay. In the list of addresses that each receives when the ranks connect, those of
-//! all others are addresses of the relay; nothing else of it changes.
+//! [`start`] holds the token and speaks with each process as the other one, so that it knows the messages of the
+//! control channel: in the list of addresses that each process receives when the ranks connect, those of all others are
+//! addresses of the relay; nothing else of it changes. The bytes that it shows are sealed. [`start_blind`] passes
+//! bytes.
 
-use std::io::{Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use rendezvous::{MAX_BYTES, Message, Token, decode, encode};
+use rendezvous::{MAX_BYTES, Message, SealedStream, Service, StreamError, Token, encode};
 
-use super::cluster::PORT;
+use super::cluster::{LIMIT, PORT, TOKEN};
 use super::namespaces::Network;
 
 /// The connection that bytes are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wire {
-    /// To process 0, up to the introduction, and its answer.
+    /// To process 0, up to the introduction, and its answer; all bytes of a relay that is blind.
     Meeting,
     /// To process 0 from then on.
     Control,
@@ -48,8 +52,29 @@ pub type Change = dyn Fn(Stretch, u64, &mut [u8]) + Send + Sync;
 
 /// Starts a relay on the host outside of the run; returns where processes find process 0 by it.
 pub fn start(network: &Network, change: impl Fn(Stretch, u64, &mut [u8]) + Send + Sync + 'static) -> SocketAddr {
-    let (own, far) = (network.address(network.outsider()).into(), network.socket(0, PORT));
-    let change: Arc<Change> = Arc::new(change);
+    let own: IpAddr = network.address(network.outsider()).into();
+    listen(network, Arc::new(change), move |near, far, change| {
+        // The end of a run may end it anywhere.
+        let _ = control(near, far, own, change);
+    })
+}
+
+/// As [`start`], by a relay that has no token: it shows each byte of the connections to process 0, and sees none of
+/// those between ranks.
+pub fn start_blind(network: &Network, change: impl Fn(Stretch, u64, &mut [u8]) + Send + Sync + 'static) -> SocketAddr {
+    listen(network, Arc::new(change), |near, far, change| {
+        if let Ok(far) = TcpStream::connect(far) {
+            both_ways(near, far, Stretch { wire: Wire::Meeting, way: Way::There, from: usize::MAX, to: 0 }, change);
+        }
+    })
+}
+
+fn listen(
+    network: &Network,
+    change: Arc<Change>,
+    relay: impl Fn(TcpStream, SocketAddr, &Arc<Change>) + Copy + Send + Sync + 'static,
+) -> SocketAddr {
+    let (own, far) = (network.address(network.outsider()), network.socket(0, PORT));
     network.on(network.outsider(), || {
         let listener = TcpListener::bind((own, 0)).expect("a port");
         let near = listener.local_addr().expect("an address");
@@ -57,8 +82,7 @@ pub fn start(network: &Network, change: impl Fn(Stretch, u64, &mut [u8]) + Send 
         std::thread::spawn(move || {
             for socket in listener.incoming().map_while(Result::ok) {
                 let change = Arc::clone(&change);
-                // The end of a run may end it anywhere.
-                std::thread::spawn(move || control(socket, far, own, &change));
+                std::thread::spawn(move || relay(socket, far, &change));
             }
         });
         near
@@ -67,66 +91,106 @@ pub fn start(network: &Network, change: impl Fn(Stretch, u64, &mut [u8]) + Send 
 
 /// The message in which process 0 sends the addresses of all processes: for each a list.
 const ADDRESSES: &str = "addresses of ranks";
+/// Bytes of both ends before their first record, and those of a record apart from its content.
+const HANDSHAKE: u64 = 72;
+const RECORD: u64 = 44;
+/// Bytes of the longest content of a record.
+const CONTENT: u64 = 16 << 10;
+/// How long a way waits before the other one is looked at.
+const GLANCE: Duration = Duration::from_millis(1);
 
-/// Relays the connection of a process to process 0.
-fn control(mut near: TcpStream, far: SocketAddr, own: IpAddr, change: &Arc<Change>) -> std::io::Result<()> {
-    let mut far = TcpStream::connect(far)?;
-    near.set_nodelay(true)?;
-    far.set_nodelay(true)?;
-    let mut first = vec![0; Token::BYTES];
-    near.read_exact(&mut first)?;
-    let mut sent = vec![];
-    let Message::Introduction(introduction) = message(&mut near, &mut sent)? else { return Ok(()) };
-    let from = introduction.entry.process;
-    let there = Stretch { wire: Wire::Meeting, way: Way::There, from, to: 0 };
-    first.extend(encode(&Message::Introduction(introduction)));
-    change(there, 0, &mut first);
-    far.write_all(&first)?;
-    far.write_all(&sent)?;
-    let (mut arrived, back) = (vec![], Stretch { way: Way::Back, ..there });
-    let mut answer = encode(&message(&mut far, &mut arrived)?);
-    change(back, 0, &mut answer);
-    near.write_all(&answer)?;
-    let (there, back) = (Stretch { wire: Wire::Control, ..there }, Stretch { wire: Wire::Control, ..back });
-    let (upwards, up_change) = ((near.try_clone()?, far.try_clone()?), Arc::clone(change));
-    std::thread::spawn(move || pass(upwards.0, upwards.1, (there, 0), &up_change));
-    let mut offset = 0;
-    loop {
-        let mut next = message(&mut far, &mut arrived)?;
-        let mut is_list = false;
-        if let Message::Parcel { topic, bytes } = &mut next
-            && topic == ADDRESSES
-        {
-            *bytes = redirected(bytes, from, own, change);
-            is_list = true;
+/// The part of a connection that is a meeting, as its relay learns it.
+struct Meeting {
+    from: AtomicUsize,
+    there: AtomicU64,
+    back: AtomicU64,
+}
+
+impl Meeting {
+    fn note(&self, length: &AtomicU64, message: &Message) {
+        let bytes = encode(message).len() as u64;
+        length.store(HANDSHAKE + bytes + bytes.div_ceil(CONTENT) * RECORD, Ordering::SeqCst);
+    }
+
+    /// Shows bytes of a way, which begin at `offset` of the connection.
+    fn show(&self, way: Way, offset: u64, bytes: &mut [u8], change: &Change) {
+        let end = if way == Way::There { &self.there } else { &self.back }.load(Ordering::SeqCst);
+        let of_meeting = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX).min(bytes.len());
+        let (meeting, control) = bytes.split_at_mut(of_meeting);
+        let stretch = Stretch { wire: Wire::Meeting, way, from: self.from.load(Ordering::SeqCst), to: 0 };
+        if !meeting.is_empty() {
+            change(stretch, offset, meeting);
         }
-        let mut bytes = encode(&next);
-        if is_list {
-            bytes.append(&mut arrived);
-        }
-        change(back, offset, &mut bytes);
-        near.write_all(&bytes)?;
-        offset += bytes.len() as u64;
-        if is_list {
-            pass(far, near, (back, offset), change);
-            return Ok(());
+        if !control.is_empty() {
+            change(Stretch { wire: Wire::Control, ..stretch }, (offset + of_meeting as u64) - end, control);
         }
     }
 }
 
-/// The next message of `socket`, of which `arrived` holds the bytes that have come before and those that come after.
-fn message(socket: &mut TcpStream, arrived: &mut Vec<u8>) -> std::io::Result<Message> {
-    let mut block = [0; 4096];
+/// Relays the connection of a process to process 0.
+fn control(near: TcpStream, far: SocketAddr, own: IpAddr, change: &Arc<Change>) -> Result<(), StreamError> {
+    let token = Token::from_hex(TOKEN).expect("a token");
+    let [there, back] = [u64::MAX; 2].map(AtomicU64::new);
+    let meeting = Arc::new(Meeting { from: AtomicUsize::new(usize::MAX), there, back });
+    let near = shown(near, Way::Back, &meeting, change)?;
+    let until = Instant::now() + LIMIT;
+    let mut near = SealedStream::accept(near, &token, Service::Meeting, until)?;
+    let introduction = near.receive(MAX_BYTES, Some(until))?;
+    let Message::Introduction(content) = &introduction else { return Ok(()) };
+    let from = content.entry.process;
+    meeting.from.store(from, Ordering::SeqCst);
+    meeting.note(&meeting.there, &introduction);
+    let far = shown(TcpStream::connect(far)?, Way::There, &meeting, change)?;
+    let mut far = SealedStream::connect(far, &token, Service::Meeting, until)?;
+    far.send(&introduction)?;
+    let answer = far.receive(MAX_BYTES, Some(until))?;
+    meeting.note(&meeting.back, &answer);
+    near.send(&answer)?;
+    let mut has_left = false;
     loop {
-        if let Some((message, length)) = decode(arrived, MAX_BYTES).expect("a sound message") {
-            arrived.drain(..length);
-            return Ok(message);
+        match near.receive(MAX_BYTES, Some(Instant::now() + GLANCE)) {
+            Ok(message) => {
+                has_left |= message == Message::Goodbye;
+                far.send(&message)?;
+            }
+            Err(StreamError::Ended(error)) if is_pause(&error) || has_left => {}
+            Err(error) => return Err(error),
         }
-        match socket.read(&mut block)? {
-            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-            read => arrived.extend(&block[..read]),
+        match far.receive(MAX_BYTES, Some(Instant::now() + GLANCE)) {
+            Ok(mut message) => {
+                if let Message::Parcel { topic, bytes } = &mut message
+                    && topic == ADDRESSES
+                {
+                    *bytes = redirected(bytes, from, own, change);
+                }
+                near.send(&message)?;
+            }
+            Err(StreamError::Ended(error)) if is_pause(&error) => {}
+            Err(error) => return Err(error),
         }
     }
+}
+
+fn is_pause(error: &std::io::Error) -> bool {
+    [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind())
+}
+
+/// The connection as the relay reads and writes it, of which the bytes of one way are shown.
+fn shown(outer: TcpStream, way: Way, meeting: &Arc<Meeting>, change: &Arc<Change>) -> std::io::Result<TcpStream> {
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    let address = (Ipv4Addr::LOCALHOST, listener.local_addr()?.port());
+    let inner = TcpStream::connect(address)?;
+    let (end, _) = listener.accept()?;
+    for stream in [&outer, &inner, &end] {
+        stream.set_nodelay(true)?;
+    }
+    let (read, written) = ((end.try_clone()?, outer.try_clone()?), (outer, end));
+    let (meeting, change) = (Arc::clone(meeting), Arc::clone(change));
+    std::thread::spawn(move || {
+        pass_on(read.0, read.1, &|offset, bytes| meeting.show(way, offset, bytes, &*change));
+    });
+    std::thread::spawn(move || pass_on(written.0, written.1, &|_, _| ()));
+    Ok(inner)
 }
 
 /// The list of addresses with which `from` reaches the ranks of all others through listeners of the relay.
@@ -162,15 +226,15 @@ fn data(
 fn both_ways(near: TcpStream, far: TcpStream, there: Stretch, change: &Arc<Change>) {
     let others = (far.try_clone().expect("a socket"), near.try_clone().expect("a socket"));
     let (back, back_change) = (Stretch { way: Way::Back, ..there }, Arc::clone(change));
-    std::thread::spawn(move || pass(others.0, others.1, (back, 0), &back_change));
-    pass(near, far, (there, 0), change);
+    std::thread::spawn(move || pass_on(others.0, others.1, &|offset, bytes| back_change(back, offset, bytes)));
+    pass_on(near, far, &|offset, bytes| change(there, offset, bytes));
 }
 
-/// Passes bytes on until one side ends; the first has the given offset in its stretch.
-fn pass(mut from: TcpStream, mut to: TcpStream, (stretch, first): (Stretch, u64), change: &Arc<Change>) {
-    let (mut block, mut offset) = (vec![0; 64 << 10], first);
+/// Passes bytes on until one side ends.
+fn pass_on(mut from: TcpStream, mut to: TcpStream, change: &dyn Fn(u64, &mut [u8])) {
+    let (mut block, mut offset) = (vec![0; 64 << 10], 0);
     while let Ok(read @ 1..) = from.read(&mut block) {
-        change(stretch, offset, &mut block[..read]);
+        change(offset, &mut block[..read]);
         offset += read as u64;
         if to.write_all(&block[..read]).is_err() {
             let _ = from.shutdown(Shutdown::Both);

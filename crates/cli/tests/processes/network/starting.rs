@@ -68,10 +68,12 @@ fn a_port_in_use_is_one_line_with_the_address_and_the_remedy() {
     let ended = plan.start().end_within(LIMIT);
     drop(used);
     let expected = "process 0 cannot listen at 10.77.0.1:29400: Address already in use (os error 98); the address must be one \
-                    of its own host, with a free port; set PLEACH_RENDEZVOUS=HOST:PORT for all processes";
+                    of its own host, with a port that no other program has, maybe of another user; set \
+                    PLEACH_RENDEZVOUS=HOST:PORT for all processes. The token can stay: no process shows it";
     assert_eq!((ended[0].code, ended[0].text.lines().last()), (Some(1), Some(expected)));
     // The other process has reached the one that uses the port.
-    let expected = "process 1 got no answer from process 0 at 10.77.0.1:29400: it is silent";
+    let expected = "process 1 got no proof of the token from 10.77.0.1:29400: it is silent; see the messages of process 0, \
+                    and whether another program, maybe of another user, has its port. The token can stay";
     assert!(ended[1].code == Some(1) && ended[1].text.contains(expected), "{}", ended[1].text);
 }
 

@@ -15,8 +15,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rendezvous::{MAX_BYTES, Message, Token, decode, hash_bytes};
-
 use super::cluster::{Cluster, Folder, LIMIT, PORT, Plan, Process, TOKEN};
 use super::namespaces::Network;
 use super::relay::{self, Stretch, Way, Wire};
@@ -33,8 +31,13 @@ const CALM: usize = 10;
 const HELD: usize = 300;
 /// Most bytes that a stranger sends.
 const LONGEST: usize = 8 << 10;
-/// Connections without a process that the meeting point keeps, and those without a preamble of the ranks: 128 each.
-const KEPT: usize = 2 * 128;
+/// Connections without a process that the meeting point keeps, and those without a preamble of the ranks: 128 each, and
+/// one of each process.
+const KEPT: usize = 2 * (128 + 8);
+/// Bytes of a greeting, of both ends before their first frame, and of a challenge.
+const GREETING: usize = 40;
+const HANDSHAKE: usize = 72;
+const CHALLENGE: usize = 72;
 /// Descriptors that each process may have.
 const DESCRIPTORS: usize = 400;
 /// Memory that strangers may take of a process: their bytes in a buffer that doubles as it grows, a page for the state
@@ -46,22 +49,22 @@ const STRANGERS_BYTES: usize = KEPT * (2 * LONGEST + 4096) + (4 << 20);
 enum Kind {
     Garbage,
     HalfOpen,
-    PartOfAToken,
-    WrongToken,
+    PartOfAGreeting,
+    WrongProof,
     Replayed,
     Truncated,
-    Oversized,
+    TooLong,
     SlowLoris,
 }
 
 const KINDS: [Kind; 8] = [
     Kind::Garbage,
     Kind::HalfOpen,
-    Kind::PartOfAToken,
-    Kind::WrongToken,
+    Kind::PartOfAGreeting,
+    Kind::WrongProof,
     Kind::Replayed,
     Kind::Truncated,
-    Kind::Oversized,
+    Kind::TooLong,
     Kind::SlowLoris,
 ];
 
@@ -91,7 +94,6 @@ impl Numbers {
 /// A connection that is kept open.
 struct Held {
     socket: TcpStream,
-    wire: Wire,
     /// Bytes that a slow loris still has to send, one at a time.
     rest: VecDeque<u8>,
 }
@@ -102,7 +104,7 @@ struct Strangers {
     records: Records,
     held: VecDeque<Held>,
     count: usize,
-    /// By kind: connections, and those that were answered with a refusal.
+    /// By kind: connections, and those that were read to their end, which was that of a challenge.
     seen: BTreeMap<Kind, (usize, usize)>,
 }
 
@@ -116,19 +118,19 @@ impl Strangers {
             TcpStream::connect_timeout(&address, LIMIT).unwrap_or_else(|error| panic!("{address}: {error}"));
         socket.set_read_timeout(Some(LIMIT)).expect("a socket");
         if kind == Kind::SlowLoris {
-            self.held.push_back(Held { socket, wire, rest: bytes.into() });
+            self.held.push_back(Held { socket, rest: bytes.into() });
             self.trickle();
             self.seen.entry(kind).or_default().0 += 1;
             return;
         }
         // The other end may have closed already.
         let is_sent = socket.write_all(&bytes).is_ok();
-        let answered = is_sent && kind == Kind::Replayed && is_refused(&until_end(&mut socket), wire);
+        let answered = is_sent && kind == Kind::Replayed && is_challenged(&until_end(&mut socket));
         let seen = self.seen.entry(kind).or_default();
         *seen = (seen.0 + 1, seen.1 + usize::from(answered));
         // Some go at once, others stay.
         if kind == Kind::HalfOpen || self.numbers.below(2) == 0 {
-            self.held.push_back(Held { socket, wire, rest: VecDeque::new() });
+            self.held.push_back(Held { socket, rest: VecDeque::new() });
         }
         while self.held.len() > HELD {
             self.held.pop_front().into_iter().for_each(Held::end);
@@ -143,10 +145,10 @@ impl Strangers {
                 let len = 1 + self.numbers.below(LONGEST);
                 self.numbers.bytes(len)
             }
-            Kind::PartOfAToken | Kind::SlowLoris => record[..1 + self.numbers.below(Token::BYTES - 1)].to_vec(),
-            Kind::WrongToken => {
+            Kind::PartOfAGreeting | Kind::SlowLoris => record[..1 + self.numbers.below(GREETING - 1)].to_vec(),
+            Kind::WrongProof => {
                 let mut bytes = record;
-                bytes[self.numbers.below(Token::BYTES)] ^= 1 << self.numbers.below(8);
+                bytes[GREETING + self.numbers.below(HANDSHAKE - GREETING)] ^= 1 << self.numbers.below(8);
                 bytes
             }
             Kind::Replayed => record,
@@ -154,16 +156,7 @@ impl Strangers {
                 let len = self.numbers.below(record.len());
                 record[..len].to_vec()
             }
-            Kind::Oversized => {
-                let mut bytes = record[..Token::BYTES].to_vec();
-                let length = [u32::MAX, 1 << 30, (1 << 20) + 1][self.numbers.below(3)];
-                let mut fields = [&record[Token::BYTES..Token::BYTES + 8], &length.to_le_bytes()].concat();
-                let checksum = hash_bytes(&fields).to_le_bytes();
-                fields.extend(&checksum[..4]);
-                fields.extend(self.numbers.bytes(64));
-                bytes.extend(fields);
-                bytes
-            }
+            Kind::TooLong => [&record[..GREETING], &self.numbers.bytes(LONGEST - GREETING)].concat(),
         }
     }
 
@@ -178,10 +171,10 @@ impl Strangers {
 }
 
 impl Held {
-    /// Nothing but a refusal may have come.
+    /// Nothing but a challenge may have come.
     fn end(mut self) {
         self.socket.set_nonblocking(true).expect("a socket");
-        is_refused(&until_end(&mut self.socket), self.wire);
+        is_challenged(&until_end(&mut self.socket));
     }
 }
 
@@ -193,19 +186,10 @@ fn until_end(socket: &mut TcpStream) -> Vec<u8> {
     answer
 }
 
-/// Whether an answer is a refusal; it must be that or nothing.
-fn is_refused(answer: &[u8], wire: Wire) -> bool {
-    if answer.is_empty() {
-        return false;
-    }
-    match wire {
-        Wire::Data => assert!(answer.len() == 64 && answer[42..44] != [0, 0], "a preamble with a welcome: {answer:?}"),
-        Wire::Meeting | Wire::Control => {
-            let message = decode(answer, MAX_BYTES).expect("a message").map(|(message, _)| message);
-            assert!(matches!(message, Some(Message::Refusal(_))), "{message:?}");
-        }
-    }
-    true
+/// Whether an answer is a challenge; it must be that or nothing.
+fn is_challenged(answer: &[u8]) -> bool {
+    assert!(answer.is_empty() || answer.len() == CHALLENGE && answer.starts_with(b"plch"), "{answer:?}");
+    !answer.is_empty()
 }
 
 /// The state of a process that strangers might change.
@@ -316,12 +300,12 @@ fn run(
     let records: Arc<Mutex<Records>> = Arc::default();
     let recorded = Arc::clone(&records);
     let relayed = relay::start(network, move |stretch: Stretch, _, bytes| {
-        if stretch.way == Way::There && stretch.wire != Wire::Control {
+        // Those of one process on another host: to process 0, and to its ranks.
+        let is_first = (stretch.way, stretch.from, stretch.to) == (Way::There, 2, 0);
+        if is_first && stretch.wire != Wire::Control {
             let mut records = recorded.lock().unwrap_or_else(PoisonError::into_inner);
             let record = records.entry(stretch.wire).or_default();
-            if record.is_empty() {
-                record.extend(&bytes[..bytes.len().min(LONGEST)]);
-            }
+            record.extend(&bytes[..bytes.len().min(LONGEST - record.len())]);
         }
     });
     let rendezvous = |process| if process == 0 { network.socket(0, PORT) } else { relayed };
@@ -387,8 +371,8 @@ fn strangers_at_every_port_disturb_no_run() {
     let (losses, expected) = (folder.losses("disturbed"), folder.losses("calm"));
     assert!(losses.len().min(expected.len()) >= steps, "{} and {} steps", losses.len(), expected.len());
     assert!(losses.iter().zip(&expected).all(|(loss, expected)| loss == expected), "a loss differs");
-    for (kind, (connections, refused)) in &strangers.seen {
-        println!("{kind:?}: {connections} connections, of which {refused} were refused with a reason");
+    for (kind, (connections, challenged)) in &strangers.seen {
+        println!("{kind:?}: {connections} connections, of which {challenged} were read to their end: a challenge");
     }
     println!(
         "{count} connections

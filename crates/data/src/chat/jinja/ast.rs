@@ -140,10 +140,13 @@ pub(super) struct For {
     pub(super) otherwise: Block,
 }
 
+/// A parameter of a macro.
+pub(super) type Parameter = (Name, Arc<str>);
+
 #[derive(Debug)]
 pub(super) struct Macro {
     pub(super) name: Arc<str>,
-    pub(super) parameters: Vec<(Name, Arc<str>)>,
+    pub(super) parameters: Vec<Parameter>,
     /// Values of the last parameters.
     pub(super) defaults: Vec<Expr>,
     pub(super) body: Block,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::ast::{Block, Expr, ExprKind, For, Link, LinkKind, Macro, Name, Place, Statement, StatementKind};
+use super::ast::{Block, Expr, ExprKind, For, Link, LinkKind, Macro, Name, Parameter, Place, Statement, StatementKind};
 use super::expressions::unexpected;
 use super::lexer::{Token, TokenKind, tokens};
 use super::meter::{Fault, fault};
@@ -393,7 +393,7 @@ impl<'t> Parser<'t> {
         Ok(StatementKind::Call(call, Box::new(Macro { name: "caller".into(), parameters, defaults, body })))
     }
 
-    fn parameters(&mut self) -> Result<(Vec<(Name, Arc<str>)>, Vec<Expr>), Fault> {
+    fn parameters(&mut self) -> Result<(Vec<Parameter>, Vec<Expr>), Fault> {
         self.expect_sign("(")?;
         let (mut parameters, mut defaults) = (vec![], vec![]);
         while !self.is_sign(")") {

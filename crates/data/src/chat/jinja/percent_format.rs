@@ -50,8 +50,7 @@ pub(super) fn percent_format(pattern: &str, values: &[Value], whole: &Value, met
 fn spec(rest: &mut &str) -> Result<Spec, Fault> {
     let mut spec = Spec::new();
     let mut has_zeros = false;
-    loop {
-        let Some(flag) = rest.chars().next() else { break };
+    while let Some(flag) = rest.chars().next() {
         match flag {
             '-' => spec.align = Some(Align::Left),
             '+' => spec.plus = Some('+'),

@@ -85,12 +85,12 @@ fn templates_have_a_budget() {
     let dumped =
         "{% set ns = namespace(x='<') %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x]|tojson %}{% endfor %}";
     let calling = "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}";
-    assert_eq!(refusal(&folder, endless), steps);
+    for template in [endless, growing] {
+        assert_eq!(refusal(&folder, template), steps, "{template}");
+    }
     let long =
         "line 1 cannot be written as text: the template says: it makes more than 16777216 bytes (in chat_template:1)";
-    for template in [growing, repeated] {
-        assert_eq!(refusal(&folder, template), long, "{template}");
-    }
+    assert_eq!(refusal(&folder, repeated), long);
     let bytes = "line 1 cannot be written as text: the template says: tojson: it makes more than 16777216 \
                  bytes (in chat_template:1)";
     assert_eq!(refusal(&folder, dumped), bytes);
@@ -142,7 +142,7 @@ fn templates_that_cannot_be_used_are_named() {
                 format!("{{% for m in messages %}}{{% {tag} %}}{{%- {jump} %}}{{% end{block} %}}{{% endfor %}}");
             let said = format!(
                 "the chat template of one.jinja cannot be used: it has a {jump} in a block {block}, which must be in the \
-                 loop whole"
+                 loop whole (in chat_template:1)"
             );
             assert_eq!(refusal(&folder, &template), said, "{template}");
         }

@@ -1,14 +1,15 @@
 //! Processes of a run as threads of a test.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
-use std::time::Duration;
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
 
 use launcher::Address;
 use rendezvous::{
-    Control, Identity, Introduction, Listening, Message, ProcessEntry, RendezvousError, TextHash, Times, Token, encode,
-    meet,
+    Control, Identity, Introduction, Listening, Message, ProcessEntry, RendezvousError, SealedStream, TextHash, Times,
+    Token, meet,
 };
+use session::Service;
 
 /// Deadlines that a test waits for.
 pub const QUICK: Times = Times { rendezvous: Duration::from_secs(1), heartbeat: Duration::from_secs(60) };
@@ -42,11 +43,13 @@ pub fn introduction(process: usize, processes: usize) -> Introduction {
     Introduction { entry, processes, identity }
 }
 
-/// Everything that a process sends before its answer.
-pub fn first_bytes(introduction: Introduction) -> Vec<u8> {
-    let mut bytes: Vec<u8> = vec![0x5a; Token::BYTES];
-    bytes.extend(encode(&Message::Introduction(introduction)));
-    bytes
+/// A process that has introduced itself, by hand.
+pub fn introduced(address: &Address, introduction: Introduction) -> SealedStream {
+    let stream = TcpStream::connect((address.host.as_str(), address.port)).expect("connected");
+    let mut stream =
+        SealedStream::connect(stream, &token(), Service::Meeting, Instant::now() + LONG).expect("the same token");
+    stream.send(&Message::Introduction(introduction)).expect("sent");
+    stream
 }
 
 /// Processes that are about to meet.

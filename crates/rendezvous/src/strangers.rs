@@ -1,0 +1,59 @@
+//! Connections to process 0 that are not of the run, for messages.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+
+use session::VERSION;
+
+/// Hosts of one kind that are remembered.
+const MAX_HOSTS: usize = 4;
+/// Other versions that are remembered.
+const MAX_KINDS: usize = 8;
+
+/// Why a connection is not of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stranger {
+    /// It showed a wrong proof, or went when it saw that of process 0.
+    OtherToken,
+    /// It has another version.
+    OtherVersion(u16),
+    /// It is not a process of pleach.
+    Foreign,
+}
+
+/// The strangers so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Strangers(BTreeMap<Stranger, BTreeSet<IpAddr>>);
+
+impl Strangers {
+    pub(crate) fn note(&mut self, stranger: Stranger, from: IpAddr) {
+        if self.0.len() >= MAX_KINDS && !self.0.contains_key(&stranger) {
+            return;
+        }
+        let hosts = self.0.entry(stranger).or_default();
+        if hosts.len() < MAX_HOSTS {
+            hosts.insert(from);
+        }
+    }
+}
+
+/// A clause for each kind, each after a semicolon.
+impl fmt::Display for Strangers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (stranger, hosts) in &self.0 {
+            let hosts: Vec<String> = hosts.iter().map(IpAddr::to_string).collect();
+            write!(f, "; connections from {} ", hosts.join(", "))?;
+            match stranger {
+                Stranger::OtherToken => f.write_str("had another token: give all the same PLEACH_TOKEN")?,
+                Stranger::OtherVersion(version) => write!(
+                    f,
+                    "had version {version} of the messages, and this process has version {VERSION}: start all processes \
+                     with the same binary"
+                )?,
+                Stranger::Foreign => f.write_str("showed no proof of the token, and are not of pleach")?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,14 @@
+//! Connections between holders of one secret: two processes prove to each other that they hold it, without showing it
+//! ([`Connecting`], [`Challenged`]), and seal every frame that they send then ([`Sealer`], [`Opener`]).
+
+#![forbid(unsafe_code)]
+
+mod cipher;
+mod handshake;
+mod seal;
+
+pub use handshake::{
+    CHALLENGE_BYTES, Challenged, Connecting, GREETING_BYTES, HandshakeError, PROOF_BYTES, Service, Session, VERSION,
+    unproven_greeting,
+};
+pub use seal::{BACK_BYTES, FRONT_BYTES, Opener, PayloadSeal, SEAL_BYTES, SealError, Sealer};
