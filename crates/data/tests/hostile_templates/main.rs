@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where something fails")]
 
 mod counting;
+#[expect(dead_code, reason = "other tests of the crate use the rest")]
 #[path = "../../src/tests/folder/mod.rs"]
 mod folder;
 mod grammar;
