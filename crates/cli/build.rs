@@ -1,5 +1,5 @@
-//! Says for which systems the program is built, and puts compiled kernels into it: the archive that `PLEACH_KERNELS` names,
-//! or none.
+//! Says for which systems the program is built, and puts compiled kernels into it: the archive that `PLEACH_KERNELS`
+//! names, or none.
 
 use std::error::Error;
 use std::path::PathBuf;

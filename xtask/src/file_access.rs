@@ -27,7 +27,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/mpi/src/find.rs", "/proc"),
     ("crates/plan/src/machine/resident.rs", "/proc"),
     ("crates/checkpoint/src/disk.rs", "folders, to make names last"),
-    ("crates/rendezvous/src/token.rs", "a new token, for its owner alone"),
+    ("crates/secrets/src/secret.rs", "a new secret, for its owner alone"),
     ("crates/nvidia/src/nvrtc/cache.rs", "the cache of compiled kernels"),
     ("crates/train/src/engine/run_device.rs", "the archive of compiled kernels, a regular file of a fixed name"),
     ("crates/plan/src/bin/", "pages of this repository"),

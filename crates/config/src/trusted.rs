@@ -20,7 +20,7 @@ impl<T> Trusted<T> {
         Trusted(value)
     }
 
-    /// What follows from the value alone.
+    /// A value that follows from this one alone.
     pub fn map<U>(self, follows: impl FnOnce(T) -> U) -> Trusted<U> {
         Trusted(follows(self.0))
     }

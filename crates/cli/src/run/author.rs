@@ -33,7 +33,7 @@ impl Judged {
     }
 }
 
-/// The author of `kept`. A code that cannot be compared shows nothing, and is no failure.
+/// The author of `kept`. Where a code cannot be compared, the author is unknown; that is not a failure.
 pub fn judge(kept: &KeptRunFile) -> Judged {
     let Some(code) = kept.code() else { return Judged::unknown("no code shows that you wrote it") };
     let secrets = [given(), at_home().and_then(|path| Secret::from_file(&path).map_err(|error| error.to_string()))];

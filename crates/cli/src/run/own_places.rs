@@ -246,7 +246,7 @@ mod tests {
         fs::remove_dir_all(&folder).expect("removed");
     }
 
-    /// A folder is that of a run by its marks, and checkpoints stay a run's under other names and behind links.
+    /// A folder is that of a run by its marks, and checkpoints stay a run's under other names and through links.
     #[test]
     fn places_belong_to_runs_by_their_marks() {
         let folder = std::env::temp_dir().join(format!("pleach-owners-{}", std::process::id()));
@@ -268,7 +268,7 @@ mod tests {
         for name in ["trace.json", "other/train.log", "report.html", ".trace.json.partial-1", "."] {
             assert_eq!(owner(&run.join(name)), None, "{name}");
         }
-        // Checkpoints on another disk, behind a link of the run; one that was copied elsewhere, and one that was not.
+        // Checkpoints on another disk, at the end of a link of the run; one that was copied elsewhere, and one that was not.
         make(&disk.join("step-00000002/manifest.json"), "{}");
         make(&disk.join("latest"), "step-00000002\n");
         std::os::unix::fs::symlink(&disk, run.join(CHECKPOINTS)).expect("a link");

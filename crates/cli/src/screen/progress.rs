@@ -254,7 +254,7 @@ impl Progress {
 }
 
 impl Outputs {
-    /// Notes what came of printing. A screen that cannot be written is no reason to lose the run: it continues without.
+    /// Notes what came of printing. A run does not end for a screen that cannot be written: it continues without.
     fn shown(&mut self, printed: std::io::Result<()>) {
         if let Err(error) = printed {
             self.screen = Screen::Quiet;

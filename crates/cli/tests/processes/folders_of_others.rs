@@ -309,7 +309,7 @@ fn without_a_secret_a_run_trains_and_says_so() {
         assert_left_out(&resumed, &["run.notify"], REASONS[0]);
     }
     assert_eq!(fs::read_to_string(&heard).expect("heard"), "started\nfinished\n".repeat(2));
-    // A secret of the environment needs no home, and is none of another one.
+    // A secret of the environment needs no home, and differs from that of another one.
     let with_secret = |digit: &str, words: &[&str]| {
         let ended = pleach_of(None, words).env("PLEACH_SECRET", digit.repeat(64)).output().expect("pleach");
         succeeds(&ended);

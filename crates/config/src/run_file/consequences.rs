@@ -1,4 +1,4 @@
-//! What the keys of a run file do to the world outside of the run. Every key is listed, so that a new one is judged.
+//! The effects of the keys of a run file outside of the run. Every key is listed, so that a new one is judged.
 
 /// The most that the value of a key can cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

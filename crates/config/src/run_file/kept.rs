@@ -184,7 +184,7 @@ mod tests {
     fn text_of_this_machine_needs_no_permission() {
         let of =
             |path: &str| loaded(&format!("[data]\npath = \"{path}\"\n"), Author::Unknown, &[]).config.data.requests;
-        assert!(of("a.txt").is_some() && of("/home/me/a.txt").is_some() && of("http://host/a.txt").is_none());
+        assert!(of("a.txt").is_some() && of("/texts/a.txt").is_some() && of("http://host/a.txt").is_none());
     }
 
     #[test]

@@ -1,0 +1,4 @@
+//! Tests of the public interface of `session`, and of the codes of `secrets`.
+
+mod codes;
+mod fuzz;
