@@ -1,4 +1,4 @@
-//! Templates out of bytes: each byte decides how the grammar goes on. Expressions have the kind that their place asks
+//! Templates out of bytes: each byte decides how the grammar continues. Expressions have the kind that their place asks
 //! for more often than not, so that a template gets far before it is refused.
 
 /// A template under construction.
@@ -191,7 +191,7 @@ const TESTS: [&str; 16] = [
     "divisibleby #",
     "startingwith $",
 ];
-/// What a template does over and over to make a value large or deep.
+/// Statements that make a value large or deep where they are repeated.
 const GROWTH: [&str; 16] = [
     "{% set ns.x = [ns.x] %}",
     "{% set ns.x = [ns.x, ns.x] %}",
@@ -399,7 +399,7 @@ impl<'b> Grammar<'b> {
         }
     }
 
-    /// A filter or method of `table` whose result has the kind, behind its value.
+    /// A filter or method of `table` whose result has the kind, after its value.
     fn used(&mut self, table: &[(&str, Kind, Kind)], kind: Kind, sign: &str) -> String {
         let start = self.pick(table.len());
         let fits = |entry: &&(&str, Kind, Kind)| kind == Kind::Any || entry.2 == kind;

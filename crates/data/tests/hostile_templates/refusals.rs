@@ -132,7 +132,7 @@ fn formats_have_a_width() {
         ("{{ '{:.1000000000f}'.format(1.0) }}{{ '%c' | format(1114112) }}", said("precision", "1000000000")),
         ("{{ '%99999d' % 1 }}", said("width", "99999")),
         ("{{ '%.99999f'|format(1) }}", said("precision", "99999")),
-        ("{{ '%c' | format(1114112) }}", "1114112 is no letter".into()),
+        ("{{ '%c' | format(1114112) }}", "1114112 is not a letter".into()),
         ("{{ 'a'.ljust(999999999) }}", "it makes more than 16777216 bytes".into()),
         ("{{ 'ab' * 9999999999999 }}", "it makes more than 16777216 bytes".into()),
         ("{{ 'a'|indent(9999999999, true) }}", "it makes more than 16777216 bytes".into()),

@@ -1,7 +1,7 @@
 //! The program of a template.
 //!
-//! Chains are flat: of operators of one level, of attributes, calls and filters, of branches. So only brackets, prefixes
-//! and blocks nest, which the parser counts.
+//! Chains are flat: of operators of one level, of attributes, calls and filters, of branches. So only brackets,
+//! prefixes and blocks nest, which the parser counts.
 
 use std::sync::Arc;
 

@@ -94,7 +94,7 @@ fn align(letter: char) -> Option<Align> {
     }
 }
 
-/// The field behind its colon.
+/// The field after its colon.
 fn parsed(text: &str) -> Result<Spec, Fault> {
     let (mut spec, mut rest) = (Spec::new(), text);
     let mut letters = rest.chars();

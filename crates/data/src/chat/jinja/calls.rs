@@ -75,7 +75,7 @@ impl<'p> Renderer<'p> {
     /// The text of a recursive loop over the argument.
     fn recurse(&mut self, number: usize, given: Given) -> Result<Value, Fault> {
         let [elements] = given.bind("loop", ["iterable"])?;
-        let Some(turn) = self.turns.get(number) else { return Err(fault("a loop is called behind its end")) };
+        let Some(turn) = self.turns.get(number) else { return Err(fault("a loop is called after its end")) };
         if !turn.node.is_recursive {
             return Err(fault("a loop is called that is not recursive"));
         }

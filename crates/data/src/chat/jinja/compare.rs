@@ -72,7 +72,7 @@ pub(super) fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// The order of `a` and `b`; nothing where one of them is no number.
+/// The order of `a` and `b`; nothing where one of them is not a number.
 ///
 /// # Errors
 /// Values that Python does not order.
@@ -151,7 +151,7 @@ fn bare(value: &Value) -> &'static str {
     kind.split_once(' ').map_or(kind, |(_, bare)| bare)
 }
 
-/// Elements in the order of their keys, which keeps that of equals: merged in pairs, because keys may have no order.
+/// Elements in the order of their keys, which keeps that of equals: merged two by two, because keys may have no order.
 ///
 /// # Errors
 /// Keys that have no order.

@@ -87,7 +87,7 @@ pub(super) fn write(out: &mut TextBuilder<'_>, spec: &Spec, value: &Value) -> Re
             let letter = u32::try_from(code)
                 .ok()
                 .and_then(char::from_u32)
-                .ok_or_else(|| fault(format!("{code} is no letter")))?;
+                .ok_or_else(|| fault(format!("{code} is not a letter")))?;
             text_field(out, spec, letter.encode_utf8(&mut [0; 4]))
         }
         (Some(form @ ('d' | 'x' | 'X' | 'o' | 'b' | 'n')), Some(Number::Int(number))) => {
@@ -189,7 +189,7 @@ fn exponent(size: f64, digits: usize) -> String {
     format!("{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
 }
 
-/// Whether a number that seems whole has `.0` behind it.
+/// Whether a number that seems whole has `.0` after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Zeros {
     Kept,

@@ -36,7 +36,7 @@ const SIGNS: [&str; 26] = [
     ":", "|", ",", ";",
 ];
 
-/// A mark at a delimiter, which decides about the blanks beside it.
+/// A mark at a delimiter, which decides about the blanks next to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trim {
     /// `-`: all are dropped.
@@ -144,7 +144,7 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    /// Ends a tag at its closing delimiter of `bytes` bytes with its mark, and drops blanks behind it.
+    /// Ends a tag at its closing delimiter of `bytes` bytes with its mark, and drops the blanks after it.
     fn end(&mut self, tag: Tag, trim: Trim, bytes: usize) {
         let behind = &self.rest()[bytes..];
         let dropped = match (trim, tag) {
@@ -297,7 +297,7 @@ fn number(text: &str) -> Result<(TokenKind, usize), Fault> {
     if text.starts_with('0') && text[1..].starts_with(['x', 'X', 'o', 'O', 'b', 'B']) {
         let end = text.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(text.len());
         let value = parse_integer(&text[..end], 0)
-            .ok_or_else(|| fault(format!("syntax error: {} is no number", &text[..end])))?;
+            .ok_or_else(|| fault(format!("syntax error: {} is not a number", &text[..end])))?;
         return Ok((TokenKind::Int(value), end));
     }
     let whole = digits(0);
@@ -312,7 +312,7 @@ fn number(text: &str) -> Result<(TokenKind, usize), Fault> {
         }
     }
     let literal = &text[..end];
-    let no_number = || fault(format!("syntax error: {literal} is no number, or has more than 128 bits"));
+    let no_number = || fault(format!("syntax error: {literal} is not a number, or has more than 128 bits"));
     match end == whole {
         true => Ok((TokenKind::Int(parse_integer(literal, 10).ok_or_else(no_number)?), end)),
         false => Ok((TokenKind::Float(parse_float(literal).ok_or_else(no_number)?), end)),

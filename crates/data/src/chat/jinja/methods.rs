@@ -62,7 +62,7 @@ impl Renderer<'_> {
     pub(super) fn call_method(&mut self, value: &Value, method: Method, given: Given) -> Result<Value, Fault> {
         self.meter.step(1)?;
         let Some(call) = method.call else {
-            return Err(fault(format!("{} would change {}, which is not allowed", method.name, value.kind())));
+            return Err(fault(format!("{} changes {}, which is not allowed", method.name, value.kind())));
         };
         call(self, value, given)
     }

@@ -93,7 +93,7 @@ impl<'t> Parser<'t> {
         matches!(self.peek(), Some(TokenKind::Name(own)) if own == name)
     }
 
-    /// Whether the token behind the next one is `name`.
+    /// Whether the token after the next one is `name`.
     pub(super) fn is_name_behind(&self, name: &str) -> bool {
         matches!(self.tokens.get(self.at + 1).map(|token| &token.kind), Some(TokenKind::Name(own)) if own == name)
     }
@@ -320,7 +320,7 @@ impl<'t> Parser<'t> {
         Ok(StatementKind::For(Box::new(For { place, elements, condition, is_recursive, body, otherwise })))
     }
 
-    /// What a loop runs over: no `if` belongs to it.
+    /// The elements of a loop: an `if` after them is its condition.
     fn loop_elements(&mut self) -> Result<Expr, Fault> {
         let line = self.line();
         let first = self.condition()?;
@@ -402,7 +402,7 @@ impl<'t> Parser<'t> {
             if self.skip_sign("=") {
                 defaults.push(self.expression()?);
             } else if !defaults.is_empty() {
-                return Err(fault("syntax error: a parameter without a value is behind one with a value"));
+                return Err(fault("syntax error: a parameter without a value is after one with a value"));
             }
             if !self.skip_sign(",") {
                 break;

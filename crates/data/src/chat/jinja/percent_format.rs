@@ -46,7 +46,7 @@ pub(super) fn percent_format(pattern: &str, values: &[Value], whole: &Value, met
     out.finish()
 }
 
-/// The field at the beginning of `rest`, behind its `%`.
+/// The field at the beginning of `rest`, after its `%`.
 fn spec(rest: &mut &str) -> Result<Spec, Fault> {
     let mut spec = Spec::new();
     let mut has_zeros = false;

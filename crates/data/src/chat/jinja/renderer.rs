@@ -338,14 +338,14 @@ impl<'p> Renderer<'p> {
     /// Sets `place` to `value`.
     ///
     /// # Errors
-    /// An attribute of a value that is no namespace, a namespace within a namespace, and a value that has not as many
+    /// An attribute of a value that is not a namespace, a namespace within a namespace, and a value that has not as many
     /// elements as the place.
     fn assign(&mut self, place: &'p Place, value: Value) -> Result<(), Fault> {
         match place {
             Place::Name(name) => self.bind(*name, value),
             Place::Attribute(name, attribute) => {
                 let Value::Namespace(number) = self.lookup(*name)? else {
-                    return Err(fault(format!("an attribute `{attribute}` is set of a value that is no namespace")));
+                    return Err(fault(format!("an attribute `{attribute}` is set of a value that is not a namespace")));
                 };
                 self.set_attribute(number, attribute.clone(), value)
             }

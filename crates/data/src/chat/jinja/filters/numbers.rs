@@ -47,7 +47,7 @@ pub(super) fn abs(_: &mut Renderer<'_>, value: &Value, given: Given) -> Made {
     }
 }
 
-/// Most digits behind the point that `round` keeps, and more than a float has.
+/// Most digits after the point that `round` keeps, and more than a float has.
 const MOST_DIGITS: i128 = 400;
 
 pub(super) fn round(_: &mut Renderer<'_>, value: &Value, given: Given) -> Made {

@@ -54,7 +54,7 @@ pub(super) fn center(renderer: &mut Renderer<'_>, value: &Value, given: Given) -
     through(renderer, value, Given::of(vec![width.unwrap_or(Value::Int(80))]), methods::center)
 }
 
-/// A word begins behind a blank, a hyphen or an opening bracket.
+/// A word begins after a blank, a hyphen or an opening bracket.
 pub(super) fn title(renderer: &mut Renderer<'_>, value: &Value, given: Given) -> Made {
     let [] = given.bind("title", [])?;
     let own = text_of(value, renderer.meter)?;
