@@ -191,7 +191,7 @@ const TESTS: [&str; 16] = [
     "divisibleby #",
     "startingwith $",
 ];
-/// Steps that a template repeats to make a value large or deep.
+/// Statements that make a value large or deep where they are repeated.
 const GROWTH: [&str; 16] = [
     "{% set ns.x = [ns.x] %}",
     "{% set ns.x = [ns.x, ns.x] %}",

@@ -34,7 +34,7 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 
 impl Key {
     /// # Errors
-    /// A value that cannot be a key.
+    /// A value that is not a key.
     fn of(value: &Value) -> Result<Key, Fault> {
         match value {
             Value::None => Ok(Key::None),
@@ -86,7 +86,7 @@ impl Dict {
         self.places.get(&Key::Text(key.into())).map(|place| &self.entries[*place].1)
     }
 
-    /// The value of `key`; nothing for a value that cannot be a key.
+    /// The value of `key`; nothing for a value that is not a key.
     pub(super) fn get(&self, key: &Value, meter: &Meter) -> Result<Option<&Value>, Fault> {
         meter.step(1)?;
         if matches!(key, Value::Undefined) {
@@ -118,7 +118,7 @@ impl Dict {
     /// Sets a key; a key that is there keeps its place.
     ///
     /// # Errors
-    /// A value that cannot be a key, or a value that is nested too deep.
+    /// A value that is not a key, or a value that is nested too deep.
     fn set(&mut self, key: Value, value: Value) -> Result<(), Fault> {
         let hashed = Key::of(&key)?;
         self.nesting = self.nesting.around(&value)?;
@@ -170,7 +170,7 @@ impl Value {
     /// A dictionary of entries that are there.
     ///
     /// # Errors
-    /// A value that cannot be a key, or values that are nested too deep.
+    /// A value that is not a key, or values that are nested too deep.
     pub(in crate::chat) fn dict(entries: impl IntoIterator<Item = (Value, Value)>) -> Result<Value, Fault> {
         let mut dict = empty();
         for (key, value) in entries {
@@ -189,7 +189,7 @@ impl Seen {
     /// Whether `value` is seen for the first time.
     ///
     /// # Errors
-    /// A value that cannot be a key.
+    /// A value that is not a key.
     pub(super) fn is_new(&mut self, value: &Value, meter: &Meter) -> Result<bool, Fault> {
         let key = Key::of(value)?;
         meter.step(2)?;

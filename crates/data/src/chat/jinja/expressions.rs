@@ -277,7 +277,7 @@ impl Parser<'_> {
     fn arguments(&mut self) -> Result<Arguments, Fault> {
         self.expect_sign("(")?;
         let mut arguments = Arguments::default();
-        let wrong = || fault("syntax error: an argument follows those that must be last");
+        let wrong = || fault("syntax error: an argument is after those that must be last");
         while !self.is_sign(")") {
             if self.skip_sign("**") {
                 arguments.more_named = Some(Box::new(self.expression()?));

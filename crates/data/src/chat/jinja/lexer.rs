@@ -144,7 +144,7 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    /// Ends a tag at its closing delimiter of `bytes` bytes with its mark, and drops blanks after it.
+    /// Ends a tag at its closing delimiter of `bytes` bytes with its mark, and drops the blanks after it.
     fn end(&mut self, tag: Tag, trim: Trim, bytes: usize) {
         let behind = &self.rest()[bytes..];
         let dropped = match (trim, tag) {

@@ -320,7 +320,7 @@ impl<'t> Parser<'t> {
         Ok(StatementKind::For(Box::new(For { place, elements, condition, is_recursive, body, otherwise })))
     }
 
-    /// The values that a loop runs over: no `if` belongs to it.
+    /// The elements of a loop: an `if` after them is its condition.
     fn loop_elements(&mut self) -> Result<Expr, Fault> {
         let line = self.line();
         let first = self.condition()?;
@@ -402,7 +402,7 @@ impl<'t> Parser<'t> {
             if self.skip_sign("=") {
                 defaults.push(self.expression()?);
             } else if !defaults.is_empty() {
-                return Err(fault("syntax error: a parameter without a value follows one with a value"));
+                return Err(fault("syntax error: a parameter without a value is after one with a value"));
             }
             if !self.skip_sign(",") {
                 break;

@@ -64,7 +64,7 @@ pub(super) const TEXT: [(&str, MethodFunction); 46] = [
 ];
 
 fn unknown(_: &mut Renderer<'_>, _: &Value, _: Given) -> Made {
-    Err(fault("translate, maketrans and encode are not methods of strings here; use replace"))
+    Err(fault("translate, maketrans and encode cannot be called; use replace"))
 }
 
 /// A text that was made of texts which were paid for.
