@@ -12,3 +12,9 @@ pub use handshake::{
     unproven_greeting,
 };
 pub use seal::{BACK_BYTES, FRONT_BYTES, Opener, PayloadSeal, SEAL_BYTES, SealError, Sealer};
+
+// Tests name the crate as its users do.
+#[cfg(test)]
+extern crate self as session;
+#[cfg(test)]
+mod tests;

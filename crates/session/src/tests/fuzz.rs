@@ -4,8 +4,8 @@
 //! longer, or under a fuzzer that looks at what is reached (`cargo bolero`, which brings libFuzzer):
 //!
 //! ```text
-//! BOLERO_RANDOM_ITERATIONS=10000000 BOLERO_RANDOM_TEST_TIME_MS=600000 cargo test -p session --test fuzz -- --nocapture
-//! cargo bolero test --package session --test fuzz any_frames_of_others_are_refused
+//! BOLERO_RANDOM_ITERATIONS=10000000 BOLERO_RANDOM_TEST_TIME_MS=600000 cargo test -p session --lib tests::fuzz::
+//! cargo bolero test --package session --lib tests::fuzz::any_frames_of_others_are_refused
 //! ```
 
 #![allow(clippy::unwrap_used)]
