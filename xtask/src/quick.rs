@@ -40,7 +40,7 @@ const SLOW: &[&str] = &[
 ];
 
 /// Crates whose tests are those of another.
-const TESTED_BY: &[(&str, &str)] = &[("cluster", "sim")];
+const TESTED_BY: &[(&str, &str)] = &[("cluster", "sim"), ("philox", "data")];
 
 /// Checks the files that differ from `origin/main`.
 ///

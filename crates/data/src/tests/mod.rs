@@ -6,6 +6,7 @@ mod blanks;
 mod chat;
 mod folder;
 mod megatron;
+mod philox;
 mod sources;
 mod token_files;
 mod tokenize;
