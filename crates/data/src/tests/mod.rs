@@ -6,7 +6,6 @@ mod blanks;
 mod chat;
 mod folder;
 mod megatron;
-mod philox;
 mod sources;
 mod token_files;
 mod tokenize;
