@@ -268,7 +268,8 @@ mod tests {
         for name in ["trace.json", "other/train.log", "report.html", ".trace.json.partial-1", "."] {
             assert_eq!(owner(&run.join(name)), None, "{name}");
         }
-        // Checkpoints on another disk, at the end of a link of the run; one that was copied elsewhere, and one that was not.
+        // Checkpoints on another disk, at the end of a link of the run; one that was copied elsewhere, and one that was
+        // not.
         make(&disk.join("step-00000002/manifest.json"), "{}");
         make(&disk.join("latest"), "step-00000002\n");
         std::os::unix::fs::symlink(&disk, run.join(CHECKPOINTS)).expect("a link");

@@ -1,4 +1,5 @@
-//! Screens that are lost: closed pipes, a terminal that hangs up, full disks. The run continues, and says so in its log.
+//! Screens that are lost: closed pipes, a terminal that hangs up, full disks. The run continues, and says so in its
+//! log.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

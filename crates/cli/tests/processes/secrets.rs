@@ -101,8 +101,8 @@ fn messages_about_settings_have_no_secret() {
     ] {
         write(&text);
         for command in [&["check"][..], &["check", "--json"], &["explain"], &["train"], &["launch", "--", "train"]] {
-            let told = said(2, &[command, &[&file]].concat());
-            assert!(told.contains(says), "{command:?}: {told}");
+            let printed = said(2, &[command, &[&file]].concat());
+            assert!(printed.contains(says), "{command:?}: {printed}");
         }
     }
     write("");
@@ -112,8 +112,8 @@ fn messages_about_settings_have_no_secret() {
         (format!("run.notify {HOOK}"), "has no `=`"),
         (format!("data.path=https://user:{PASSWORD}@h/a.txt"), "data.path must not have a user"),
     ] {
-        let told = said(2, &["check", &file, "--set", &setting]);
-        assert!(told.contains(says), "{told}");
+        let printed = said(2, &["check", &file, "--set", &setting]);
+        assert!(printed.contains(says), "{printed}");
     }
     let address = format!("s3://KEY:wo/{PASSWORD}@b/a");
     for words in [
@@ -134,20 +134,22 @@ fn a_launcher_prints_no_secret_and_neither_does_the_report_of_a_failure() {
     assert!(shown.contains("'run.notify=***'"), "{shown}");
     said(0, &with_keys(&["train"], &[&run]));
     // One that resumes is started again by its own words.
-    let (place, told) = (folder.path("run"), folder.0.join("told"));
+    let (place, printed) = (folder.path("run"), folder.0.join("printed"));
     let mut launcher = Command::new(env!("CARGO_BIN_EXE_pleach"));
     launcher.args(["launch", "--nproc", "2", "--restarts", "1", "--", "train", "--quiet", "--resume", &place, "--set"]);
-    launcher.args([notify.as_str(), "--set", "train.steps=1000000"]).stderr(fs::File::create(&told).expect("a file"));
+    launcher
+        .args([notify.as_str(), "--set", "train.steps=1000000"])
+        .stderr(fs::File::create(&printed).expect("a file"));
     let mut launcher = launcher.spawn().expect("a launcher");
-    let told = || fs::read_to_string(&told).expect("text");
+    let printed = || fs::read_to_string(&printed).expect("text");
     let steps = || fs::read_to_string(folder.0.join("run/metrics.jsonl")).unwrap_or_default().lines().count();
     wait_until(|| steps() > 8);
     kill("-KILL", processes_of(launcher.id())[1]);
-    wait_until(|| told().contains("restarting: pleach train --quiet --resume"));
+    wait_until(|| printed().contains("restarting: pleach train --quiet --resume"));
     kill("-TERM", launcher.id());
     assert!(launcher.wait().is_ok_and(|status| status.code().is_some()), "the launcher ends");
-    assert!(told().contains("--set run.notify=*** --set train.steps=1000000; 0 restarts left"), "{}", told());
-    has_no_secret("launch", &told());
+    assert!(printed().contains("--set run.notify=*** --set train.steps=1000000; 0 restarts left"), "{}", printed());
+    has_no_secret("launch", &printed());
     said(0, &["blame", &place]);
     said(0, &["blame", &place, "--json"]);
     for file in shown_files(&folder.0) {
