@@ -31,5 +31,5 @@ pub fn run([layers, hidden, heads, ffn]: [usize; 4], (sequences, length): (usize
         "parallelism.pp=1".into(),
         "parallelism.microbatch_size=1".into(),
     ];
-    RunConfig::load("", "", &overrides).unwrap()
+    RunConfig::load("", "", &overrides).expect("keys of a run")
 }
