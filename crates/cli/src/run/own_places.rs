@@ -192,7 +192,7 @@ fn is_within(folder: &Path, place: &Path) -> bool {
     let Some(first) = rest.iter().next().map(|name| name.to_string_lossy().to_ascii_lowercase()) else { return false };
     let is_file = |name: &&str| first == **name || first.strip_prefix('.').is_some_and(|draft| is_draft(draft, name));
     let is_in_folder = FOLDERS.contains(&first.as_str());
-    is_in_folder || (rest.iter().count() == 1 && (RUN_FILES.iter().any(|name| is_file(name)) || first == STORE_LOCK))
+    is_in_folder || (rest.iter().count() == 1 && (RUN_FILES.iter().any(is_file) || first == STORE_LOCK))
 }
 
 /// Whether a hidden name, without its dot, is that of an unfinished file `name`.

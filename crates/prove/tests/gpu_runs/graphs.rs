@@ -278,8 +278,7 @@ fn calls_of_gpt2(dropout: f32, graphs: &dyn Fn() -> GraphUse) -> Counts {
         layout.train.steps = steps;
         let setup = layout.setup().expect("a plan");
         run_first(steps, &setup, &*On::Gpus(gpus).engine(&setup), &proof_text(), &Nobody).expect("a run");
-        let counts = *counts.lock().expect("whole");
-        counts
+        *counts.lock().expect("whole")
     };
     of(4).without(of(3))
 }
