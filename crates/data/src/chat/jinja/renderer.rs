@@ -338,8 +338,8 @@ impl<'p> Renderer<'p> {
     /// Sets `place` to `value`.
     ///
     /// # Errors
-    /// An attribute of a value that is not a namespace, a namespace within a namespace, and a value that has not as many
-    /// elements as the place.
+    /// An attribute of a value that is not a namespace, a namespace within a namespace, and a value that does not have
+    /// as many elements as the place.
     fn assign(&mut self, place: &'p Place, value: Value) -> Result<(), Fault> {
         match place {
             Place::Name(name) => self.bind(*name, value),
