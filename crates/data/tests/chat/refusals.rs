@@ -131,6 +131,13 @@ fn templates_that_cannot_be_used_are_named() {
     folder.put("one.jinja", whole.as_bytes());
     let opened = chat_of(&folder.path("one.jinja")).expect("a loop within the block");
     assert_eq!(opened.rendered("line 1".into(), RECORD, None).expect("no text").document.text, "");
+    // The turns of jinja2 that a jump ends do not count for `else`.
+    folder.put(
+        "one.jinja",
+        b"{% for m in messages %}{% continue %}{% else %}x{% endfor %}{% for m in [1] %}{% else %}y{% endfor %}",
+    );
+    let opened = chat_of(&folder.path("one.jinja")).expect("a loop with else");
+    assert_eq!(opened.rendered("line 1".into(), RECORD, None).expect("a text").document.text, "x");
     for (block, tag) in
         [("generation", "generation"), ("with", "with a = 1"), ("filter", "filter upper"), ("set", "set a")]
     {
