@@ -99,5 +99,5 @@ fn templates_of_a_grammar() {
     let (inputs, accepted, longest) = SEEN.get();
     let seconds = started.elapsed().as_secs_f64();
     println!("{inputs} inputs in {seconds:.0} s, {accepted} accepted; the longest took {longest:.1?}");
-    assert!(path.exists() && accepted > inputs / 20 && accepted < inputs, "{accepted} of {inputs} have a text");
+    assert!(path.exists() && accepted > inputs / 50 && accepted < inputs, "{accepted} of {inputs} have a text");
 }

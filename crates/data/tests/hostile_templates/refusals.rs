@@ -138,6 +138,9 @@ fn formats_have_a_width() {
         ("{{ 'a'|indent(9999999999, true) }}", "it makes more than 16777216 bytes".into()),
         ("{{ range(1000000) }}", "range has 1000000 elements; at most 100000 are made".into()),
         ("{{ 2 ** 128 }}", "an integer has more than 128 bits".into()),
+        ("{{ '{0[a]é}'.format({'a': 1}) }}", "format has a field with more after its item".into()),
+        ("{{ 'a'[170141183460469231731687303715884105727].x }}", "`a value[..]` is undefined".into()),
+        ("{{ 'a'[-170141183460469231731687303715884105727 - 1].x }}", "`a value[..]` is undefined".into()),
     ] {
         assert_eq!(refusal(&folder, template), said, "{template}");
     }

@@ -91,9 +91,9 @@ impl Renderer<'_> {
             Value::Text(text) => {
                 self.meter.read(text.len())?;
                 let place = integer(index, "an index")?;
-                let letter = match usize::try_from(place) {
-                    Ok(place) => text.chars().nth(place),
-                    Err(_) => usize::try_from(-(place + 1)).ok().and_then(|place| text.chars().rev().nth(place)),
+                let letter = match place >= 0 {
+                    true => usize::try_from(place).ok().and_then(|place| text.chars().nth(place)),
+                    false => usize::try_from(-(place + 1)).ok().and_then(|place| text.chars().rev().nth(place)),
                 };
                 match letter {
                     Some(letter) => {

@@ -56,6 +56,9 @@ fn named_value(renderer: &mut Renderer<'_>, name: &str, given: &Given, automatic
     };
     while !path.is_empty() {
         let is_item = path.starts_with('[');
+        if !is_item && !path.starts_with('.') {
+            return Err(fault("format has a field with more after its item"));
+        }
         let end = match is_item {
             true => path.find(']').ok_or_else(|| fault("format has an item without its end"))?,
             false => path[1..].find(['.', '[']).map_or(path.len(), |end| end + 1),

@@ -286,19 +286,22 @@ impl<'p> Renderer<'p> {
             elements = self.selected(node, condition, &elements, scope)?;
         }
         let count = elements.len();
-        if count == 0 {
-            return self.scoped(scope, |renderer| renderer.block(&node.otherwise)).map(|_| ());
-        }
+        let mut ends = false;
         let number = self.turns.len();
         self.meter.step(1)?;
         self.turns.push(Turn { node, scope, elements, index: 0, depth, last: None });
         for index in 0..count {
             let flow = self.scoped(scope, |renderer| renderer.turn(number, index))?;
+            ends |= flow == Flow::Next;
             if flow == Flow::Break {
                 break;
             }
         }
         self.turns.truncate(number);
+        // As jinja2 compiles it: also where a jump ended every turn.
+        if !ends {
+            self.scoped(scope, |renderer| renderer.block(&node.otherwise))?;
+        }
         Ok(())
     }
 
@@ -338,8 +341,8 @@ impl<'p> Renderer<'p> {
     /// Sets `place` to `value`.
     ///
     /// # Errors
-    /// An attribute of a value that is not a namespace, a namespace within a namespace, and a value that has not as
-    /// many elements as the place.
+    /// An attribute of a value that is not a namespace, a namespace within a namespace, and a value that does not have
+    /// as many elements as the place.
     fn assign(&mut self, place: &'p Place, value: Value) -> Result<(), Fault> {
         match place {
             Place::Name(name) => self.bind(*name, value),

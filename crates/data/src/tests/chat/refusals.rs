@@ -126,24 +126,6 @@ fn templates_that_cannot_be_used_are_named() {
     for (template, expected) in table {
         assert_eq!(refusal(&folder, template), expected, "{template}");
     }
-    let whole =
-        "{% for m in messages %}{% with a = 1 %}{% for b in [1] %}{% continue %}{% endfor %}{% endwith %}{% endfor %}";
-    folder.put("one.jinja", whole.as_bytes());
-    let opened = chat_of(&folder.path("one.jinja")).expect("a loop within the block");
-    assert_eq!(opened.rendered("line 1".into(), RECORD, None).expect("no text").document.text, "");
-    for (block, tag) in
-        [("generation", "generation"), ("with", "with a = 1"), ("filter", "filter upper"), ("set", "set a")]
-    {
-        for jump in ["continue", "break"] {
-            let template =
-                format!("{{% for m in messages %}}{{% {tag} %}}{{%- {jump} %}}{{% end{block} %}}{{% endfor %}}");
-            let said = format!(
-                "the chat template of one.jinja cannot be used: it has a {jump} in a block {block}, which must be in the \
-                 loop whole (in chat_template:1)"
-            );
-            assert_eq!(refusal(&folder, &template), said, "{template}");
-        }
-    }
     let long = format!("a\n{}{{{{ none.x.y }}}}", "b".repeat(65_535));
     let said = "line 1 cannot be written as text: the template says: `a value.x` is undefined (in chat_template:2)";
     assert_eq!(refusal(&folder, &long), said);
@@ -172,4 +154,34 @@ fn templates_that_cannot_be_used_are_named() {
     assert_eq!(open("several", None).expect("text").document.text, "D<e>");
     folder.put("several/chat_template.jinja", b"F{{ eos_token }}\n");
     assert_eq!(open("several", None).expect("text").document.text, "F<e>");
+}
+
+#[test]
+fn jumps_stay_in_their_blocks() {
+    let folder = Folder::new("chat-jumps");
+    let whole =
+        "{% for m in messages %}{% with a = 1 %}{% for b in [1] %}{% continue %}{% endfor %}{% endwith %}{% endfor %}";
+    folder.put("one.jinja", whole.as_bytes());
+    let opened = chat_of(&folder.path("one.jinja")).expect("a loop within the block");
+    assert_eq!(opened.rendered("line 1".into(), RECORD, None).expect("no text").document.text, "");
+    // The turns of jinja2 that a jump ends do not count for `else`.
+    folder.put(
+        "one.jinja",
+        b"{% for m in messages %}{% continue %}{% else %}x{% endfor %}{% for m in [1] %}{% else %}y{% endfor %}",
+    );
+    let opened = chat_of(&folder.path("one.jinja")).expect("a loop with else");
+    assert_eq!(opened.rendered("line 1".into(), RECORD, None).expect("a text").document.text, "x");
+    for (block, tag) in
+        [("generation", "generation"), ("with", "with a = 1"), ("filter", "filter upper"), ("set", "set a")]
+    {
+        for jump in ["continue", "break"] {
+            let template =
+                format!("{{% for m in messages %}}{{% {tag} %}}{{%- {jump} %}}{{% end{block} %}}{{% endfor %}}");
+            let said = format!(
+                "the chat template of one.jinja cannot be used: it has a {jump} in a block {block}, which must be in the \
+                 loop whole (in chat_template:1)"
+            );
+            assert_eq!(refusal(&folder, &template), said, "{template}");
+        }
+    }
 }
