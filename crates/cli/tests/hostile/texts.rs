@@ -288,6 +288,6 @@ fn conversations_and_templates_that_are_none_are_refused() {
         )
         .refused("takes more than"),
         chats("template: calls itself", pair, "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}").refused("recursion"),
-        chats("template: a file", pair, "{% include '/etc/passwd' %}").refused("unknown statement include"),
+        chats("template: a file", pair, "{% include '/etc/passwd' %}").refused("unexpected block `include`"),
     ]);
 }
