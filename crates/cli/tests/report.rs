@@ -125,7 +125,7 @@ fn odd_folders_and_outputs_lose_nothing() {
         let path = format!("{one}/{name}");
         let before = fs::read(&path).expect("a file");
         let refused = pleach(&["report", &two, &one, option, &path]);
-        let expected = format!("{option} {path} is {path}, which this command reads; name another file\n");
+        let expected = format!("{option} {path} is a place of the run's own files in {one}; name another place\n");
         assert_eq!((refused.status.code(), stderr(&refused)), (Some(2), expected));
         assert!(fs::read(&path).expect("a file") == before);
     }
