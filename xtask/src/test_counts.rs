@@ -11,7 +11,7 @@ pub struct Counts {
     passed: usize,
     failed: usize,
     ignored: usize,
-    /// Ignored tests by reason, which is empty where there is none.
+    /// Ignored tests by reason, which is empty where a test has no reason.
     reasons: BTreeMap<String, usize>,
 }
 

@@ -26,7 +26,7 @@ use crate::screen::output::tell;
 /// Names a folder, or several like `PATH`, with NVIDIA's libraries.
 pub const LIBRARIES: &str = "PLEACH_CUDA";
 
-/// In place of the folder of a user's caches where there is none: nothing is below it, and code is kept in memory.
+/// In place of the folder of a user's caches where it is missing: nothing is below it, and code is kept in memory.
 const NO_FOLDER: &str = "/dev/null";
 
 /// An archive of compiled kernels, where the program was built with one (`tools/release.sh`); otherwise empty.

@@ -161,7 +161,7 @@ impl Reader {
         is_asked.then_some(Trusted::new(Requests))
     }
 
-    /// Whether the user has chosen the value of a key, or that there is none.
+    /// Whether the user has chosen the value of a key, or that it has no value.
     fn is_chosen(&self, key: &str) -> bool {
         match (self.author, self.location(key)) {
             (Author::User, _) | (Author::Unknown, Some(Location::Override(_)) | None) => true,
