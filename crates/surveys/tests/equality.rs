@@ -29,7 +29,7 @@ fn draw<T>(things: Vec<T>, count: usize, purpose: u32) -> Vec<T> {
     sample::draw(things, count, SEED, purpose)
 }
 
-/// Of each family: two pairs (dp, tp), one of them with a case of sixteen ranks, and a case of each.
+/// Of each family a case of sixteen ranks.
 fn layout_sample() -> Vec<Order> {
     let mut sample = Vec::new();
     for (index, family) in families().into_iter().enumerate() {
@@ -37,20 +37,14 @@ fn layout_sample() -> Vec<Order> {
         let of_family = |case: &Case| case.family == family && case.divides();
         let orders = survey::orders(Case::all().into_iter().filter(of_family));
         let is_large = |case: &Case| case.degrees.world_size() == MAX_RANKS;
-        let (large, others): (Vec<Order>, Vec<Order>) = orders
+        let large: Vec<Order> = orders
             .into_iter()
-            .filter(|order| order.cases.len() > 2)
-            .partition(|order| order.cases.iter().any(is_large));
-        for (place, mut order) in
-            draw(large, 1, 3 * index).into_iter().chain(draw(others, 1, 3 * index + 1)).enumerate()
-        {
-            let (large, others): (Vec<Case>, Vec<Case>) = order.cases.iter().partition(|case| is_large(case));
-            order.cases = match place {
-                0 => draw(large, 1, 100 + 3 * index),
-                _ => draw(others, 1, 100 + 3 * index + 1),
-            };
-            sample.push(order);
-        }
+            .filter(|order| order.cases.len() > 2 && order.cases.iter().any(is_large))
+            .collect();
+        sample.extend(draw(large, 1, 3 * index).into_iter().map(|order| {
+            let cases = order.cases.iter().filter(|case| is_large(case)).copied().collect();
+            Order { cases: draw(cases, 1, 100 + 3 * index), ..order }
+        }));
     }
     sample
 }

@@ -9,7 +9,7 @@ use surveys::pairs::{LossScale, Pair, Shares, draw, measure};
 /// Another seed is another sample.
 const SEED: u32 = 7;
 /// Pairs of the sample.
-const PAIRS: usize = 40;
+const PAIRS: usize = 20;
 
 /// The first pairs of few steps and little work.
 fn sample() -> Vec<Pair> {

@@ -20,10 +20,8 @@ fn ranks_that_share_sequences_learn_what_one_rank_learns() {
     let exchanged = [2, 3, 4].map(|cp| (ContextKind::Heads, cp));
     let passed = [2, 3, 4, 8].map(|cp| (ContextKind::Ring, cp));
     for (index, (kind, cp)) in gathered.into_iter().chain(exchanged).chain(passed).enumerate() {
-        let drawn = sample::draw(of(kind, cp), 2, SEED, index as u32);
-        assert_eq!(drawn.len(), 2, "{kind:?}, cp {cp}");
-        for case in drawn {
-            assert_eq!(case.faults(), Ok(vec![]), "{case}");
-        }
+        let drawn = sample::draw(of(kind, cp), 1, SEED, index as u32);
+        let [case] = &drawn[..] else { panic!("{} cases of {kind:?}, cp {cp}", drawn.len()) };
+        assert_eq!(case.faults(), Ok(vec![]), "{case}");
     }
 }

@@ -69,7 +69,8 @@ fn a_resumed_run_takes_the_algorithms_that_were_timed_before() {
     compile_kernels();
     let folder = Folder::new("algorithms");
     let set = ["model.hidden=32", "model.context=32", "train.precision=bf16", "train.products=device", "train.steps=2"];
-    let set = set.map(|setting| ["--set", setting]);
+    let small = ["model.num_layers=1", "parallelism.pp=1"];
+    let set: Vec<[&str; 2]> = set.into_iter().chain(small).map(|setting| ["--set", setting]).collect();
     let file = folder.run("timed", "device = \"soft-gpu\"\nproduct_algorithms = \"timed\"\n");
     let explained = prints(&[&["explain", &file], set.as_flattened()].concat());
     let of_each = "the fastest of the algorithms that it proposes for each, timed by `train`\n";

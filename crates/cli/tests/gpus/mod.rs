@@ -8,7 +8,7 @@ mod tuned_products;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use crate::harness::{pleach, prints, stderr, stdout};
 use gpu::Capability;
@@ -334,9 +334,12 @@ fn kept_code_that_is_damaged_shared_or_impossible_stops_no_run() {
 fn libraries_in_software(folder: &Folder) -> PathBuf {
     let libraries = folder.0.join("libraries");
     std::fs::create_dir_all(&libraries).expect("a folder");
-    let capability = Capability { major: 9, minor: 0 };
-    let archive = ArchivedKernels::compile(&compiler(), Some(&cache_of_tests()), &[capability]).expect("compiled");
-    std::fs::write(libraries.join("pleach-kernels"), archive.to_bytes().expect("bytes")).expect("written");
+    static ARCHIVE: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let capability = Capability { major: 9, minor: 0 };
+        let archive = ArchivedKernels::compile(&compiler(), Some(&cache_of_tests()), &[capability]).expect("compiled");
+        archive.to_bytes().expect("bytes")
+    });
+    std::fs::write(libraries.join("pleach-kernels"), &*ARCHIVE).expect("written");
     // Cargo builds the shared library as a dependency of this test, next to the test's own program.
     let program = std::env::current_exe().expect("a program");
     let library = program.parent().expect("a folder").join("libsoftgpu_driver.so");

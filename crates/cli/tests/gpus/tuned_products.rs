@@ -3,15 +3,24 @@
 use crate::gpus::{Folder, compile_kernels, libraries_in_software, pleach_with_libraries};
 use crate::harness::{prints, stderr, stdout};
 
+/// Two replicas of one layer: each product of more layers would be timed once more.
+const SMALL: [&str; 7] = [
+    "model.num_layers=1",
+    "parallelism.pp=1",
+    "model.hidden=32",
+    "model.context=32",
+    "train.precision=bf16",
+    "train.products=blocks16",
+    "train.steps=2",
+];
+
 /// Tiles change no bit, whichever are the fastest, so nothing is kept of them.
 #[needs::cuda]
 #[test]
 fn timed_tiles_have_the_bits_of_estimated_ones() {
     let folder = Folder::new("tiles");
     let libraries = libraries_in_software(&folder);
-    let set =
-        ["model.hidden=32", "model.context=32", "train.precision=bf16", "train.products=blocks16", "train.steps=2"];
-    let set = set.map(|setting| ["--set", setting]);
+    let set = SMALL.map(|setting| ["--set", setting]);
     let trained = |name: &str, kernels: &str| {
         let file = folder.run(name, &format!("device = \"cuda\"\nproduct_kernels = {kernels:?}\n"));
         let output = pleach_with_libraries(&libraries, &[&["train", &file], set.as_flattened()].concat());
@@ -34,9 +43,7 @@ fn timed_tiles_have_the_bits_of_estimated_ones() {
 fn timed_kernels_by_warps_have_the_bits_of_estimated_ones() {
     compile_kernels();
     let folder = Folder::new("warps");
-    let set =
-        ["model.hidden=32", "model.context=32", "train.precision=bf16", "train.products=blocks16", "train.steps=2"];
-    let set = set.map(|setting| ["--set", setting]);
+    let set = SMALL.map(|setting| ["--set", setting]);
     let trained = |name: &str, kernels: &str| {
         let file = folder.run(name, &format!("device = \"soft-gpu\"\nproduct_kernels = {kernels:?}\n"));
         let said = prints(&[&["train", &file], set.as_flattened()].concat());
@@ -53,9 +60,7 @@ fn timed_kernels_by_warps_have_the_bits_of_estimated_ones() {
 fn equal_algorithms_leave_the_bits_of_blocks_and_are_kept() {
     compile_kernels();
     let folder = Folder::new("equal");
-    let set =
-        ["model.hidden=32", "model.context=32", "train.precision=bf16", "train.products=blocks16", "train.steps=2"];
-    let set = set.map(|setting| ["--set", setting]);
+    let set = SMALL.map(|setting| ["--set", setting]);
     let trained = |name: &str, algorithms: &str| {
         let file = folder.run(name, &format!("device = \"soft-gpu\"\nproduct_algorithms = {algorithms:?}\n"));
         let said = prints(&[&["train", &file], set.as_flattened()].concat());

@@ -8,7 +8,7 @@ use crate::gpu_runs::rig::{On, ZERO_THREE, gemma, layout, outcome};
 
 /// Steps of a run, as many as `PLEACH_STEPS` says, or a few.
 fn steps() -> u32 {
-    const FEW: u32 = 5;
+    const FEW: u32 = 3;
     let asked = std::env::var("PLEACH_STEPS");
     asked.map_or(FEW, |steps| steps.parse().expect("PLEACH_STEPS must be a number of steps"))
 }

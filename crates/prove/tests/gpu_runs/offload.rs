@@ -12,7 +12,7 @@ use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
 use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, leg, outcome, stored_layout};
 
 fn offloaded(format: Format, degrees: [usize; 3], zero: ZeroStage, overlap: Overlap) -> Layout {
-    let mut layout = stored_layout(format, Tied::Yes, degrees, zero, overlap, 3);
+    let mut layout = stored_layout(format, Tied::Yes, degrees, zero, overlap, 2);
     layout.train.offload = Offload::Optimizer;
     layout
 }

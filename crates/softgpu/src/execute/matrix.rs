@@ -4,7 +4,7 @@ use super::exact::Format;
 use super::fault::{Fault, FaultKind};
 use super::memory::Memory;
 use super::registers::{LANES, Lanes, Registers};
-use super::tensor_core::{COLUMNS, Factor, Rule, add_block, factor, format_of, is_any_special, special_sum};
+use super::tensor_core::{COLUMNS, Factors, Rule, add_block, format_of, special_sum};
 use super::transfer::addresses;
 use super::warpgroups::Operands as WarpgroupOperands;
 use crate::code::{FragmentTransfer, MatrixProduct, NumberFormat, Row};
@@ -82,36 +82,34 @@ struct Block {
     rule: Rule,
     depth: usize,
     bits: [[u32; COLUMNS]; 16],
-    b: [[Factor; COLUMNS]; 16],
+    b: [Factors<COLUMNS>; 16],
     is_special: bool,
 }
 
 impl Block {
     #[inline(always)]
     fn new(format: Format, rule: Rule, depth: usize, bits: [[u32; COLUMNS]; 16]) -> Block {
-        let b = bits.map(|row| row.map(|bits| factor(format, bits)));
-        let is_special = b.iter().any(|b| is_any_special(b));
+        let b: [Factors<COLUMNS>; 16] = std::array::from_fn(|step| Factors::new(format, &bits[step]));
+        let is_special = b.iter().any(|b| b.is_any_special);
         Block { format, rule, depth, bits, b, is_special }
     }
 
     /// Adds the products of a row of the first factor to a row of sums.
     #[inline(always)]
     fn add(&self, a_bits: &[u32; 16], sums: &mut [f32; COLUMNS]) {
-        let a = a_bits.map(|bits| factor(self.format, bits));
-        self.add_factors(a_bits, &a, sums);
+        self.add_factors(a_bits, &Factors::new(self.format, a_bits), sums);
     }
 
     #[inline(always)]
-    fn add_factors(&self, a_bits: &[u32; 16], a: &[Factor; 16], sums: &mut [f32; COLUMNS]) {
+    fn add_factors(&self, a_bits: &[u32; 16], a: &Factors<16>, sums: &mut [f32; COLUMNS]) {
         for first in (0..self.depth).step_by(self.rule.steps) {
             let end = self.depth.min(first + self.rule.steps);
-            let is_special =
-                self.is_special || is_any_special(&a[first..end]) || sums.iter().any(|sum| !sum.is_finite());
+            let is_special = self.is_special || a.is_any_special || sums.iter().any(|sum| !sum.is_finite());
             let before = *sums;
             if is_special {
                 *sums = sums.map(|sum| if sum.is_finite() { sum } else { 0.0 });
             }
-            add_block(self.rule, self.format, &a[first..end], &self.b[first..end], sums);
+            add_block(self.rule, self.format, a, &self.b, first..end, sums);
             if is_special {
                 for column in 0..COLUMNS {
                     let pairs: Vec<(u32, u32)> =
@@ -130,7 +128,7 @@ impl Block {
 pub fn warpgroup_product(registers: &mut Registers, operands: &WarpgroupOperands, format: NumberFormat, rule: Rule) {
     let format = format_of(format);
     let a_bits: Vec<[u32; 16]> = operands.a.iter().map(|row| row.map(u32::from)).collect();
-    let a: Vec<[Factor; 16]> = a_bits.iter().map(|row| row.map(|bits| factor(format, bits))).collect();
+    let a: Vec<Factors<16>> = a_bits.iter().map(|row| Factors::new(format, row)).collect();
     for (columns, rows) in operands.b.chunks_exact(COLUMNS).zip(operands.d.chunks_exact(4)) {
         let bits = std::array::from_fn(|step| std::array::from_fn(|column| u32::from(columns[column][step])));
         let block = Block::new(format, rule, 16, bits);

@@ -1,6 +1,8 @@
 //! The sum of a block of products as tensor cores compute it. Written from the definition in docs/numerics.md, apart
 //! from the kernels of crate `cpu`, so that each checks the other.
 
+use std::ops::Range;
+
 use super::exact::{BF16, F16, F32, Format};
 use crate::code::NumberFormat;
 
@@ -30,12 +32,35 @@ impl Rule {
 /// The exponent of a zero: lower than that of every other number.
 const NO_EXPONENT: i32 = -10_000;
 
-/// A number as a signed significand and an exponent; `exponent` is that of the leading place, also where it is empty.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Factor {
-    significand: i32,
-    exponent: i32,
-    is_special: bool,
+/// Numbers as signed significands and exponents: each exponent is that of the leading place, also where it is empty. Arrays
+/// of each, so that vector instructions take eight at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Factors<const N: usize> {
+    significands: [i32; N],
+    exponents: [i32; N],
+    /// Whether any is a NaN or infinite; its significand means nothing.
+    pub is_any_special: bool,
+}
+
+impl<const N: usize> Factors<N> {
+    /// Reads factors of 16 bits.
+    #[inline(always)]
+    pub fn new(format: Format, bits: &[u32; N]) -> Factors<N> {
+        let Format { exponent_bits, fraction_bits, .. } = format;
+        let last_field = (1u32 << exponent_bits) - 1;
+        let bias = (last_field >> 1) as i32;
+        let mut factors = Factors { significands: [0; N], exponents: [0; N], is_any_special: false };
+        for (index, bits) in bits.iter().enumerate() {
+            let field = *bits >> fraction_bits & last_field;
+            let implicit = u32::from(field > 0) << fraction_bits;
+            let significand = (*bits & ((1 << fraction_bits) - 1) | implicit) as i32;
+            let sign = -((*bits >> (exponent_bits + fraction_bits) & 1) as i32);
+            factors.significands[index] = (significand ^ sign) - sign;
+            factors.exponents[index] = if significand == 0 { NO_EXPONENT } else { field.max(1) as i32 - bias };
+            factors.is_any_special |= field == last_field;
+        }
+        factors
+    }
 }
 
 /// The format of a factor.
@@ -46,58 +71,62 @@ pub fn format_of(format: NumberFormat) -> Format {
     }
 }
 
-/// Reads a factor of 16 bits.
-pub fn factor(format: Format, bits: u32) -> Factor {
-    let bits = u64::from(bits);
-    if !format.is_finite(bits) {
-        return Factor { is_special: true, ..Factor::default() };
-    }
-    let exact = format.exact(bits);
-    let significand = exact.magnitude as i32;
-    Factor {
-        significand: if exact.is_negative { -significand } else { significand },
-        exponent: if significand == 0 { NO_EXPONENT } else { exact.exponent + format.fraction_bits as i32 },
-        is_special: false,
-    }
-}
-
 /// Columns of a product.
 pub const COLUMNS: usize = 8;
 
-/// One block for a row of `a` and all columns of `b[step][column]`, added to `sums`. Nothing is a NaN or infinite.
+/// One block for the steps `steps` of a row `a[step]` and all columns of `b[step][column]`, added to `sums`. Nothing is a
+/// NaN or infinite.
 #[inline(always)]
-pub fn add_block(rule: Rule, format: Format, a: &[Factor], b: &[[Factor; COLUMNS]], sums: &mut [f32; COLUMNS]) {
-    let mut largest = [rule.least_exponent; COLUMNS];
-    let parts: [Factor; COLUMNS] = std::array::from_fn(|column| {
+pub fn add_block(
+    rule: Rule,
+    format: Format,
+    a: &Factors<16>,
+    b: &[Factors<COLUMNS>; 16],
+    steps: Range<usize>,
+    sums: &mut [f32; COLUMNS],
+) {
+    let mut parts = [0i32; COLUMNS];
+    let mut part_exponents = [NO_EXPONENT; COLUMNS];
+    for column in 0..COLUMNS {
         let exact = F32.exact(u64::from(sums[column].to_bits()));
         let significand = exact.magnitude as i32;
-        let exponent = if significand == 0 { NO_EXPONENT } else { exact.exponent + 23 };
-        Factor { significand: if exact.is_negative { -significand } else { significand }, exponent, is_special: false }
-    });
-    for column in 0..COLUMNS {
-        largest[column] = largest[column].max(parts[column].exponent);
-        for (a, b) in a.iter().zip(b) {
-            largest[column] = largest[column].max(a.exponent + b[column].exponent);
+        parts[column] = if exact.is_negative { -significand } else { significand };
+        if significand != 0 {
+            part_exponents[column] = exact.exponent + 23;
         }
     }
-    let aligned = |significand: i32, exponent: i32, places: i32, largest: i32| -> i64 {
-        let distance = (largest - exponent).clamp(0, 31);
-        let magnitude = (significand.unsigned_abs() << places) >> distance;
-        if significand < 0 { -i64::from(magnitude) } else { i64::from(magnitude) }
-    };
-    let places = rule.fraction_bits - 2 * format.fraction_bits as i32;
-    let mut totals = [0i64; COLUMNS];
-    for column in 0..COLUMNS {
-        let Factor { significand, exponent, .. } = parts[column];
-        totals[column] = aligned(significand, exponent, rule.fraction_bits - 23, largest[column]);
-        for (a, b) in a.iter().zip(b) {
-            let product = a.significand * b[column].significand;
-            totals[column] += aligned(product, a.exponent + b[column].exponent, places, largest[column]);
+    let mut largest = part_exponents.map(|exponent| exponent.max(rule.least_exponent));
+    for step in steps.clone() {
+        for column in 0..COLUMNS {
+            largest[column] = largest[column].max(a.exponents[step].wrapping_add(b[step].exponents[column]));
         }
     }
-    for column in 0..COLUMNS {
-        sums[column] = truncated(totals[column], largest[column] - rule.fraction_bits);
+    let places = (rule.fraction_bits - 2 * format.fraction_bits as i32) as u32;
+    // A term is less than 2^27, so that half of the 16 terms of a block are summed in 32 bits. Nothing wraps; without
+    // tests of overflow, vector instructions do it.
+    let mut halves = [[0i32; COLUMNS]; 2];
+    for step in steps {
+        for column in 0..COLUMNS {
+            let product = a.significands[step].wrapping_mul(b[step].significands[column]);
+            let exponent = a.exponents[step].wrapping_add(b[step].exponents[column]);
+            let term = aligned(product, places, largest[column].wrapping_sub(exponent));
+            halves[step % 2][column] = halves[step % 2][column].wrapping_add(term);
+        }
     }
+    let part_places = (rule.fraction_bits - 23) as u32;
+    for column in 0..COLUMNS {
+        let part = aligned(parts[column], part_places, largest[column] - part_exponents[column]);
+        let total = i64::from(part) + i64::from(halves[0][column]) + i64::from(halves[1][column]);
+        sums[column] = truncated(total, largest[column] - rule.fraction_bits);
+    }
+}
+
+/// `significand * 2^(places - distance)`, truncated toward zero.
+#[inline(always)]
+fn aligned(significand: i32, places: u32, distance: i32) -> i32 {
+    let magnitude = (significand.unsigned_abs() << places) >> distance.clamp(0, 31);
+    let sign = significand >> 31;
+    (magnitude as i32 ^ sign).wrapping_sub(sign)
 }
 
 /// `units * 2^exponent` in single precision, truncated toward zero; never -0.
@@ -141,9 +170,4 @@ pub fn special_sum(format: Format, pairs: &[(u32, u32)], sum: f32) -> Option<f32
         total if total.is_infinite() => Some(total),
         _ => None,
     }
-}
-
-/// Whether any factor is a NaN or infinite.
-pub fn is_any_special(factors: &[Factor]) -> bool {
-    factors.iter().any(|factor| factor.is_special)
 }

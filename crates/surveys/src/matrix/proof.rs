@@ -17,14 +17,15 @@ use crate::results::Row;
 /// The result of running a cell, or the reason why it did not run.
 pub type Finding = Result<Row, String>;
 
-/// Runs all `cells` on `workers` threads (each starts its runs' ranks) and tells every finding.
-pub fn prove_all(cells: &[Cell], workers: usize, tell: &(dyn Fn(&Cell, Finding) + Sync)) {
-    let (known, next) = (Known::default(), AtomicUsize::new(0));
+/// Runs all `cells` on `workers` threads (each starts its runs' ranks) and tells every finding. What they are compared with
+/// is taken from `known`, or added to it.
+pub fn prove_all(cells: &[Cell], workers: usize, known: &Known, tell: &(dyn Fn(&Cell, Finding) + Sync)) {
+    let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
                 while let Some(cell) = cells.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    tell(cell, prove(cell, &known));
+                    tell(cell, prove(cell, known));
                 }
             });
         }

@@ -14,7 +14,7 @@ use std::sync::Mutex;
 
 use clap::Parser;
 use surveys::matrix::Cell;
-use surveys::matrix::proof::prove_all;
+use surveys::matrix::proof::{Known, prove_all};
 use surveys::page::{ended, write};
 use surveys::results::Results;
 use surveys::sample::{Tally, draw};
@@ -53,7 +53,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     let open: Vec<Cell> = cells.iter().filter(is_open).copied().collect();
     eprintln!("{} cells to run, {} known", open.len(), results.len());
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    prove_all(&mixed(&open), workers, &|cell, finding| match finding {
+    prove_all(&mixed(&open), workers, &Known::default(), &|cell, finding| match finding {
         Ok(row) => {
             let said = if row.faults.is_empty() { "as promised" } else { &row.faults };
             eprintln!("{cell}: {said}");
@@ -75,7 +75,7 @@ fn run_sample(count: usize, seed: u32) -> Result<(), String> {
     let legal: Vec<Cell> = cells.into_iter().filter(|cell| cell.refusals().is_empty()).collect();
     let tally = Mutex::new(Tally::default());
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    prove_all(&draw(legal, count, seed, 0), workers, &|cell, finding| {
+    prove_all(&draw(legal, count, seed, 0), workers, &Known::default(), &|cell, finding| {
         eprintln!("{cell}: {}", finding.as_ref().map_or_else(String::as_str, |row| row.faults.as_str()));
         let mut tally = lock(&tally);
         tally.add(&cell.to_string(), finding.as_ref().map_err(String::as_str));
