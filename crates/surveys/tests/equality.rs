@@ -37,10 +37,8 @@ fn layout_sample() -> Vec<Order> {
         let of_family = |case: &Case| case.family == family && case.divides();
         let orders = survey::orders(Case::all().into_iter().filter(of_family));
         let is_large = |case: &Case| case.degrees.world_size() == MAX_RANKS;
-        let large: Vec<Order> = orders
-            .into_iter()
-            .filter(|order| order.cases.len() > 2 && order.cases.iter().any(is_large))
-            .collect();
+        let large: Vec<Order> =
+            orders.into_iter().filter(|order| order.cases.len() > 2 && order.cases.iter().any(is_large)).collect();
         sample.extend(draw(large, 1, 3 * index).into_iter().map(|order| {
             let cases = order.cases.iter().filter(|case| is_large(case)).copied().collect();
             Order { cases: draw(cases, 1, 100 + 3 * index), ..order }

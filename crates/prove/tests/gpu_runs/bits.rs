@@ -4,7 +4,7 @@ use config::{LinearLayer, LoraSpec, Muon, MuonScale, Optimizer, Overlap, Tied, Z
 use testkit::layout::Layout;
 use testkit::soft_gpus::soft_gpus;
 
-use crate::gpu_runs::rig::{On, ZERO_THREE, gemma, layout, outcome};
+use crate::gpu_runs::rig::{On, ZERO_THREE, gemma, layout, outcome, with_more_sequences};
 
 /// Steps of a run, as many as `PLEACH_STEPS` says, or a few.
 fn steps() -> u32 {
@@ -80,7 +80,8 @@ fn llama_by_muon_on_two_gpus() {
 #[needs::cuda]
 #[test]
 fn adapters_of_llama_on_two_gpus() {
-    let mut layout = layout(Tied::No, [2, 2, 1], ZeroStage::One, Overlap::On, steps());
+    let layout = layout(Tied::No, [2, 2, 1], ZeroStage::One, Overlap::On, steps());
+    let mut layout = with_more_sequences(layout);
     let targets = vec![LinearLayer::Query, LinearLayer::Output, LinearLayer::Gate, LinearLayer::Down];
     layout.model.lora = Some(LoraSpec { rank: 4, alpha: 8.0, targets });
     layout.train.ema_decay = Some(0.9);

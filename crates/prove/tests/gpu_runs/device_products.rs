@@ -8,12 +8,12 @@ use prove::{EqualityClass, Outcome, Promise};
 use testkit::layout::Layout;
 use testkit::soft_gpus::{soft_gpus, soft_gpus_with_attention};
 
-use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, leg, outcome, stored_layout};
+use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, leg, outcome, stored_layout, with_more_sequences};
 
 const STEPS: u32 = 2;
 
 fn layout(tied: Tied, degrees: [usize; 3], zero: ZeroStage, products: Products) -> Layout {
-    let mut layout = stored_layout(Format::Bf16, tied, degrees, zero, Overlap::On, STEPS);
+    let mut layout = with_more_sequences(stored_layout(Format::Bf16, tied, degrees, zero, Overlap::On, STEPS));
     layout.train.precision = Precision::Bf16(products);
     layout
 }

@@ -9,7 +9,7 @@ use softgpu::{FaultPlan, PlannedFault, Settings};
 use testkit::soft_gpus::{gpus_of, soft_driver};
 use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
 
-use crate::gpu_runs::rig::{On, layout, outcome};
+use crate::gpu_runs::rig::{On, layout, outcome, with_more_sequences};
 
 /// The failure of a run whose GPU 1 fails from call number `first` on, for calls that `counts` counts.
 fn failure(kind: DriverErrorKind, first: usize, counts: fn(GpuCall) -> bool) -> String {
@@ -22,7 +22,7 @@ fn failure(kind: DriverErrorKind, first: usize, counts: fn(GpuCall) -> bool) -> 
     });
     let soft = soft_driver(vec![Settings::default(); 4]);
     let gpus = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge)));
-    let layout = layout(Tied::Yes, [2, 1, 2], ZeroStage::One, Overlap::On, 3);
+    let layout = with_more_sequences(layout(Tied::Yes, [2, 1, 2], ZeroStage::One, Overlap::On, 3));
     let error = outcome(&layout, &On::Gpus(gpus)).expect_err("a GPU has failed").to_string();
     assert!(!error.contains(" waited "), "the failure ends the run, and no deadline: {error}");
     error

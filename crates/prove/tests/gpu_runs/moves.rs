@@ -9,7 +9,7 @@ use softgpu::Settings;
 use testkit::soft_gpus::{gpus_of, soft_driver, soft_gpus};
 use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
 
-use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, layout, leg, leg_that_saves_every, outcome};
+use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, layout, leg, leg_that_saves_every, outcome, with_more_sequences};
 
 #[needs::cuda]
 #[test]
@@ -97,7 +97,7 @@ fn a_step_continues_while_state_is_read() {
     };
     let soft = soft_driver(vec![Settings::default(); 4]);
     let gpus = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge)));
-    let layout = layout(Tied::Yes, [2, 1, 2], ZeroStage::One, Overlap::On, 3);
+    let layout = with_more_sequences(layout(Tied::Yes, [2, 1, 2], ZeroStage::One, Overlap::On, 3));
     let expected = outcome(&layout, &On::Cpus).expect("a run on CPUs");
     let folder = Folder::new();
     assert!(leg_that_saves_every(1, &layout, &On::Gpus(gpus), 3, &folder.0) == expected);

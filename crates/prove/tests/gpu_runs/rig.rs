@@ -12,7 +12,7 @@ use config::{
 use prove::{First, Leg, Nobody, Outcome, ProofError, outcome_of, outcome_of_run};
 use testkit::layout::{Layout, engine};
 use testkit::models::{plain_layout, proof_text};
-use testkit::numbers::{Numbers, model, training};
+use testkit::numbers::{GLOBAL_BATCH, Numbers, model, training};
 use testkit::resumed::{newest, resumed_spec};
 use testkit::soft_gpus::gpu_engine;
 use train::{Engine, Gpus, GraphNotice, GraphUse, Saving, Setup, Start};
@@ -38,6 +38,9 @@ pub const ZERO_THREE: ZeroStage = ZeroStage::Three {
     gathering: Gathering { prefetch: 1, reshard: Reshard::AfterUse },
 };
 
+/// Sequences of a step: two microbatches of two for each of two replicas.
+const SEQUENCES: usize = 8;
+
 /// GPT-2 where the table is tied and Llama where not, for `steps` steps, on `dp x tp x pp` ranks.
 pub fn layout(tied: Tied, degrees: [usize; 3], zero: ZeroStage, overlap: Overlap, steps: u32) -> Layout {
     stored_layout(Format::Fp32, tied, degrees, zero, overlap, steps)
@@ -56,8 +59,13 @@ pub fn stored_layout(
     Layout {
         model: model(tied),
         parallelism: Parallelism { zero, overlap: Some(overlap), ..plain_layout(dp, tp, pp, 2) },
-        train: TrainSpec { steps, ..training(numbers) },
+        train: TrainSpec { steps, global_batch: SEQUENCES, ..training(numbers) },
     }
+}
+
+/// With more sequences in a step: losses fall in every step, and a step has more calls.
+pub fn with_more_sequences(layout: Layout) -> Layout {
+    Layout { train: TrainSpec { global_batch: GLOBAL_BATCH, ..layout.train }, ..layout }
 }
 
 /// A model as Gemma 2: soft caps of scores and logits, windows in every second layer, and norms around blocks.
