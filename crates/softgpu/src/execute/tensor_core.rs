@@ -97,8 +97,8 @@ pub fn add_block(
     }
     let mut largest = part_exponents.map(|exponent| exponent.max(rule.least_exponent));
     for step in steps.clone() {
-        for column in 0..COLUMNS {
-            largest[column] = largest[column].max(a.exponents[step].wrapping_add(b[step].exponents[column]));
+        for (largest, exponent) in largest.iter_mut().zip(b[step].exponents) {
+            *largest = (*largest).max(a.exponents[step].wrapping_add(exponent));
         }
     }
     let places = (rule.fraction_bits - 2 * format.fraction_bits as i32) as u32;
