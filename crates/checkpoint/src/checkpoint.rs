@@ -13,7 +13,7 @@ use crate::cover::cover;
 use crate::data_files::{DataFiles, FolderFiles};
 use crate::hash::{BLOCK_BYTES, Hash};
 use crate::manifest::{ELEMENT_BYTES, FORMAT, FileRecord, MANIFEST, Manifest, ManifestError, PieceRecord, RunState};
-use crate::store::named_steps;
+use crate::step_names::named_steps;
 
 /// Elements of a block.
 const BLOCK_LEN: usize = BLOCK_BYTES / ELEMENT_BYTES;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::checkpoint_error::CheckpointError;
 use crate::disk::Storage;
-use crate::store::{Found, folder_name, partial_name};
+use crate::step_names::{Found, folder_name, partial_name};
 
 /// A folder and the storage that it is on. All processes of a run name the same one; only the one that commits locks
 /// and cleans it.

@@ -12,7 +12,7 @@ use crate::checkpoint_folder::CheckpointFolder;
 use crate::disk::Storage;
 use crate::manifest::{FORMAT, MANIFEST, Manifest, RunState, TensorRecord};
 use crate::process_pieces::{ProcessPieces, WrittenFile};
-use crate::store::{LATEST, folder_name};
+use crate::step_names::{LATEST, folder_name};
 
 /// A checkpoint that has just been committed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,8 @@ use crate::checkpoint::read_manifest;
 use crate::holds::Holds;
 use crate::manifest::MANIFEST;
 use crate::retention::{Retention, Saved};
-use crate::store::{Found, committed};
+use crate::step_names::Found;
+use crate::store::committed;
 use crate::stored_run::{StoredError, StoredRun};
 
 /// Brings what the folder of a run has and its store lacks.

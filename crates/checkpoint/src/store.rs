@@ -1,7 +1,7 @@
 //! The folder of a run's checkpoints: which are committed, who may write there, and which are kept.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::checkpoint::{Checkpoint, read_manifest};
@@ -14,35 +14,7 @@ use crate::lock::FolderLock;
 use crate::manifest::MANIFEST;
 use crate::process_pieces::ProcessPieces;
 use crate::retention::{Retention, Saved};
-
-/// The file that names the newest checkpoint.
-pub const LATEST: &str = "latest";
-
-const PREFIX: &str = "step-";
-
-/// The name of the checkpoint after `steps` steps.
-pub(crate) fn folder_name(steps: u32) -> String {
-    format!("{PREFIX}{steps:08}")
-}
-
-/// Its name while it is written.
-pub(crate) fn partial_name(steps: u32) -> String {
-    format!(".{}.partial", folder_name(steps))
-}
-
-/// The steps that the name of a checkpoint's folder tells, where it is such a name.
-pub fn named_steps(path: &Path) -> Option<u32> {
-    path.file_name()?.to_str()?.strip_prefix(PREFIX)?.parse().ok()
-}
-
-/// A checkpoint that was committed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Its folder.
-    pub path: PathBuf,
-    /// Steps that were done.
-    pub steps: u32,
-}
+use crate::step_names::{Found, PREFIX, folder_name, named_steps};
 
 /// The committed checkpoints in `folder`, the newest first; none where there is no such folder. Names and the presence
 /// of a manifest are trusted here; [`Checkpoint::open`] looks inside.

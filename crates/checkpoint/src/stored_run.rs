@@ -15,7 +15,7 @@ use crate::checkpoint_error::CheckpointError;
 use crate::checkpoint_folder::CheckpointFolder;
 use crate::disk::{Disk, Storage};
 use crate::manifest::{MANIFEST, Manifest, ManifestError};
-use crate::store::{Found, LATEST, folder_name, named_steps};
+use crate::step_names::{Found, LATEST, folder_name, named_steps};
 
 /// The checkpoints of a run, below its address.
 const CHECKPOINTS: &str = "checkpoints";

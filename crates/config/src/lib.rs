@@ -16,6 +16,7 @@ mod degrees;
 mod fnv;
 mod layout;
 mod learning_rate;
+mod load;
 mod local_attention;
 mod lora;
 mod model;

@@ -34,7 +34,6 @@ mod zero;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::check::check;
 use crate::data_spec::{DataSpec, RunSpec};
 use crate::model::ModelSpec;
 use crate::parallelism::Parallelism;
@@ -74,87 +73,6 @@ pub struct RunConfig {
 }
 
 impl RunConfig {
-    /// Reads and checks a run file that the user has named: all of its keys act. One that a folder keeps is a
-    /// [`KeptRunFile`]. `name` stands for the file in messages; `overrides` are `section.key=value`, of
-    /// which later ones win.
-    ///
-    /// # Errors
-    /// All that is wrong, each with its place: syntax, unknown keys, values of a wrong type, and every rule of
-    /// [`check`].
-    ///
-    /// Where the tokenizer is a file, `model.vocabulary` is required, and the schedule is not one: this reads no
-    /// files. [`RunConfig::load_with`] asks.
-    pub fn load(name: &str, text: &str, overrides: &[String]) -> Result<RunConfig, Vec<Problem>> {
-        RunConfig::load_with(name, text, overrides, &NoFiles).map(|(config, _)| config)
-    }
-
-    /// As [`RunConfig::load`], with what only `files` can tell, and with the place of every key that was written: for
-    /// rules that are checked later.
-    ///
-    /// # Errors
-    /// As [`RunConfig::load`], and what `files` says.
-    pub fn load_with(
-        name: &str,
-        text: &str,
-        overrides: &[String],
-        files: &dyn Files,
-    ) -> Result<(RunConfig, BTreeMap<String, Location>), Vec<Problem>> {
-        let KeptRun { config, locations, .. } = RunConfig::resolve((name, text, Author::User), overrides, files, None)?;
-        Ok((config, locations))
-    }
-
-    /// As [`RunConfig::load_with`], for a run that begins with given weights: what the file leaves out of their model
-    /// is theirs, and what it says has to agree with them.
-    ///
-    /// # Errors
-    /// As [`RunConfig::load_with`], and every key of the file that makes another model.
-    pub fn load_for(
-        given: &GivenWeights<'_>,
-        name: &str,
-        text: &str,
-        overrides: &[String],
-        files: &dyn Files,
-    ) -> Result<(RunConfig, BTreeMap<String, Location>), Vec<Problem>> {
-        let KeptRun { config, locations, .. } =
-            RunConfig::resolve((name, text, Author::User), overrides, files, Some(given))?;
-        Ok((config, locations))
-    }
-
-    fn resolve(
-        (name, text, author): (&str, &str, Author),
-        overrides: &[String],
-        files: &dyn Files,
-        given: Option<&GivenWeights<'_>>,
-    ) -> Result<KeptRun, Vec<Problem>> {
-        let (mut entries, mut problems) = source::parse(name, text);
-        problems.extend(source::apply_overrides(overrides, &mut entries));
-        problems.extend(given.map_or(vec![], |given| given.take_over(&mut entries)));
-        let mut reader = Reader::new(entries, author);
-        let config = read(&mut reader, files);
-        if let Some(problem) = given.and_then(|given| given.lacks_tokenizer(&config.data)) {
-            // Rules of text rest on it.
-            reader.unusable.insert("data.tokenizer".into());
-            reader.unusable.insert("data.chat".into());
-            problems.push(problem);
-        }
-        reader.report_unknown_keys();
-        problems.append(&mut reader.problems);
-        let (unusable, left_out) = (std::mem::take(&mut reader.unusable), reader.take_left_out());
-        let entries = reader.into_entries();
-        let locations: BTreeMap<String, Location> =
-            entries.into_iter().map(|(key, entry)| (key, entry.location)).collect();
-        if let Err(broken_rules) = check(&config) {
-            let broken_rules = broken_rules.into_iter().filter(|problem| !rests_on(problem, &unusable));
-            problems.extend(broken_rules.map(|problem| {
-                let location = locations.get(&problem.key).cloned();
-                problem.at(location)
-            }));
-        }
-        // As a reader goes through the file, then the overrides; what follows from defaults comes last.
-        problems.sort_by_key(|problem| reading_order(problem.location.as_ref()));
-        if problems.is_empty() { Ok(KeptRun { config, locations, left_out }) } else { Err(problems) }
-    }
-
     /// The defaults: a small GPT on eight ranks.
     pub fn quick_start() -> RunConfig {
         read(&mut Reader::new(Entries::new(), Author::User), &NoFiles)
@@ -169,6 +87,46 @@ impl RunConfig {
         data::write(&self.data, &mut writer);
         run::write(&self.run, &mut writer);
         writer.finish()
+    }
+}
+
+/// A run as its file and the overrides have it, before the rules between keys are checked.
+pub(crate) struct Reading {
+    pub(crate) config: RunConfig,
+    /// All that is wrong with the keys by themselves.
+    pub(crate) problems: Vec<Problem>,
+    /// Keys whose value could not be used, so that a default stands in for it.
+    pub(crate) unusable: BTreeSet<String>,
+    /// Keys that are written and do not act.
+    pub(crate) left_out: Vec<String>,
+    /// The place of every key that was written.
+    pub(crate) locations: BTreeMap<String, Location>,
+}
+
+impl Reading {
+    /// Reads the file `name` of `author`, and the overrides.
+    pub(crate) fn of(
+        (name, text, author): (&str, &str, Author),
+        overrides: &[String],
+        files: &dyn Files,
+        given: Option<&GivenWeights<'_>>,
+    ) -> Reading {
+        let (mut entries, mut problems) = source::parse(name, text);
+        problems.extend(source::apply_overrides(overrides, &mut entries));
+        problems.extend(given.map_or(vec![], |given| given.take_over(&mut entries)));
+        let mut reader = Reader::new(entries, author);
+        let config = read(&mut reader, files);
+        if let Some(problem) = given.and_then(|given| given.lacks_tokenizer(&config.data)) {
+            // Rules of text rest on it.
+            reader.unusable.insert("data.tokenizer".into());
+            reader.unusable.insert("data.chat".into());
+            problems.push(problem);
+        }
+        reader.report_unknown_keys();
+        problems.append(&mut reader.problems);
+        let (unusable, left_out) = (std::mem::take(&mut reader.unusable), reader.take_left_out());
+        let locations = reader.into_entries().into_iter().map(|(key, entry)| (key, entry.location)).collect();
+        Reading { config, problems, unusable, left_out, locations }
     }
 }
 
@@ -188,7 +146,7 @@ pub trait Files {
 }
 
 /// Where no files are read.
-struct NoFiles;
+pub(crate) struct NoFiles;
 
 impl Files for NoFiles {
     fn vocabulary(&self, _: &DataSpec) -> Result<usize, String> {
@@ -229,20 +187,6 @@ fn num_tokens(reader: &mut Reader, data: &DataSpec, files: &dyn Files) -> usize 
         });
     }
     known.unwrap_or(ANY_VOCABULARY)
-}
-
-/// Where a place comes: the lines of a file, then overrides, which keep their order, then what was not written.
-fn reading_order(location: Option<&Location>) -> (usize, usize, usize) {
-    match location {
-        Some(Location::File { line, column, .. }) => (0, *line, *column),
-        Some(Location::Override(_)) => (1, 0, 0),
-        None => (2, 0, 0),
-    }
-}
-
-/// Whether a rule was broken by a default that stands in for a value that could not be used.
-fn rests_on(problem: &Problem, unusable: &BTreeSet<String>) -> bool {
-    unusable.iter().any(|key| problem.key == *key || problem.rule.contains(key))
 }
 
 /// Every key of a run file as `section.key`.

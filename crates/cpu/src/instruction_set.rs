@@ -2,7 +2,7 @@
 //! of them, so it is a matter of speed only.
 
 #[cfg(target_arch = "x86_64")]
-use crate::gemm::pairs::amx;
+use crate::amx_tiles;
 
 /// The instructions a kernel is built from. Slower sets can be forced on a machine that has faster ones, which is how
 /// tests hold them against each other.
@@ -42,7 +42,7 @@ impl InstructionSet {
                 && is_x86_feature_detected!("avx512vl")
         };
         match self {
-            Self::Amx => has_avx512() && amx::is_available(),
+            Self::Amx => has_avx512() && amx_tiles::is_available(),
             Self::Avx512 => has_avx512(),
             Self::Avx2 => has_avx2(),
             Self::Scalar => true,

@@ -2,6 +2,8 @@
 //! count.
 
 mod aligned;
+#[cfg(target_arch = "x86_64")]
+mod amx_tiles;
 mod execute;
 mod parts;
 mod pool;

@@ -15,6 +15,7 @@ use sync::lock;
 use crate::chosen_algorithms::ChosenAlgorithms;
 use crate::chosen_tiles::{ChosenTiles, KernelProduct};
 use crate::code::CompiledSource;
+use crate::failure::{accelerator_error, described};
 use crate::graphs::{GraphUse, Kernel};
 use crate::launch::{Code as LoadedCode, Launch, ProductTile, Site, launches, library_attention, library_product};
 use crate::library_attention::Attender;
@@ -482,18 +483,4 @@ pub fn check_products(products: Products, capability: Capability) -> Result<(), 
         }),
         Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 | Products::Device => Ok(()),
     }
-}
-
-/// The operation with its tensors.
-pub(crate) fn described(op: &Op) -> String {
-    let operands = op.operands();
-    let list = |tensors: &mut dyn Iterator<Item = Tensor>| {
-        tensors.map(|tensor| format!("{tensor:?}")).collect::<Vec<_>>().join(", ")
-    };
-    format!("{} of {} into {}", op.name(), list(&mut operands.reads()), list(&mut operands.writes()))
-}
-
-/// A failure of the driver with what was asked of it.
-pub(crate) fn accelerator_error(what: String, cause: DriverError) -> DeviceError {
-    DeviceError::Accelerator { what, cause: Box::new(cause) }
 }

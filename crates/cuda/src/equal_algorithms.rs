@@ -14,7 +14,8 @@ use gpu::{
 use crate::chosen_algorithms::{ChosenAlgorithms, StreamProduct};
 use crate::chosen_tiles::{ChosenTiles, KernelProduct};
 use crate::code::CompiledSource;
-use crate::device::{CudaDevice, accelerator_error};
+use crate::device::CudaDevice;
+use crate::failure::accelerator_error;
 use crate::library_products::{WORKSPACE_BYTES, proposed};
 use crate::owned::{Owned, allocate, allocate_pinned, create_event};
 use crate::product_draws::{Draw, Filled};

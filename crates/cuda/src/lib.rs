@@ -11,6 +11,7 @@ pub mod code;
 mod device;
 mod equal_algorithms;
 mod events;
+mod failure;
 mod graphs;
 mod host_memory;
 pub mod kernels;

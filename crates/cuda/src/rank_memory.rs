@@ -6,7 +6,7 @@ use config::Products;
 use device::{ArenaSize, DeviceError, Stream, Tensor};
 use gpu::{DevicePointer, DriverError, DriverErrorKind, Gpu, PinnedHandle, StreamHandle};
 
-use crate::device::accelerator_error;
+use crate::failure::accelerator_error;
 use crate::host_memory::HostMemory;
 use crate::launch::{Code as LoadedCode, Site};
 use crate::owned::{Owned, allocate, create_stream};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use device::{DeviceError, MemoryReader, Stream, Tensor};
 use gpu::{DriverError, EventHandle, PinnedHandle, StreamHandle};
 
-use crate::device::accelerator_error;
+use crate::failure::accelerator_error;
 use crate::owned::{Owned, allocate_pinned, create_event, create_stream};
 use crate::submitter::Submitter;
 

@@ -8,8 +8,8 @@ use device::{DeviceError, KeptTimes, Op, Stream, StreamEvent, Tensor};
 use gpu::{DriverError, StreamHandle};
 use sync::lock;
 
-use crate::device::{accelerator_error, described};
 use crate::events::Events;
+use crate::failure::{accelerator_error, described};
 use crate::graphs::{FEWEST_KERNELS, GraphUse, KeptGraphs, Kernel, MOST_KERNELS};
 use crate::pinned::PinnedRing;
 use crate::rank_memory::RankMemory;

@@ -6,18 +6,10 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::Xxh3Default;
 
-use crate::chat::Rendered;
+use crate::document::{Document, Rendered};
 use crate::error::DataError;
 use crate::tokenizer::Tokenizer;
 use crate::tokens::{TokenType, Tokens};
-
-/// One text with its name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Document {
-    /// Name for messages: a path, with the line after it for lines of JSON.
-    pub name: String,
-    pub text: String,
-}
 
 /// Where documents have their names from.
 #[derive(Clone, Debug)]

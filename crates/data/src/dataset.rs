@@ -6,12 +6,13 @@ use config::{DataSpec, RunConfig, TokenizerSpec, TrainSpec};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::blanks::Blanks;
-use crate::chat::Rendered;
-use crate::corpus::{Corpus, Document};
+use crate::corpus::Corpus;
+use crate::document::{Document, Rendered};
 use crate::error::DataError;
+use crate::file_names::is_token_file;
 use crate::instructions::Instructions;
 use crate::mixture::{Ingredient, Mixture, Packing};
-use crate::sources::{NamedSource, Source, Sources, is_token_file};
+use crate::sources::{NamedSource, Source, Sources};
 use crate::split::Split;
 use crate::token_file::TokenFile;
 use crate::tokenizer::Tokenizer;

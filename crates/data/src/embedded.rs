@@ -1,6 +1,6 @@
 //! Text that is part of the program: this project's own documentation and sources at one state, and a few tasks.
 
-use crate::corpus::Document;
+use crate::document::Document;
 
 /// Begins the line above each document of the corpus file; the rest of the line is its name.
 pub const DOCUMENT_MARK: &str = "\u{1e} ";

@@ -178,6 +178,11 @@ fn matches(pattern: &str, name: &str) -> bool {
     pattern[p..].iter().all(|left| *left == '*')
 }
 
+/// Whether a path names a token file.
+pub(crate) fn is_token_file(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "tokens")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@ use std::path::Path;
 use philox::Permutation;
 use xxhash_rust::xxh3::Xxh3Default;
 
-use crate::corpus::Document;
+use crate::document::Document;
 use crate::embedded;
 use crate::error::DataError;
 use crate::json_lines::fields;

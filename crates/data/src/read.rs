@@ -5,7 +5,8 @@ use std::path::Path;
 use files::{InputError, InputKind};
 use formats::Cell;
 
-use crate::corpus::{Corpus, Document};
+use crate::corpus::Corpus;
+use crate::document::Document;
 use crate::error::DataError;
 use crate::file_names::files_at;
 use crate::records::{Record, Records};

@@ -6,11 +6,12 @@ use config::{DataSpec, SourceSpec, TokenizerSpec};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::cache::token_file;
-use crate::chat::{Chat, Rendered};
-use crate::corpus::{Corpus, Document};
+use crate::chat::Chat;
+use crate::corpus::Corpus;
+use crate::document::{Document, Rendered};
 use crate::embedded::embedded;
 use crate::error::DataError;
-use crate::file_names::files_at;
+use crate::file_names::{files_at, is_token_file};
 use crate::megatron;
 use crate::read::{Content, read};
 use crate::split::{Split, split, split_conversations, split_tokens};
@@ -246,8 +247,4 @@ fn check_tokenizer(tokenizer: &TokenizerSpec, spec: &SourceSpec, source: &Source
         }
         (Source::Tokens(_) | Source::Text(_) | Source::Chats(_), _) => Ok(()),
     }
-}
-
-pub(crate) fn is_token_file(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| ending == "tokens")
 }

@@ -2,8 +2,8 @@
 
 use philox::Permutation;
 
-use crate::chat::Rendered;
-use crate::corpus::{Corpus, Document};
+use crate::corpus::Corpus;
+use crate::document::{Document, Rendered};
 
 /// The split is the same for every run of a corpus, so that losses of different seeds compare.
 const SPLIT_SEED: u64 = 0;

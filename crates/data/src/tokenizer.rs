@@ -14,7 +14,7 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{NormalizedString, Normalizer};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::corpus::Document;
+use crate::document::Document;
 use crate::error::DataError;
 use crate::long_runs;
 use crate::text_parts::parts;

@@ -18,6 +18,7 @@ mod numerics;
 mod op;
 mod place;
 mod queue;
+mod stream;
 mod sum_tree;
 mod tensor;
 
@@ -28,7 +29,7 @@ pub use arena::{Arena, ArenaSize};
 pub use attention::{Alibi, AttentionGradients, AttentionOperands, AttentionShape, Places};
 pub use communicator::{Communicator, Reduction};
 pub use cost::{Cost, Operands};
-pub use device::{Device, KeptTimes, MemoryReader, Stream};
+pub use device::{Device, KeptTimes, MemoryReader};
 pub use element::{Bf16, Element, F16, read_floats, write_floats};
 pub use error::DeviceError;
 pub use frame::{ALIGN_BYTES, Frame};
@@ -40,5 +41,6 @@ pub use op::{
     RowStatistics, SUM_WORDS, Write, ZLoss,
 };
 pub use queue::{Job, OnFailure, StreamEvent, StreamQueue, StreamQueues};
+pub use stream::Stream;
 pub use sum_tree::SumTree;
 pub use tensor::{Dtype, Tensor};

@@ -55,7 +55,7 @@ pub enum InterchangeError {
         file: String,
     },
     /// An index that names a file outside of its folder.
-    #[error("{INDEX}: {0}", INDEX = crate::folder::INDEX)]
+    #[error("{INDEX}: {0}", INDEX = crate::file_names::INDEX)]
     Outside(#[from] files::PathError),
     /// The folder lacks a tensor.
     #[error("{}: there is no tensor {tensor}, which {parameter} is read from", .folder.display())]

@@ -12,7 +12,7 @@ use crate::config_json;
 use crate::error::InterchangeError;
 use crate::family::Family;
 use crate::fields::Fields;
-use crate::folder::{CONFIG, TENSORS};
+use crate::file_names::{CONFIG, TENSORS};
 use crate::names::stored_rows;
 use crate::stored_rows::{Orientation, StoredRows, row_chunks, transposed};
 

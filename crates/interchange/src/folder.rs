@@ -14,21 +14,17 @@ use crate::config_json;
 use crate::error::InterchangeError;
 use crate::family::Family;
 use crate::fields::Fields;
+use crate::file_names::INDEX;
 use crate::names::{Copies, copies, stored_rows};
 use crate::shards;
 use crate::stored_rows::{Orientation, StoredRows, transposed};
 
-/// The configuration of a folder.
-pub const CONFIG: &str = "config.json";
-/// Its tensors, in one file.
-pub const TENSORS: &str = "model.safetensors";
+pub use crate::file_names::{CONFIG, TENSORS};
+
 /// The tensors of a tensor-parallel shard, counted from 0, where there are several.
 fn shard_file(shard: usize) -> String {
     format!("model_part-{shard}.safetensors")
 }
-
-/// The file of each tensor, where there are several.
-pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
 /// Whether a file of this name in a folder holds weights of the library or their description: a file of tensors or a
 /// part of one, an index, `config.json`, and those of adapters.

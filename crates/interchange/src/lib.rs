@@ -14,6 +14,7 @@ pub mod error;
 pub mod export;
 pub mod family;
 pub mod fields;
+mod file_names;
 pub mod folder;
 pub mod names;
 pub mod shards;

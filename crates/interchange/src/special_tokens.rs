@@ -6,7 +6,8 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::error::InterchangeError;
-use crate::folder::{CONFIG, read_object};
+use crate::file_names::CONFIG;
+use crate::folder::read_object;
 
 /// The library's settings of generation.
 pub const GENERATION_CONFIG: &str = "generation_config.json";

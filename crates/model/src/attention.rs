@@ -13,7 +13,7 @@ use crate::binding::{AttentionParams, QkNormParams};
 use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context, DropoutSite};
 use crate::context_parallel;
-use crate::context_parallel::attention::KeysValues;
+use crate::context_parallel::keys_values::KeysValues;
 use crate::placement::{Partial, Residual, Sharded, enter};
 use crate::projection::ProjectionPending;
 use crate::qk_norm::{QkNormSaved, QkNorms};

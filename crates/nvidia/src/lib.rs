@@ -9,6 +9,7 @@
 pub mod cublaslt;
 pub mod cudnn;
 pub mod driver;
+mod header;
 pub mod headers;
 mod library;
 pub mod nccl;

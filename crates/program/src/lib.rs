@@ -15,6 +15,7 @@ mod group_calls;
 mod in_turns;
 mod instr;
 mod link;
+mod linked;
 mod lives;
 mod memory;
 mod next_gathers;
@@ -24,6 +25,7 @@ mod peers;
 mod program;
 mod program_set;
 mod quick_hash;
+mod rank_plan;
 mod rank_view;
 mod reached;
 mod rules;
@@ -46,16 +48,15 @@ pub use gradient_axes::GradientAxes;
 pub use group_calls::{Collective, GroupCall, UnitCalls};
 pub use in_turns::run_in_turns;
 pub use instr::{Half, Instr, Pass, PassKind, Purpose, Turn};
-pub use link::{Event, StepGraph, Wait, link};
-pub use memory::{
-    Category, Extent, MemoryPlan, PlannedLife, RankPlan, least_memory, live_host_memory, live_memory,
-    live_over_programs, plan_memory,
-};
+pub use link::{Event, StepGraph, Wait};
+pub use linked::link;
+pub use memory::{least_memory, live_host_memory, live_memory, live_over_programs, plan_memory};
 pub use next_gathers::UpdatedGathers;
 pub use passes::{CompileError, CompileInput, compile, compile_rank, save_instrs, saved_units};
 pub use peers::{PeerGroup, Peers};
 pub use program::Program;
 pub use program_set::{ProgramSet, ProgramSetError};
+pub use rank_plan::{Category, Extent, MemoryPlan, PlannedLife, RankPlan};
 pub use rank_view::{RankView, State};
 pub use reached::Reached;
 pub use schedule::{

@@ -8,6 +8,10 @@ use device::{ALIGN_BYTES, SUM_WORDS};
 
 use crate::{Footprints, Instr, State, Value};
 
+/// Units whose optimizer state is in the arena at the same time: while one is updated, the next is fetched and the one
+/// before is copied back.
+pub(crate) const STAGED_UNITS: usize = 3;
+
 /// Bytes of every value, by class of units; the same on all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes {

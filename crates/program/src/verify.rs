@@ -2,7 +2,8 @@
 
 use config::Overlap;
 
-use crate::memory::{MemoryPlan, plan_lives, plan_memory};
+use crate::memory::{plan_lives, plan_memory};
+use crate::rank_plan::MemoryPlan;
 use crate::{Program, Sizes, StepGraph, Violation, Waits, rules, waits};
 
 /// Requirements of a run on a correct graph.

@@ -11,8 +11,8 @@ use program::PassKind;
 use record::{RecordCase, UnitRecord, UnitRecords};
 
 use crate::backward_graph::as_one_graph;
+use crate::kept_beyond::{KeptBeyond, keeps_norms};
 use crate::kernel::{Kernel, kernels};
-use crate::memory::{KeptBeyond, keeps_norms};
 use crate::overlapped::{Issued, issued};
 
 /// One pass of one unit on one microbatch.

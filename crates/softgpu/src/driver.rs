@@ -9,7 +9,7 @@ use crate::modules::SharedCode;
 use crate::settings::Settings;
 use crate::soft_gpu::SoftGpu;
 use crate::state::invalid;
-use crate::work_log::WorkLog;
+use crate::streams::WorkLog;
 
 /// CUDA 13.0, as the driver counts.
 const VERSION: u32 = 13000;

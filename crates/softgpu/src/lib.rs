@@ -16,7 +16,6 @@ mod soft_gpu;
 mod state;
 mod streams;
 mod tensor_maps;
-mod work_log;
 
 pub use checks::{AccessRanges, Check, Checks};
 pub use counters::Counters;
@@ -26,8 +25,7 @@ pub use host_work::Promise;
 pub use modules::SharedCode;
 pub use settings::Settings;
 pub use soft_gpu::SoftGpu;
-pub use streams::{HostFunction, HostWork};
-pub use work_log::{Pairs, Place, WorkLog};
+pub use streams::{HostFunction, HostWork, Pairs, Place, WorkLog};
 
 // Tests name the crate as its users do.
 #[cfg(test)]

@@ -14,9 +14,8 @@ use crate::counters::Counters;
 use crate::modules::{Decoded, SharedCode};
 use crate::settings::Settings;
 use crate::state::{Function, State, invalid};
-use crate::streams::{Capture, GraphRun, Item, LaunchWork, Queue, Work};
+use crate::streams::{Capture, GraphRun, Item, LaunchWork, Queue, Work, WorkLog};
 use crate::tensor_maps::encode;
-use crate::work_log::WorkLog;
 
 /// A GPU in software.
 #[derive(Debug)]

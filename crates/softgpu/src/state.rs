@@ -17,10 +17,9 @@ use crate::memory::global::Global;
 use crate::modules::LoadedModule;
 use crate::settings::Settings;
 use crate::streams::{
-    Capture, Clocks, Entry, Graph, HostWork, Item, LaunchWork, Node, Origin, Point, Points, Queue, Random, Ready, Work,
-    WorkOrder,
+    Capture, Clocks, Entry, GpuLog, Graph, HostWork, Item, LaunchWork, Node, Origin, Point, Points, Queue, Random,
+    Ready, Work, WorkLog, WorkOrder,
 };
-use crate::work_log::{GpuLog, WorkLog};
 
 /// All that a GPU holds.
 #[derive(Debug)]

@@ -2,31 +2,13 @@
 
 use std::ffi::c_uint;
 
-use gpu::{Arguments, FunctionHandle, Gpu, GraphHandle, KernelNode, LaunchShape, StreamHandle};
+use gpu::{FunctionHandle, Gpu, GraphHandle, LaunchShape, StreamHandle};
 
 use crate::code::arguments_of;
-use crate::handles::Handles;
+use crate::described::Node;
 use crate::memory::enter;
 use crate::process::entered;
 use crate::status::{INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Status, of, put, put_result};
-
-/// Graphs that callers have described, by handle.
-pub type Described = Handles<Vec<Node>>;
-
-/// A kernel of a graph.
-#[derive(Debug)]
-pub struct Node {
-    function: FunctionHandle,
-    shape: LaunchShape,
-    arguments: Arguments,
-    after: Option<usize>,
-}
-
-impl Node {
-    fn as_kernel(&self) -> KernelNode<'_> {
-        KernelNode { function: self.function, shape: self.shape, arguments: &self.arguments, after: self.after }
-    }
-}
 
 /// `CUDA_KERNEL_NODE_PARAMS`
 #[repr(C)]

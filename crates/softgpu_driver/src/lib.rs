@@ -8,6 +8,7 @@
 
 mod code;
 mod cublaslt;
+mod described;
 mod devices;
 mod graphs;
 mod handles;

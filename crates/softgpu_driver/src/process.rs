@@ -7,10 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use gpu::{GraphHandle, StreamHandle};
 use softgpu::{Settings, SoftGpu};
 
-use crate::cublaslt::Descriptions;
-use crate::graphs::Described;
+use crate::described::Described;
 use crate::host_copies::HostCopies;
-use crate::nccl::Groups;
 use crate::status::{INVALID_CONTEXT, Status};
 
 /// The state of the driver.
@@ -30,10 +28,6 @@ pub struct Process {
     pub described: Mutex<Described>,
     /// Streams whose work is being captured.
     pub captured: Mutex<Vec<StreamHandle>>,
-    /// Products that callers have described.
-    pub descriptions: Mutex<Descriptions>,
-    /// Groups of ranks.
-    pub groups: Groups,
 }
 
 static PROCESS: OnceLock<Process> = OnceLock::new();
@@ -58,8 +52,6 @@ pub fn process() -> &'static Process {
         graphs: Mutex::default(),
         described: Mutex::default(),
         captured: Mutex::default(),
-        descriptions: Mutex::default(),
-        groups: Groups::default(),
     })
 }
 

@@ -8,7 +8,7 @@
 
 use super::frame::PIECE_BYTES;
 use crate::threads::inbox::{Inbox, Interrupted, Liveness};
-use crate::threads::polling::Polling;
+use crate::threads::remote::Polling;
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};

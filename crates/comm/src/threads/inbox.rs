@@ -1,7 +1,6 @@
 //! The unread messages of one rank, and the place where that rank waits.
 
-use super::polling::Polling;
-use super::remote::{Announced, Credit, Remote};
+use super::remote::{Announced, Credit, Polling, Remote};
 use super::shared_memory::{Hold, Lent, Ticket};
 use crate::operation::Operation;
 use crate::tag::Tag;

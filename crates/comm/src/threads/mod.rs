@@ -1,7 +1,6 @@
 //! Ranks as threads, sharing the memory of their process.
 
 pub(crate) mod inbox;
-pub(crate) mod polling;
 mod pool;
 pub(crate) mod remote;
 mod shared_memory;

@@ -7,8 +7,8 @@
 //! ```
 
 use super::inbox::{Envelope, Inbox, Liveness, Payload};
-use super::polling::Polling;
 use super::pool::Pool;
+use super::remote::Polling;
 use super::shared_memory::{Ticket, lending};
 use crate::operation::Operation;
 use crate::tag::{ChannelId, Tag};

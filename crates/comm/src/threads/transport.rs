@@ -1,9 +1,8 @@
 //! The transport between threads, and from them to the ranks of other processes.
 
 use super::inbox::{Envelope, Inbox, Interrupted, Liveness, Payload};
-use super::polling::Polling;
 use super::pool::Pool;
-use super::remote::{Address, PieceWise};
+use super::remote::{Address, PieceWise, Polling};
 use super::shared_memory::{Ticket, lending};
 use super::world::{Place, World};
 use crate::error::{AbortCause, CommError};

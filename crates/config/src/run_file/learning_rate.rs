@@ -1,8 +1,7 @@
 //! The keys of `[train]` that name a learning-rate schedule and give it its lengths.
 
-use super::reader::{Choices, Reader, name_of};
+use super::reader::{Choices, Reader, name_of, short_count};
 use super::source::Value;
-use super::train::short_count;
 use super::writer::Writer;
 use crate::learning_rate::{DecayLength, DecayShape, LearningRateSchedule};
 use crate::problem::Problem;

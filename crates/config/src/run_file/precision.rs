@@ -1,8 +1,7 @@
 //! The keys of `[train]` that say in which numbers a run stores what it computes.
 
-use super::reader::{Choices, Reader, name_of};
+use super::reader::{Choices, Reader, name_of, short_count};
 use super::run::device_beside;
-use super::train::short_count;
 use super::writer::Writer;
 use crate::precision::{Format, LossScaling, Precision, Products};
 use crate::problem::Problem;

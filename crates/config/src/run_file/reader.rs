@@ -290,6 +290,11 @@ pub fn count(value: &Value) -> Option<usize> {
     value.integer().filter(|number| (0..=MAX_COUNT).contains(number)).and_then(|number| usize::try_from(number).ok())
 }
 
+/// Counts are below 2^31 wherever they are read.
+pub(super) fn short_count(reader: &mut Reader, key: &str, default: u32) -> u32 {
+    reader.optional_count(key).and_then(|count| u32::try_from(count).ok()).unwrap_or(default)
+}
+
 /// `"a"`, `"a" or "b"`, `one of "a", "b" and "c"`; digits and truths without quotes.
 fn one_of(names: &[&str]) -> String {
     let is_bare = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit()) || ["true", "false"].contains(&name);

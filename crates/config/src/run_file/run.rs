@@ -1,7 +1,6 @@
 //! The section `[run]`.
 
-use super::reader::{Choices, Reader, name_of};
-use super::train::short_count;
+use super::reader::{Choices, Reader, name_of, short_count};
 use super::writer::Writer;
 use crate::data_spec::{
     AttentionChoice, CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, GpuGraphs, OnLoss,

@@ -4,7 +4,7 @@ use super::learning_rate;
 use super::optimizer;
 use super::parameter_groups;
 use super::precision;
-use super::reader::{Choices, Reader, count, name_of};
+use super::reader::{Choices, Reader, count, name_of, short_count};
 use super::source::Value;
 use super::writer::Writer;
 use crate::anomalies::{Anomalies, OnNonFinite, OnSpike};
@@ -104,11 +104,6 @@ pub fn written(ramp: BatchRamp) -> String {
 /// A tenth in decimal, as a person would write it: that of 0.001 is 0.0001, not 0.000100000005.
 fn a_tenth(number: f32) -> f32 {
     number.to_string().parse::<f64>().map_or(number / 10.0, |number| (number / 10.0) as f32)
-}
-
-/// Counts are below 2^31 wherever they are read.
-pub(super) fn short_count(reader: &mut Reader, key: &str, default: u32) -> u32 {
-    reader.optional_count(key).and_then(|count| u32::try_from(count).ok()).unwrap_or(default)
 }
 
 /// Writes the section.

@@ -3,7 +3,14 @@
 use device::{DeviceError, Mapping};
 
 use super::blocks::{PACKED_A, PACKED_B};
-use super::rounded::STAGED;
+
+/// Elements of a block: 1.625 MiB, written and read again soon. With the packed blocks they fill two huge pages and no
+/// third.
+pub(super) const BLOCK: usize = 416 * 1024;
+/// Most columns of a block.
+pub(super) const MAX_COLUMNS: usize = 2048;
+/// Elements of a block, and of its part of the bias.
+pub(super) const STAGED: usize = BLOCK + MAX_COLUMNS;
 
 /// Arenas below this are small: at most eight times the buffers.
 const SMALL_ARENA_BYTES: usize = 32 << 20;

@@ -1,7 +1,7 @@
 //! Products whose result is stored in a narrow type: block by block in `f32`, then rounded once.
 
 use super::cut::equal_blocks;
-use super::packing_buffers::PackingBuffers;
+use super::packing_buffers::{BLOCK, MAX_COLUMNS, PackingBuffers};
 use super::{Product, Write, assert_fits, gemm_packed};
 use crate::copy::Copy;
 use crate::instruction_set::InstructionSet;
@@ -9,18 +9,11 @@ use crate::lanes::{Stored, run};
 use crate::meter::Meter;
 use crate::view::{MatMut, MatRef};
 
-/// Elements of a block: 1.625 MiB, written and read again soon. With the packed blocks they fill two huge pages and no
-/// third.
-const BLOCK: usize = 416 * 1024;
 /// Most rows of a block. B is packed again for each block of rows and A for each block of columns; the products of a
 /// layer have fewer rows than columns, so blocks are high.
 const MAX_ROWS: usize = 1024;
-/// Most columns of a block.
-const MAX_COLUMNS: usize = 2048;
 /// Columns of all tiles are a divisor of this: blocks end with whole tiles.
 const COLUMNS: usize = 32;
-/// Elements of a block, and of its part of the bias.
-pub(super) const STAGED: usize = BLOCK + MAX_COLUMNS;
 
 /// As [`super::gemm`], for a narrow C with a bias of its type. An element is the `f32` that `gemm` would give for the
 /// same operands, rounded once; with `Write::Accumulate` the old value enters that sum.

@@ -2,14 +2,13 @@
 //! share each tile, and kernels/mat_mul_wgmma_turns.cu, in which they take tiles in turns. All have the same bits.
 
 use config::Products;
-use device::{Dtype, Op, Orientation, Tensor};
+use device::{Dtype, Orientation, Tensor};
 use gpu::{DevicePointer, LaunchShape, TensorElement, TensorPromotion, TensorSwizzle, TensorTiles};
 
-use super::fused::in_one_launch;
 use super::mat_mul::Product;
 use super::mat_mul_blocks::Narrow;
-use super::product_activation::Fused;
-use super::{Code, Launch, Parameters, Place, Site};
+use super::parameters::Tile;
+use super::{Launch, Parameters, Place, Site};
 
 /// Rows of a tile.
 pub(super) const ROWS: usize = 128;
@@ -21,24 +20,6 @@ const THREADS: u32 = 384;
 const SHARED_BYTES: u32 = (192 + 32 + 1 + 1) << 10;
 /// Boxes and rows of boxes begin at multiples of these.
 pub(super) const ALIGNMENT: usize = 16;
-
-/// The tile of a product and who multiplies it. By warpgroups it has 128 rows, and these columns; both warpgroups
-/// multiply it, or one while the other one stores its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Tile {
-    Of256,
-    Of192,
-    Of160,
-    Of128,
-    Of64,
-    InTurnsOf128,
-    /// With the activation that follows, or its gradient, before a tile is stored: in turns, or by warps. Products
-    /// alone have no such kernel.
-    Fused,
-    /// By warps, with 128 rows and columns, or 64 where there are few. GPUs without warpgroups have no other one for
-    /// products alone.
-    ByWarps,
-}
 
 /// Nanoseconds on an H200, of what `cargo bench -p cuda --bench products` measured: they decide which tile is the
 /// fastest, and change no bit.
@@ -128,7 +109,12 @@ impl Tile {
     }
 
     /// The asked one where it has a kernel, or else the one with which a GPU is done first.
-    fn of(product: &Product, sizes: [usize; 3], multiprocessors: usize, asked: Option<Tile>) -> Option<Tile> {
+    pub(super) fn of(
+        product: &Product,
+        sizes: [usize; 3],
+        multiprocessors: usize,
+        asked: Option<Tile>,
+    ) -> Option<Tile> {
         let candidates = || Tile::candidates(product.orientation, sizes[2], product.out.dtype);
         let timed = |tile: Tile| Some((tile, tile.time(sizes, multiprocessors)?));
         let fastest = || Some(candidates().filter_map(timed).min_by_key(|(_, time)| *time)?.0);
@@ -158,41 +144,6 @@ impl Tile {
             (Orientation::Nt | Orientation::Nn | Orientation::Tn, Tile::Fused | Tile::ByWarps) => None,
         }
     }
-}
-
-/// The tiles of the kernels by warpgroups that compute a product, with or without what follows it, which differ in
-/// time alone; none for other operations. Factors that are not at multiples of 16 bytes take other kernels, whatever
-/// the tile.
-pub fn product_tiles(op: &Op) -> Vec<Tile> {
-    let fused = Fused::of(op).map(|_| Tile::Fused);
-    let Some(Op::MatMul { orientation, a, b, bias, out, write }) = op.unfused().next() else { return vec![] };
-    let product = Product { orientation, a, b, bias, out, write };
-    let Ok([_, _, k]) = product.sizes() else { return vec![] };
-    Tile::candidates(orientation, k, out.dtype).chain(fused).collect()
-}
-
-/// The tiles with which kernels in blocks compute a product, with or without what follows it, the one that is
-/// estimated to be the fastest first; none for other operations, and for those that have one kernel whatever the tile.
-pub(crate) fn tiles_by_estimate(op: &Op, site: &Site) -> Vec<Tile> {
-    let Some(Op::MatMul { orientation, a, b, bias, out, write }) = op.unfused().next() else { return vec![] };
-    let product = Product { orientation, a, b, bias, out, write };
-    let Ok(sizes) = product.sizes() else { return vec![] };
-    let alone = match site.code {
-        Code::Common => vec![Tile::ByWarps],
-        Code::Of90 => {
-            let has_boxes = |tensor: Tensor| {
-                site.matrix(tensor, tensor.dtype).is_ok_and(|place| Factor { tensor, place }.has_boxes())
-            };
-            if !has_boxes(a) || !has_boxes(b) {
-                return vec![];
-            }
-            let estimated = Tile::of(&product, sizes, site.multiprocessors as usize, None);
-            let others = Tile::candidates(orientation, sizes[2], out.dtype).filter(|tile| Some(*tile) != estimated);
-            estimated.into_iter().chain(others).collect()
-        }
-    };
-    let fused = matches!(in_one_launch(site, op), Ok(Some(_))).then_some(Tile::Fused);
-    alone.into_iter().chain(fused).collect()
 }
 
 /// Whether sums are cut into pieces.

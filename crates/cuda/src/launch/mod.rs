@@ -10,6 +10,7 @@ mod cross_entropy;
 mod dropout;
 mod element_wise;
 mod embedding;
+mod estimate;
 mod fixed_point;
 mod fused;
 mod initialize;
@@ -34,9 +35,10 @@ use gpu::{Arguments, LaunchShape, TensorTiles};
 use mat_mul::Product;
 
 pub(crate) use attention_library::{LibraryAttention, library_attention};
+pub use estimate::product_tiles;
+pub(crate) use estimate::tiles_by_estimate;
 pub(crate) use mat_mul_library::library_product;
-pub(crate) use mat_mul_wgmma::tiles_by_estimate;
-pub use mat_mul_wgmma::{Tile as ProductTile, product_tiles};
+pub use parameters::Tile as ProductTile;
 pub(crate) use parameters::{Code, Parameters, Place, Site};
 pub(crate) use stored::{ByType, Stored, by_type};
 

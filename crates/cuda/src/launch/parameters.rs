@@ -5,7 +5,6 @@ use config::Products;
 use device::{DeviceError, DropoutKey, Dtype, Tensor};
 use gpu::{Arguments, Capability, DevicePointer};
 
-use super::ProductTile;
 use crate::code::CompiledSource;
 use crate::kernels::Instructions;
 
@@ -26,7 +25,7 @@ pub(crate) struct Site {
     pub code: Code,
     /// The tile that products by warpgroups take where it has a kernel for them, in place of the one that is estimated
     /// to be the fastest.
-    pub tile: Option<ProductTile>,
+    pub tile: Option<Tile>,
 }
 
 /// Which kernels were loaded.
@@ -211,4 +210,22 @@ impl Parameters {
     fn with(self, bytes: &[u8]) -> Parameters {
         Parameters { arguments: self.arguments.with(bytes), ..self }
     }
+}
+
+/// The tile of a product and who multiplies it. By warpgroups it has 128 rows, and these columns; both warpgroups
+/// multiply it, or one while the other one stores its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tile {
+    Of256,
+    Of192,
+    Of160,
+    Of128,
+    Of64,
+    InTurnsOf128,
+    /// With the activation that follows, or its gradient, before a tile is stored: in turns, or by warps. Products
+    /// alone have no such kernel.
+    Fused,
+    /// By warps, with 128 rows and columns, or 64 where there are few. GPUs without warpgroups have no other one for
+    /// products alone.
+    ByWarps,
 }

@@ -6,13 +6,9 @@
 
 use std::ops::Range;
 
+use super::answer_marks::{ANSWER_BEGINS, ANSWER_ENDS};
 use super::conversation::{Conversation, role};
 use super::template::{Budget, Ending, Template};
-
-/// A mark before an answer: a code point that is for no text.
-pub(super) const ANSWER_BEGINS: char = '\u{fdd0}';
-/// A mark after an answer.
-pub(super) const ANSWER_ENDS: char = '\u{fdd1}';
 
 /// The role whose messages are answers.
 const ASSISTANT: &str = "assistant";

@@ -1,6 +1,6 @@
 //! A conversation of a record.
 
-use super::answers::{ANSWER_BEGINS, ANSWER_ENDS};
+use super::answer_marks::{ANSWER_BEGINS, ANSWER_ENDS};
 use super::jinja::{Dict, Value};
 use crate::json_lines;
 

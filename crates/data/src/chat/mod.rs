@@ -4,6 +4,7 @@
 //! memory of its values. It reads nothing but the conversation, the special tokens of its folder, and the date that the
 //! run file gives.
 
+mod answer_marks;
 mod answers;
 mod conversation;
 mod dates;
@@ -11,7 +12,6 @@ mod jinja;
 mod template;
 mod template_files;
 
-use std::ops::Range;
 use std::path::Path;
 
 use config::ChatSpec;
@@ -19,20 +19,11 @@ use formats::Cell;
 
 pub use conversation::Conversation;
 
-use crate::corpus::Document;
+use crate::document::{Document, Rendered};
 use crate::error::DataError;
 use crate::file_names::files_at;
 use crate::records::Records;
 use template::Template;
-
-/// A conversation as text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rendered {
-    /// The whole conversation.
-    pub document: Document,
-    /// Bytes of the text that are answers, ascending; the other bytes are not learned.
-    pub answers: Vec<Range<usize>>,
-}
 
 /// A chat template that is ready to use.
 #[derive(Debug)]

@@ -20,10 +20,9 @@ pub use train::train;
 
 use crate::corpus::Corpus;
 use crate::error::DataError;
-use crate::file_names::files_at;
+use crate::file_names::{files_at, is_token_file};
 use crate::megatron;
 use crate::records::Records;
-use crate::sources::is_token_file;
 use crate::token_file::TokenFile;
 use crate::tokenizer::Tokenizer;
 use spool::{LeftBehind, Spool};

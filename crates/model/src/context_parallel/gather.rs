@@ -7,7 +7,7 @@
 
 use device::{AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Op, SumTree, Tensor};
 
-use super::attention::{self, KeysValues};
+use super::keys_values::{KeysValues, of_queries};
 use super::slices::{self, TokenRun};
 use crate::context::Context;
 use crate::dropout::{self, DropoutSum};
@@ -52,7 +52,7 @@ fn gather(context: &Context, shape: &AttentionShape, from: KeysValues) -> Result
 fn of_run(context: &Context, whole: &AttentionOperands, all: KeyValueRows, run: &TokenRun) -> AttentionOperands {
     let length = context.shape.sequence_length;
     let seen = context.shape.slices.keys_seen_by(length, &run.places);
-    attention::of_queries(context, whole, run, all.rows_of(run.sequence * length, seen))
+    of_queries(context, whole, run, all.rows_of(run.sequence * length, seen))
 }
 
 /// The forward pass of `whole`, whose keys and values are this rank's.

@@ -8,7 +8,7 @@
 
 use device::{Alibi, AttentionGradients, AttentionOperands, AttentionShape, DeviceError, DropoutKey, Op, Tensor};
 
-use super::attention::KeysValues;
+use super::keys_values::KeysValues;
 use super::slices;
 use crate::context::{Batch, Context};
 

@@ -8,6 +8,7 @@
 pub(crate) mod attention;
 mod gather;
 mod heads;
+pub(crate) mod keys_values;
 pub(crate) mod losses;
 mod ring;
 pub(crate) mod slices;

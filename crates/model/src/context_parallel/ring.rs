@@ -17,7 +17,7 @@ use device::{
     AttentionGradients, AttentionOperands, DeviceError, Dtype, Op, Places, Stream, StreamEvent, Tensor, Write,
 };
 
-use super::attention::{self, KeysValues};
+use super::keys_values::{KeysValues, of_queries};
 use super::slices::TokenRun;
 use crate::context::Context;
 
@@ -108,7 +108,7 @@ fn chunk(context: &Context) -> usize {
 fn of_meeting(context: &Context, whole: &AttentionOperands, block: Tensor, meeting: &Meeting) -> AttentionOperands {
     let keys = halves(block.rows_of(meeting.keys.rows.clone()));
     let places = Places { first_query: meeting.queries.places.start, first_key: meeting.keys.places.start };
-    AttentionOperands { places: Some(places), ..attention::of_queries(context, whole, &meeting.queries, keys) }
+    AttentionOperands { places: Some(places), ..of_queries(context, whole, &meeting.queries, keys) }
 }
 
 /// The forward pass of `whole`, whose keys and values are this rank's.

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::offset_of;
 
-use crate::headers::Layout;
+use crate::header::Layout;
 use crate::table::{CType, functions, named};
 
 named! {

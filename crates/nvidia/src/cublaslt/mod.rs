@@ -7,8 +7,8 @@ mod product;
 
 pub use library::{Handle, Library, ProductError};
 
-pub(crate) fn header() -> crate::headers::Header {
-    crate::headers::Header {
+pub(crate) fn header() -> crate::header::Header {
+    crate::header::Header {
         includes: &["cublasLt.h"],
         functions: functions::Functions::declarations(),
         constants: functions::constants(),

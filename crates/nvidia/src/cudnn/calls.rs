@@ -7,11 +7,11 @@ use std::ptr::null_mut;
 
 use gpu::StreamHandle;
 
+use super::error::AttentionError;
 use super::functions::{
     Attribute, AttributeType, Choice, Count, Functions, Kind, OF_ADDRESS, OF_CHARACTER, OF_DESCRIPTOR, OF_FLAG,
     OF_HANDLE, OF_NUMBER, RawDescriptor, RawHandle, SUCCESS, Status, Stream,
 };
-use super::library::AttentionError;
 
 /// Bytes of the library's words for an error.
 const TEXT_BYTES: usize = 1024;

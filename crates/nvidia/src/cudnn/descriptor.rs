@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::calls::Value;
+use super::error::AttentionError;
 use super::functions::{Attribute, Functions, Kind, RawDescriptor};
-use super::library::AttentionError;
 
 /// A descriptor, destroyed at its end.
 pub(super) struct Descriptor {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::calls::Value;
 use super::descriptor::Descriptor;
+use super::error::AttentionError;
 use super::functions::{
     Choice, F32, Functions, GRAPH, GRAPH_OPERATIONS, OF_DATA_TYPE, OF_POINTWISE, OF_REDUCTION, POINTWISE,
     POINTWISE_AXIS, POINTWISE_B, POINTWISE_DESCRIPTION, POINTWISE_MODE, POINTWISE_OPERATION, POINTWISE_PRECISION,
@@ -12,7 +13,6 @@ use super::functions::{
     REDUCTION_PRECISION, REDUCTION_X, REDUCTION_Y, RESHAPE_OPERATION, RESHAPE_X, RESHAPE_Y, RawDescriptor, TENSOR,
     TENSOR_ALIGNMENT, TENSOR_DIMS, TENSOR_ID, TENSOR_IS_OF_HOST, TENSOR_IS_VIRTUAL, TENSOR_STRIDES, TENSOR_TYPE,
 };
-use super::library::AttentionError;
 
 /// Sizes and strides of a tensor, in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use sync::lock;
 
 use super::calls::Value;
 use super::descriptor::Descriptor;
+use super::error::{AttentionError, PlanFacts};
 use super::functions::{BAD_PARAMETER, Functions, GPU_AS_JSON, GPU_HANDLE, GPU_PROPERTIES, INTERNAL_ERROR, RawHandle};
 use super::plan::Plan;
 use crate::library::{LibraryError, Opened, Wanted};
@@ -27,18 +28,6 @@ pub(crate) const CUDNN: Wanted = Wanted {
 /// The oldest version: 9.10.0 and 9.10.1 have faults in backward passes, and NVIDIA's own programs refuse them.
 const OLDEST: usize = 91_100;
 
-/// A call that failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{call}: {text}")]
-pub struct AttentionError {
-    /// The function.
-    pub call: &'static str,
-    /// The library's number for the reason.
-    pub status: u32,
-    /// The library's name and text for the reason.
-    pub text: String,
-}
-
 impl AttentionError {
     /// Whether the library says that it does not have what was described.
     pub(super) fn is_of_unsupported(&self) -> bool {
@@ -50,15 +39,6 @@ impl From<AttentionError> for DriverError {
     fn from(AttentionError { call, status, text }: AttentionError) -> DriverError {
         DriverError { call, kind: DriverErrorKind::Other(status), text }
     }
-}
-
-/// The plan of an attention.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PlanFacts {
-    /// The number of the library's engine.
-    pub engine: i64,
-    /// Bytes of memory that it needs besides the tensors.
-    pub workspace_bytes: usize,
 }
 
 /// cuDNN in this process.

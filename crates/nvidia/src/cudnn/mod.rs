@@ -2,17 +2,19 @@
 
 mod calls;
 mod descriptor;
+mod error;
 mod functions;
 mod graph;
 mod library;
 mod passes;
 mod plan;
 
-pub use library::{AttentionError, DescribedGpu, Handle, Library, PlanFacts};
+pub use error::{AttentionError, PlanFacts};
+pub use library::{DescribedGpu, Handle, Library};
 
 /// Declarations for a comparison with cuDNN's header, which has a wheel of its own.
-pub fn header() -> crate::headers::Header {
-    crate::headers::Header {
+pub fn header() -> crate::header::Header {
+    crate::header::Header {
         includes: &["cudnn.h"],
         functions: functions::Functions::declarations(),
         constants: functions::constants(),

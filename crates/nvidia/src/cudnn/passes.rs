@@ -7,12 +7,12 @@ use std::sync::Arc;
 use gpu::{AttentionPass, CausalAttention, GradientStrides, MatrixElement};
 
 use super::descriptor::Descriptor;
+use super::error::AttentionError;
 use super::functions::{
     ADD, AT_LEAST, BF16, Choice, DIVIDE, EXP, F16, F32, FLAG, Functions, I32, INDEX, LOG, MAXIMUM, MULTIPLY, SELECT,
     SUBTRACT, SUM,
 };
 use super::graph::{Axis, Form, Graph, Node};
-use super::library::AttentionError;
 
 /// Names of tensors in memory, as graphs and packs of addresses have them.
 pub(super) const INPUTS: [i64; 4] = [1, 2, 3, 4];

@@ -6,12 +6,12 @@ use gpu::{AttentionPlaces, CausalAttention, DevicePointer, MatrixElement, Stream
 
 use super::calls::Value;
 use super::descriptor::Descriptor;
+use super::error::{AttentionError, PlanFacts};
 use super::functions::{
     CONFIG_ENGINE, Choice, ENGINE, ENGINE_CONFIG, ENGINE_NOTES, ENGINE_NUMBER, FALLBACK, Functions, HEURISTIC,
     HEURISTIC_GPU, HEURISTIC_GRAPH, HEURISTIC_MODE, HEURISTIC_RESULTS, MODE_A, OF_HEURISTIC, OF_NOTE, OTHER_BITS,
     PACK_ADDRESSES, PACK_IDS, PACK_WORKSPACE, PLAN, PLAN_CONFIG, PLAN_GPU, PLAN_WORKSPACE, RawHandle, VARIANT_PACK,
 };
-use super::library::{AttentionError, PlanFacts};
 use super::passes::{self, DELTAS, GRADIENTS, HIDDEN, INPUTS, LOG_SUM_EXP, ONE, SCALE};
 
 /// Proposals that are asked for; the first one that can be made is taken.

@@ -30,7 +30,7 @@ mod structs;
 
 pub use library::{Library, OLDEST_CAPABILITY};
 
-pub(crate) fn header() -> crate::headers::Header {
+pub(crate) fn header() -> crate::header::Header {
     use functions::{Code, Devices, Entry, Graphs, Lookup, Memory, Streams};
     let tables = [
         Entry::declarations(),
@@ -41,7 +41,7 @@ pub(crate) fn header() -> crate::headers::Header {
         Code::declarations(),
         Graphs::declarations(),
     ];
-    crate::headers::Header {
+    crate::header::Header {
         includes: &["cuda.h", "cudaTypedefs.h"],
         functions: tables.concat(),
         constants: constants::all(),

@@ -6,7 +6,7 @@ use std::mem::offset_of;
 use gpu::TensorMap;
 
 use super::functions::{Context, Function, LibraryKernel};
-use crate::headers::Layout;
+use crate::header::Layout;
 use crate::table::CType;
 
 /// Where memory is: on a GPU.

@@ -6,8 +6,8 @@ mod functions;
 
 pub use communicator::{CollectiveError, Communicator, Element, GroupId, Library, Progress, Window};
 
-pub(crate) fn header() -> crate::headers::Header {
-    crate::headers::Header {
+pub(crate) fn header() -> crate::header::Header {
+    crate::header::Header {
         includes: &["nccl.h"],
         functions: functions::Functions::declarations(),
         constants: functions::constants(),

@@ -24,8 +24,8 @@ pub use cache::{Cache, fingerprint};
 pub use compiler::{Code, CompileError, Compiled, Compiler, Source};
 pub use target::{Target, TargetError};
 
-pub(crate) fn header() -> crate::headers::Header {
-    crate::headers::Header {
+pub(crate) fn header() -> crate::header::Header {
+    crate::header::Header {
         includes: &["nvrtc.h"],
         functions: functions::Functions::declarations(),
         constants: vec![

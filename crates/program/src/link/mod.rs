@@ -1,11 +1,11 @@
-//! Linking programs into one graph of events: sends are paired with receives, collectives across pipeline ranks are
+//! Programs linked into one graph of events: sends are paired with receives, collectives across pipeline ranks are
 //! merged.
 
 mod collectives;
 mod order;
 mod pairs;
 
-use crate::{Instr, Program, Violation, Waits, rules};
+use crate::{Instr, Program, Violation, Waits};
 
 pub(crate) use order::StreamOrder;
 
@@ -39,29 +39,23 @@ pub struct StepGraph {
     clocks: order::Clocks,
 }
 
-/// Links the programs of a step, in order of their pipeline index.
-///
-/// # Errors
-/// All violations of `pairs` and `collectives`, or, where there are none, of `progress`; and those of the rules
-/// that need no graph.
-pub fn link(programs: Vec<Program>) -> Result<StepGraph, Vec<Violation>> {
-    let (transfers, mut violations) = pairs::pair(&programs);
-    let (collectives, mismatches) = collectives::join(&programs);
-    violations.extend(mismatches);
-    let clocks = match violations.is_empty() {
-        true => order::run(&programs, &transfers, &collectives),
-        false => Err(violations),
-    };
-    match clocks {
-        Ok(clocks) => Ok(StepGraph { programs, transfers, collectives, clocks }),
-        Err(mut violations) => {
-            violations.extend(rules::of_programs(&programs));
-            Err(violations)
+impl StepGraph {
+    /// The graph of programs, in order of their pipeline index; or these programs, with all violations of `pairs` and
+    /// `collectives`, or, where there are none, of `progress`.
+    pub(crate) fn of(programs: Vec<Program>) -> Result<StepGraph, (Vec<Program>, Vec<Violation>)> {
+        let (transfers, mut violations) = pairs::pair(&programs);
+        let (collectives, mismatches) = collectives::join(&programs);
+        violations.extend(mismatches);
+        let clocks = match violations.is_empty() {
+            true => order::run(&programs, &transfers, &collectives),
+            false => Err(violations),
+        };
+        match clocks {
+            Ok(clocks) => Ok(StepGraph { programs, transfers, collectives, clocks }),
+            Err(violations) => Err((programs, violations)),
         }
     }
-}
 
-impl StepGraph {
     /// The programs by pipeline index.
     pub fn programs(&self) -> &[Program] {
         &self.programs

@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use config::{Averages, GradientSums, Masters, ModelSpec, Offload, Parallelism, Recompute, TiedSum};
 
+pub(crate) use crate::sizes::STAGED_UNITS;
 pub use save::{save_instrs, saved_units};
 use summed::summed;
-pub(crate) use tail::STAGED_UNITS;
 
 use crate::{Declared, Program, Purpose, RankView, Schedule, StageSplit};
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use config::{GradientReduction, Home, PerClass, Unit, ZeroStage};
 
+use crate::sizes::STAGED_UNITS;
 use crate::{GradientAxes, Instr, Purpose, RankView, Value};
 
 /// Reduces each unit's gradients right after the last backward pass of the unit that makes them, while others still
@@ -43,10 +44,6 @@ pub(super) fn append(instrs: Vec<Instr>, view: &RankView, summed: &PerClass<Grad
         }
     }
 }
-
-/// Units whose optimizer state is in the arena at the same time: while one is updated, the next is fetched and the one
-/// before is copied back.
-pub(crate) const STAGED_UNITS: usize = 3;
 
 /// Units whose optimizer state is fetched before the one that is updated.
 const FETCHED_AHEAD: usize = STAGED_UNITS - 1;

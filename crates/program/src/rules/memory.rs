@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::memory::{PlannedLife, RankPlan};
+use crate::rank_plan::{PlannedLife, RankPlan};
 use crate::sizes::aligned;
 use crate::{Category, Extent, MemoryPlan, Rule, Value, Violation};
 

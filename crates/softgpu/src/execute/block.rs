@@ -3,9 +3,9 @@
 use super::barriers::{Arrivals, BARRIERS, Wait};
 use super::cluster_barrier::ClusterBarrier;
 use super::fault::{Fault, FaultKind};
-use super::launch::{Launch, Run};
 use super::phase_barriers::PhaseBarriers;
 use super::registers::Registers;
+use super::run::{Launch, Run};
 use super::shared::Shared;
 use super::warp::{Awaited, Progress, Warp};
 use super::warpgroups::{WARPS, WarpgroupSteps};

@@ -28,6 +28,7 @@ mod number;
 mod phase_barriers;
 mod register_order;
 mod registers;
+mod run;
 mod runs;
 mod shared;
 mod shared_async;
@@ -41,5 +42,6 @@ mod warpgroups;
 
 pub use fault::{Fault, FaultKind};
 pub use global_order::touch_range;
-pub use launch::{Launch, Limits, run};
+pub use launch::run;
+pub use run::{Launch, Limits};
 pub use tensor_core::Rule;

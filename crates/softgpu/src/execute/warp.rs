@@ -6,11 +6,11 @@ use super::barriers::Wait;
 use super::block::BlockState;
 use super::bulk_copies::Stores;
 use super::fault::{Fault, FaultKind};
-use super::launch::{Launch, Run};
 use super::local::Local;
 use super::memory::Memory;
 use super::register_order::RegisterOrder;
 use super::registers::{LANES, Lanes, Registers, lanes_in};
+use super::run::{Launch, Run};
 use super::{atomics, matrix, shuffle, transfer};
 use crate::code::{Instruction, Kernel, Op, Reach, Row, Terminator};
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use gpu::StreamHandle;
 
-use crate::work_log::Used;
+use super::work_log::Used;
 
 /// Bits of a work's number that name its stream.
 const STREAM_BITS: u32 = 8;

@@ -7,6 +7,7 @@ mod points;
 mod queue;
 mod random;
 mod work;
+mod work_log;
 
 pub use capture::{Capture, Graph};
 pub use clocks::{Clock, Clocks, Origin, WorkOrder};
@@ -15,3 +16,4 @@ pub use points::{Point, Points};
 pub use queue::{Entry, Item, Queue, Ready};
 pub use random::Random;
 pub use work::{HostFunction, HostWork, LaunchWork, Work};
+pub use work_log::{GpuLog, Pairs, Place, WorkLog};

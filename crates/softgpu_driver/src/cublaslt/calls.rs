@@ -1,6 +1,7 @@
 //! The functions of the library.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::{LazyLock, Mutex};
 
 use gpu::{
     BiasForm, DevicePointer, FactorForm, MatrixElement, MatrixPlaces, MatrixProduct, ProductAlgorithm,
@@ -64,7 +65,7 @@ struct Preference {
 
 /// All that callers have described.
 #[derive(Debug, Default)]
-pub struct Descriptions {
+struct Descriptions {
     products: Handles<Description>,
     layouts: Handles<Layout>,
     preferences: Handles<Preference>,
@@ -86,8 +87,10 @@ pub struct Candidate {
     reserved: [c_int; 4],
 }
 
+static DESCRIPTIONS: LazyLock<Mutex<Descriptions>> = LazyLock::new(Mutex::default);
+
 fn with<T>(call: impl FnOnce(&mut Descriptions) -> T) -> T {
-    call(&mut sync::lock(&process().descriptions))
+    call(&mut sync::lock(&DESCRIPTIONS))
 }
 
 /// Writes a value where a caller asks for it.

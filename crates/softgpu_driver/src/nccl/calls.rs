@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use gpu::{DevicePointer, DriverErrorKind, Gpu, StreamHandle};
 
@@ -63,7 +63,7 @@ impl Id {
 
 /// The hub of this process, and ranks in groups.
 #[derive(Debug, Default)]
-pub struct Groups {
+struct Groups {
     /// Its port, where it could be started.
     hub: OnceLock<Option<u16>>,
     ids: Mutex<u64>,
@@ -73,6 +73,8 @@ pub struct Groups {
     /// Windows with their communicators.
     windows: Mutex<Handles<u64>>,
 }
+
+static GROUPS: LazyLock<Groups> = LazyLock::new(Groups::default);
 
 thread_local! {
     /// How many groups of calls this thread has open, and the calls.
@@ -114,12 +116,12 @@ unsafe fn put<T>(to: *mut T, value: T) -> Status {
 }
 
 fn seat(communicator: u64) -> Option<Arc<Seat>> {
-    sync::lock(&process().groups.seats).get(communicator).cloned()
+    sync::lock(&GROUPS.seats).get(communicator).cloned()
 }
 
 /// The calls under way, with the thread that advances the GPU meanwhile.
 fn under_way() -> Arc<UnderWay> {
-    let started = process().groups.under_way.get_or_init(|| {
+    let started = GROUPS.under_way.get_or_init(|| {
         let under_way = Arc::new(UnderWay::default());
         let (own, gpu) = (Arc::clone(&under_way), Arc::clone(&process().gpu));
         // Without the thread the GPU continues when it is asked.
@@ -157,8 +159,8 @@ pub extern "C" fn ncclGetLastError(_communicator: u64) -> *const c_char {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGetUniqueId(id: *mut Id) -> Status {
-    let Some(port) = *process().groups.hub.get_or_init(|| hub::start().ok()) else { return SYSTEM_ERROR };
-    let mut ids = sync::lock(&process().groups.ids);
+    let Some(port) = *GROUPS.hub.get_or_init(|| hub::start().ok()) else { return SYSTEM_ERROR };
+    let mut ids = sync::lock(&GROUPS.ids);
     *ids += 1;
     // Another hub of the port, before or after this one, has other keys.
     let key = RandomState::new().hash_one((*ids, std::process::id()));
@@ -182,7 +184,7 @@ unsafe fn is_blocking(config: *const Config) -> bool {
 unsafe fn keep_seat(communicator: *mut u64, seat: Result<Arc<Seat>, std::io::Error>) -> Status {
     let Ok(seat) = seat else { return SYSTEM_ERROR };
     let state = seat.state();
-    let handle = sync::lock(&process().groups.seats).add(seat);
+    let handle = sync::lock(&GROUPS.seats).add(seat);
     // SAFETY: as the caller promises.
     let put = unsafe { put(communicator, handle) };
     if put == SUCCESS { state.into() } else { put }
@@ -202,7 +204,7 @@ pub unsafe extern "C" fn ncclCommInitRankConfig(
     if rank >= ranks || unsafe { is_blocking(config) } {
         return INVALID_ARGUMENT;
     }
-    let order = process.groups.order.get_or_init(|| Order::new(Arc::clone(&process.gpu)).ok().map(Arc::new));
+    let order = GROUPS.order.get_or_init(|| Order::new(Arc::clone(&process.gpu)).ok().map(Arc::new));
     let Some(order) = order else { return UNHANDLED_CUDA_ERROR };
     let seat = Seat::take(id.port_and_key(), (ranks, rank), (under_way(), Arc::clone(order)));
     // SAFETY: the interface asks for a place for a handle.
@@ -259,7 +261,7 @@ pub extern "C" fn ncclCommFinalize(communicator: u64) -> Status {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommDestroy(communicator: u64) -> Status {
-    let mut seats = sync::lock(&process().groups.seats);
+    let mut seats = sync::lock(&GROUPS.seats);
     let Some(seat) = seats.get(communicator) else { return INVALID_ARGUMENT };
     if !seat.is_over() {
         return INVALID_USAGE;
@@ -282,7 +284,7 @@ pub extern "C" fn ncclCommRevoke(communicator: u64, flags: c_int) -> Status {
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommAbort(communicator: u64) -> Status {
     let left = leave(communicator);
-    sync::lock(&process().groups.seats).remove(communicator);
+    sync::lock(&GROUPS.seats).remove(communicator);
     left
 }
 
@@ -320,12 +322,12 @@ pub unsafe extern "C" fn ncclCommWindowRegister(
         return INVALID_ARGUMENT;
     }
     // SAFETY: the interface asks for a place for a handle.
-    unsafe { put(window, sync::lock(&process().groups.windows).add(communicator)) }
+    unsafe { put(window, sync::lock(&GROUPS.windows).add(communicator)) }
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommWindowDeregister(communicator: u64, window: u64) -> Status {
-    let mut windows = sync::lock(&process().groups.windows);
+    let mut windows = sync::lock(&GROUPS.windows);
     if windows.get(window) != Some(&communicator) {
         return INVALID_ARGUMENT;
     }

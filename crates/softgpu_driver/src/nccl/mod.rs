@@ -8,5 +8,3 @@ mod collective;
 mod hub;
 mod seat;
 mod wire;
-
-pub use calls::Groups;

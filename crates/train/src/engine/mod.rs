@@ -11,7 +11,6 @@ pub mod kernel_archive;
 pub mod meta_engine;
 pub mod open_engine;
 pub mod processor;
-pub mod product_list;
 pub mod product_source;
 pub mod run_device;
 pub mod thread_engine;

@@ -6,7 +6,6 @@
 
 pub(crate) mod gather;
 pub(crate) mod group_call;
-pub mod loss_scale;
 mod muon;
 mod offload;
 pub(crate) mod optimizer;

@@ -7,12 +7,11 @@ use model::{Accumulation, Constants};
 use program::{GradientAxes, GroupCall, Purpose};
 
 use crate::execute::group_call::issue;
-use crate::run::observer::Wish;
-use crate::storage::deliver::answers_for;
+use crate::wish::Wish;
 use crate::worker::Worker;
 use crate::worker::ports::RankPorts;
-use crate::worker::rank_state::RankState;
-use crate::worker::run_position::RunPosition;
+use crate::worker::rank_state::{RankState, zero_sums};
+use crate::worker::run_position::{RunPosition, answers_for};
 use crate::worker::unit_state::UnitState;
 
 /// Sums the gradient of `unit` that `by` accumulated over `axes`, by [`program::UnitCalls::reduction`]. Where ranks
@@ -205,17 +204,6 @@ pub fn read_outcome(worker: &Worker) -> Result<StepOutcome, DeviceError> {
         not_finite: not_finite != 0.0,
         stop: words(constants.norm_sums)?[COUNT_WORD] > 0,
     })
-}
-
-/// As many as the sums of a step have.
-const ZEROS: [i64; 2 * SUM_WORDS] = [0; 2 * SUM_WORDS];
-
-/// Sets integer sums to zero, as work of `stream`.
-///
-/// # Errors
-/// The device's.
-pub fn zero_sums(device: &dyn Device, stream: Stream, sums: Tensor) -> Result<(), DeviceError> {
-    device.upload(stream, sums, bytemuck::cast_slice(&ZEROS[..sums.len()]))
 }
 
 /// Waits until every rank is here. Memory that a rank lent to a receiver is free only then: programs that end with a

@@ -9,14 +9,15 @@ use program::{Instr, Purpose};
 
 use crate::engine::Engine;
 use crate::execute::reduce;
-use crate::run::failure::TrainError;
-use crate::run::launch::{Flow, Moment, Progress, launch};
-use crate::run::observer::Wish;
+use crate::ranks::failure::TrainError;
+use crate::ranks::launch::{Flow, Moment, Progress, launch};
+use crate::setup::source::TensorSource;
 use crate::setup::start::Start;
 use crate::setup::{Setup, WorkloadIndex};
-use crate::storage::source::TensorSource;
+use crate::wish::Wish;
 use crate::worker::Worker;
 use crate::worker::batch::{SequenceBuffers, TokenSource};
+use crate::worker::rank_state::zero_sums;
 
 /// The measured text, and the steps after which it is measured.
 #[derive(Clone, Copy)]
@@ -221,7 +222,7 @@ fn read_sums(worker: &Worker<'_>, sums: Tensor) -> Result<[i64; SUM_WORDS], Devi
 fn mean_loss(worker: &Worker<'_>, total: &[i64; SUM_WORDS]) -> Result<f64, DeviceError> {
     let constants = &worker.state.constants;
     worker.ports.device.write(constants.loss_sums, bytemuck::cast_slice(total))?;
-    reduce::zero_sums(&*worker.ports.device, Stream::Reduce, constants.norm_sums)?;
+    zero_sums(&*worker.ports.device, Stream::Reduce, constants.norm_sums)?;
     let op = Op::ClipCoefficient {
         norm_sums: constants.norm_sums,
         loss_sums: constants.loss_sums,

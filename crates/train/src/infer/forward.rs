@@ -6,21 +6,15 @@ use device::DeviceError;
 use crate::engine::Engine;
 use crate::execute::reduce;
 use crate::infer::evaluate::{Evaluation, EvaluationReport, HeldOut, evaluate_whole, evaluating_workload};
-use crate::run::failure::TrainError;
-use crate::run::launch::{Flow, Stop, launch};
+use crate::ranks::failure::TrainError;
+use crate::ranks::launch::{Flow, Stop, launch};
+use crate::setup::source::TensorSource;
 use crate::setup::start::Start;
 use crate::setup::{Setup, WorkloadIndex};
 use crate::storage::gathered::MESSAGE_ELEMENTS;
-use crate::storage::source::TensorSource;
+use crate::storage::sink::LogitsSink;
 use crate::worker::Worker;
 use crate::worker::batch::TokenSource;
-
-/// Takes logits.
-pub trait LogitsSink: Sync {
-    /// `logits[R, V]`, row-major, of `R` tokens of sequence `sequence`, the first of which is `first_token`. Every row
-    /// comes once, from the ranks' own threads.
-    fn put(&self, sequence: u64, first_token: usize, logits: &[f32]);
-}
 
 /// Computes logits and mean loss of the `train.global_batch` sequences of step 0 of `tokens`, for a [`Setup::forward`].
 ///

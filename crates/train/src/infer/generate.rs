@@ -13,18 +13,14 @@ use sync::lock;
 use crate::engine::Engine;
 use crate::execute::reduce;
 use crate::infer::sampling::Sampling;
-use crate::run::failure::TrainError;
-use crate::run::launch::{Flow, Progress, Seat, Stop, launch};
-use crate::run::observer::Wish;
+use crate::ranks::failure::TrainError;
+use crate::ranks::launch::{Flow, Progress, Seat, Stop, launch};
 use crate::setup::Setup;
+use crate::setup::source::TensorSource;
 use crate::setup::start::Start;
-use crate::storage::source::TensorSource;
+use crate::wish::Wish;
 use crate::worker::Worker;
 use crate::worker::batch::{SequenceBuffers, TokenSource};
-
-/// Tokens that a pass computes at once. Matrices are read from memory once per pass, so a few more rows cost one token
-/// little and a prompt gains much.
-pub const GENERATION_ROWS: usize = 8;
 
 /// The text that is continued, and the settings.
 #[derive(Clone, Copy, Debug)]

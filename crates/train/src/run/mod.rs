@@ -1,12 +1,8 @@
 //! A whole run: ranks start, steps pass, results are delivered. One rank is not a special case.
 
-pub mod agreement;
-pub mod failure;
-pub(crate) mod launch;
 pub mod observer;
-pub mod rings;
+pub mod product_list;
 pub mod samples;
-pub mod spikes;
 pub mod step_verdict;
 pub mod stragglers;
 pub mod work_times;
@@ -19,24 +15,26 @@ use mesh::Rank;
 use program::{Instr, Purpose};
 
 use crate::engine::Engine;
-use crate::execute::loss_scale::StepFate;
 use crate::execute::reduce;
 use crate::infer::evaluate::{Evaluation, HeldOut, Listener, Validation, evaluate, evaluating_workload};
+use crate::ranks::failure::TrainError;
+use crate::ranks::launch::{Flow, Moment, Progress, Seat, Stop, launch};
+use crate::ranks::rings::Rings;
 use crate::recheck::state_hashes::StateHashes;
-use crate::run::failure::TrainError;
-use crate::run::launch::{Flow, Moment, Progress, Seat, Stop, launch};
-use crate::run::observer::{LossScalingReport, Observer, StepReport, Wish};
-use crate::run::rings::Rings;
+use crate::run::observer::{LossScalingReport, Observer, StepReport};
 use crate::run::samples::{SampledTexts, Samples};
 use crate::run::step_verdict::StepVerdict;
 use crate::run::work_times::WorkTimes;
 use crate::setup::Setup;
 use crate::setup::start::{Start, check_tensors};
 use crate::storage::deliver;
-use crate::storage::saving::{SavePorts, SaveStream, SaveWriters, SavedIn, Saving};
+use crate::storage::saving::{SavePorts, SaveWriters, Saving, start_saving};
 use crate::storage::sink::TensorSink;
+use crate::wish::Wish;
 use crate::worker::Worker;
 use crate::worker::batch::TokenSource;
+use crate::worker::loss_scale::StepFate;
+use crate::worker::save_stream::SavedIn;
 
 /// The sources that a run reads from, and the receivers of its reports.
 #[derive(Clone, Copy)]
@@ -148,10 +146,11 @@ const START: &str = "open the rank, fill its weights and compare programs";
 fn run_rank(seat: Seat<'_>, ports: Ports<'_>, save_ports: Option<SavePorts<'_>>) -> Result<Ending, Stop> {
     let measured = Measured::of(seat.setup, &ports);
     seat.progress.keep_in(ports.rings.and_then(|rings| rings.open(&seat.setup.mesh, seat.number)));
+    let report = |report| ports.observer.saved(report);
     std::thread::scope(|scope| {
         let mut rank = seat.progress.named(START, || seat.open(ports.tokens, ports.start, ports.recheck))?;
         if let (Some(save_ports), Some(memory)) = (save_ports, rank.ports.memory.take()) {
-            let stream = SaveStream::start(scope, &rank, seat.number, memory, (save_ports, ports.observer))?;
+            let stream = start_saving(scope, &rank, seat.number, memory, (save_ports, &report))?;
             rank.ports.saving = Some(stream);
         }
         let ending = run_steps(&mut rank, seat, &ports, &measured)?;

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use device::DeviceError;
 
-use crate::execute::loss_scale::StepFate;
 use crate::infer::evaluate::EvaluationReport;
 use crate::run::samples::SampleReport;
 use crate::run::step_verdict::AnomalyReport;
 use crate::run::work_times::WorkTimes;
 use crate::storage::saving::SaveReport;
+use crate::wish::Wish;
 use crate::worker::Worker;
+use crate::worker::loss_scale::StepFate;
 
 /// One optimizer step, the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,15 +47,6 @@ pub struct LossScalingReport {
     pub fate: StepFate,
     /// Steps so far, with this one, that changed no weight.
     pub skipped_steps: u32,
-}
-
-/// Whether a run continues after a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// Continue with the next step.
-    Continue,
-    /// End after the step in which all ranks have heard of it.
-    Stop,
 }
 
 /// Hears of every step, on rank 0's thread, and of every instruction, on each rank's own.

@@ -6,7 +6,7 @@ use program::Purpose;
 
 use crate::infer::generate::{self, Text};
 use crate::infer::sampling::Sampling;
-use crate::run::launch::{Progress, Stop};
+use crate::ranks::launch::{Progress, Stop};
 use crate::setup::{Setup, WorkloadIndex};
 use crate::worker::Worker;
 

@@ -2,23 +2,14 @@
 
 use config::{OnNonFinite, OnSpike};
 
-use crate::execute::loss_scale::StepFate;
 use crate::execute::reduce::StepOutcome;
-use crate::run::failure::TrainError;
-use crate::run::spikes::Spike;
+use crate::ranks::failure::TrainError;
 use crate::worker::Worker;
+use crate::worker::loss_scale::StepFate;
+use crate::worker::spikes::Anomaly;
 
 /// Steps in a row that may change no weight: after these no later step is likely to.
 pub const MOST_SKIPPED_IN_A_ROW: u32 = 10;
-
-/// A step that is not as usual.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Anomaly {
-    /// A loss or a gradient is not finite.
-    NonFinite,
-    /// A value is far above those of the steps before.
-    Spike(Spike),
-}
 
 /// A step that is not as usual, and what was done about it.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,5 +1,6 @@
 //! Everything about a run that is decided before a rank starts: mesh, programs, memory plans, layouts.
 
+pub mod source;
 pub mod start;
 pub mod step_order;
 
@@ -19,7 +20,6 @@ use rayon::prelude::*;
 use record::{RecordCase, RecordError};
 use thiserror::Error;
 
-use crate::infer::generate::GENERATION_ROWS;
 use crate::setup::step_order::StepOrder;
 
 /// A run that is ready to start: verified programs and planned memory.
@@ -453,3 +453,7 @@ const MICROBATCHES_PER_STAGE: usize = 8;
 pub fn layouts(model: &ModelSpec, parallelism: &Parallelism) -> BTreeMap<Unit, UnitLayout> {
     Unit::holding(model.num_layers).map(|unit| (unit, UnitLayout::of(model, unit, parallelism))).collect()
 }
+
+/// Tokens that a pass computes at once. Matrices are read from memory once per pass, so a few more rows cost one token
+/// little and a prompt gains much.
+pub const GENERATION_ROWS: usize = 8;

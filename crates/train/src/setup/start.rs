@@ -6,7 +6,7 @@ use checkpoint::{Checkpoint, StatePart};
 use config::{Averages, ModelSpec, ParamSpec, TrainSpec, Unit, UnitLayout, all_params, params};
 use mesh::{AxisSizes, Region};
 
-use crate::storage::source::{SourceError, TensorSource};
+use crate::setup::source::{SourceError, TensorSource};
 
 /// The values of a rank's tensors before the first step.
 #[derive(Clone, Copy)]

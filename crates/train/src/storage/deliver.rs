@@ -1,13 +1,12 @@
 //! Hands a rank's pieces of global tensors to a sink. Over all ranks every element comes once.
 
-use config::{Tied, Unit};
 use device::DeviceError;
 
 use crate::execute::reduce::StepOutcome;
 use crate::storage::pieces::{Copies, pieces};
 use crate::storage::sink::TensorSink;
 use crate::worker::Worker;
-use crate::worker::run_position::RunPosition;
+use crate::worker::run_position::answers_for;
 use crate::worker::unit_state::{Held, UnitState};
 
 /// The weights, as far as this rank answers for them.
@@ -48,12 +47,4 @@ fn deliver(
         sink.put(piece.param, &piece.region, &values);
     }
     Ok(())
-}
-
-/// A tied table that two ranks hold is delivered by the embedding's.
-pub fn answers_for(position: &RunPosition<'_>, unit: Unit) -> bool {
-    match (unit, position.setup.model.tied()) {
-        (Unit::Table, Tied::Yes) => position.program.view.computes(Unit::Embedding),
-        (Unit::Table, Tied::No) | (Unit::Embedding | Unit::Layer(_) | Unit::Head | Unit::Adapters(_), _) => true,
-    }
 }

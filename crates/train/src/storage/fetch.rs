@@ -8,8 +8,8 @@ use config::{ModelCoord, Unit};
 use device::{Device, DeviceError, Op, Stream, Tensor};
 use thiserror::Error;
 
+use crate::setup::source::{SourceError, TensorSource};
 use crate::storage::pieces::{Copies, pieces};
-use crate::storage::source::{SourceError, TensorSource};
 use crate::worker::unit_state::{Held, UnitState};
 
 /// Elements that are read at once: sixteen MiB on the host, however large a unit is. Storage that is read in blocks of

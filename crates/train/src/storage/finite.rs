@@ -3,7 +3,7 @@
 use config::ParamSpec;
 use mesh::Region;
 
-use crate::storage::source::{SourceError, TensorSource};
+use crate::setup::source::{SourceError, TensorSource};
 
 /// A source that refuses what is infinite or no number.
 pub(crate) struct FiniteSource<'a>(pub(crate) &'a dyn TensorSource);

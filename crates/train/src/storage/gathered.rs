@@ -10,8 +10,7 @@ use config::{ModelSpec, ParamSpec, all_params};
 use mesh::Region;
 use thiserror::Error;
 
-use crate::infer::forward::LogitsSink;
-use crate::storage::sink::TensorSink;
+use crate::storage::sink::{LogitsSink, TensorSink};
 
 /// A message that is not a box of a tensor of the run.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
@@ -12,16 +12,16 @@ use checkpoint::{
     ProcessWriter, RunState, StatePart, file_bytes,
 };
 use config::{KeptRunFile, ModelCoord, Unit, UnitLayout, UnsupportedAxis};
-use device::{DeviceError, MemoryReader, Tensor};
+use device::{MemoryReader, Tensor};
 use mesh::Rank;
-use program::{Value, Values, saved_units};
+use program::saved_units;
 use sync::{NoThread, start_scoped};
 
-use crate::run::observer::Observer;
 use crate::setup::Setup;
 use crate::storage::pieces::{Copies, Piece, pieces};
 use crate::worker::Worker;
 use crate::worker::position::RankPosition;
+use crate::worker::save_stream::{SaveStream, SaveTask, SavedIn};
 use crate::worker::unit_state::common;
 
 /// Where the state of a run is saved, and how often.
@@ -44,15 +44,6 @@ impl<'a> SavingPlace<'a> {
     fn is_due_after(&self, steps: u32) -> bool {
         self.every > 0 && steps.is_multiple_of(self.every)
     }
-}
-
-/// The place of one checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SavedIn {
-    /// The folder of the run.
-    Disk,
-    /// The memory of hosts.
-    Memory,
 }
 
 /// When the state of a run is saved, and where.
@@ -117,8 +108,8 @@ pub struct SaveReport {
     pub wall: Duration,
 }
 
-/// A thread that gets stuck longer than this ends the run.
-const DEADLINE: Duration = Duration::from_secs(600);
+/// Hears of checkpoints, on threads that save.
+type Report<'a> = dyn Fn(SaveReport) + Sync + 'a;
 
 /// The writers of all ranks of this process.
 #[derive(Debug)]
@@ -167,99 +158,23 @@ struct SavePort<'a> {
     collector: &'a dyn PieceCollector,
 }
 
-/// A rank's end of the thread that saves its state.
-pub struct SaveStream {
-    tasks: Sender<SaveTask>,
-    done: Receiver<Unit>,
-    /// Units whose state is still to be read.
-    pending: Vec<(Unit, Values)>,
-    waited: Duration,
-}
-
-enum SaveTask {
-    Begin(RunState, SavedIn),
-    Save(Unit),
-    Finish,
-}
-
-impl SaveStream {
-    /// Starts the thread of `rank`, whose memory it reads through `memory`. It ends when this end is dropped, with what
-    /// it was given to do done.
-    ///
-    /// # Errors
-    /// A thread that cannot be started.
-    pub(crate) fn start<'scope, 'env>(
-        scope: &'scope Scope<'scope, 'env>,
-        worker: &Worker<'_>,
-        number: Rank,
-        memory: Box<dyn MemoryReader>,
-        (ports, observer): (SavePorts<'env>, &'env dyn Observer),
-    ) -> Result<SaveStream, NoThread> {
-        let (entries, places) = save_list(worker);
-        let saver = Saver { number, ports, observer, memory, entries, places };
-        let ((tasks, taken), (tell, done)) = (channel(), channel());
-        start_scoped(scope, &format!("{number}.save"), move || saver.work(&taken, &tell))?;
-        Ok(SaveStream { tasks, done, pending: vec![], waited: Duration::ZERO })
-    }
-
-    /// Waits until nothing is still to be read that an instruction is about to write.
-    ///
-    /// # Errors
-    /// A thread that makes no progress.
-    pub(crate) fn wait_for_readers(&mut self, written: &Values) -> Result<(), DeviceError> {
-        if self.pending.is_empty() {
-            return Ok(());
-        }
-        let started = Instant::now();
-        let is_written = |value: &Value| written.as_slice().contains(value);
-        while let Some((unit, _)) = self.pending.iter().find(|(_, read)| read.as_slice().iter().any(is_written)) {
-            match self.done.recv_timeout(DEADLINE) {
-                Ok(unit) => self.pending.retain(|(pending, _)| *pending != unit),
-                Err(error) => return Err(stuck(*unit, error)),
-            }
-        }
-        self.waited += started.elapsed();
-        Ok(())
-    }
-
-    /// How long instructions have waited so far.
-    pub fn waited(&self) -> Duration {
-        self.waited
-    }
-
-    /// From now on the thread reads the state of `unit`, the values `read`.
-    pub(crate) fn save(&mut self, unit: Unit, read: Values) -> Result<(), DeviceError> {
-        self.pending.push((unit, read));
-        self.send(SaveTask::Save(unit))
-    }
-
-    /// A checkpoint of `state` in `place` begins.
-    pub(crate) fn begin(&mut self, state: RunState, place: SavedIn) -> Result<(), DeviceError> {
-        // A unit whose state of the checkpoint before is still to be read would otherwise count as read when that is.
-        while let Some((unit, _)) = self.pending.first() {
-            let done = self.done.recv_timeout(DEADLINE).map_err(|error| stuck(*unit, error))?;
-            self.pending.retain(|(pending, _)| *pending != done);
-        }
-        self.send(SaveTask::Begin(state, place))
-    }
-
-    /// All units of it have been named.
-    pub(crate) fn finish(&mut self) -> Result<(), DeviceError> {
-        self.send(SaveTask::Finish)
-    }
-
-    fn send(&self, task: SaveTask) -> Result<(), DeviceError> {
-        let ended = |_| DeviceError::Storage { what: "the run".into(), reason: "its thread has ended".into() };
-        self.tasks.send(task).map_err(ended)
-    }
-}
-
-fn stuck(unit: Unit, error: RecvTimeoutError) -> DeviceError {
-    let reason = match error {
-        RecvTimeoutError::Timeout => format!("it has not read it for {} s", DEADLINE.as_secs()),
-        RecvTimeoutError::Disconnected => "its thread has ended".into(),
-    };
-    DeviceError::Storage { what: unit.to_string(), reason }
+/// Starts the thread of `number`, whose memory it reads through `memory` and which tells `report` of each checkpoint.
+/// It ends when the rank's end is dropped, with what it was given to do done.
+///
+/// # Errors
+/// A thread that cannot be started.
+pub(crate) fn start_saving<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    worker: &Worker<'_>,
+    number: Rank,
+    memory: Box<dyn MemoryReader>,
+    (ports, report): (SavePorts<'env>, &'env Report<'env>),
+) -> Result<SaveStream, NoThread> {
+    let (entries, places) = save_list(worker);
+    let saver = Saver { number, ports, report, memory, entries, places };
+    let (stream, taken, tell) = SaveStream::new();
+    start_scoped(scope, &format!("{number}.save"), move || saver.work(&taken, &tell))?;
+    Ok(stream)
 }
 
 /// The pieces of a rank's file in their order, which is that of the units that a rank saves, and the place of each
@@ -324,7 +239,7 @@ pub fn checkpoint_bytes(setup: &Setup, rank: Rank) -> Result<u64, UnsupportedAxi
 struct Saver<'a> {
     number: Rank,
     ports: SavePorts<'a>,
-    observer: &'a dyn Observer,
+    report: &'a Report<'a>,
     memory: Box<dyn MemoryReader>,
     entries: Vec<PieceEntry>,
     places: BTreeMap<Unit, Vec<Tensor>>,
@@ -356,7 +271,7 @@ impl Saver<'_> {
                     let SavePort { writer, collector } = self.ports.port(place);
                     let Some(pieces) = writer.finish(steps, file, &self.entries) else { continue };
                     let Some(finished) = collector.deliver(pieces) else { continue };
-                    self.observer.saved(SaveReport { steps, place, finished, wall: started.elapsed() });
+                    (self.report)(SaveReport { steps, place, finished, wall: started.elapsed() });
                 }
             }
         }

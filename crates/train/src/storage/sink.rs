@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use crate::setup::source::{SourceError, TensorSource};
 use config::ParamSpec;
 use mesh::{Region, copy_runs};
 use sync::{into_inner, lock};
@@ -68,4 +69,38 @@ impl TensorSink for TensorMap {
         }
         assembly.received += values.len();
     }
+}
+
+/// Takes logits.
+pub trait LogitsSink: Sync {
+    /// `logits[R, V]`, row-major, of `R` tokens of sequence `sequence`, the first of which is `first_token`. Every row
+    /// comes once, from the ranks' own threads.
+    fn put(&self, sequence: u64, first_token: usize, logits: &[f32]);
+}
+
+/// Another run can start from the tensors that a run delivered.
+impl TensorSource for TensorMap {
+    fn get(&self, param: &ParamSpec, region: &Region, values: &mut [f32]) -> Result<(), SourceError> {
+        self.read(&param.name, |assembly| {
+            let assembly = assembly.ok_or_else(|| SourceError::Missing { name: param.name.clone() })?;
+            check(param, assembly)?;
+            for run in copy_runs(&Region::whole(&assembly.shape), region) {
+                values[run.target..run.target + run.len]
+                    .copy_from_slice(&assembly.values[run.source..run.source + run.len]);
+            }
+            Ok(())
+        })
+    }
+}
+
+fn check(param: &ParamSpec, assembly: &Assembly) -> Result<(), SourceError> {
+    let name = || param.name.clone();
+    let (received, len) = (assembly.received, assembly.values.len());
+    if assembly.shape != param.shape {
+        return Err(SourceError::Shape { name: name(), found: assembly.shape.clone(), expected: param.shape.clone() });
+    }
+    if received != len {
+        return Err(SourceError::Partial { name: name(), received, len });
+    }
+    Ok(())
 }

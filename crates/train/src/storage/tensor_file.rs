@@ -6,8 +6,8 @@ use checkpoint::{FileError, TensorEntry, TensorReader, TensorWriter};
 use config::{ModelSpec, ParamSpec, all_params};
 use mesh::Region;
 
+use crate::setup::source::{SourceError, TensorSource};
 use crate::storage::sink::TensorSink;
-use crate::storage::source::{SourceError, TensorSource};
 
 /// A file for every parameter of `model`, whole or not at all.
 ///

@@ -2,35 +2,29 @@
 
 pub mod batch;
 pub mod bindings;
+pub(crate) mod call_clock;
+pub mod loss_scale;
 pub(crate) mod memory;
 pub mod ports;
 pub mod position;
 pub mod rank_state;
 pub mod run_position;
+pub(crate) mod save_stream;
+pub mod spikes;
 pub mod unit_state;
 
 use std::time::Instant;
 
-use checkpoint::{RunState, SpikeState, StatePart};
-use config::{Unit, UnsupportedAxis};
+use checkpoint::SpikeState;
+use config::Unit;
 use device::{DeviceError, Frame, Stream};
-use mesh::Coord;
-use model::{BindError, Context, DropoutRun, EmbeddingParams, HeadParams, LayerParams};
-use program::{Purpose, save_instrs};
+use model::{Context, DropoutRun, EmbeddingParams, HeadParams, LayerParams};
+use program::Purpose;
 
-use crate::engine::RankEngine;
-use crate::execute::loss_scale::LossScale;
-use crate::run::spikes::SpikeWatch;
-use crate::run::work_times::CallClock;
-use crate::setup::start::{BegunWeights, PartSource, Start, has_averages};
-use crate::setup::{Setup, WorkloadIndex};
-use crate::storage::fetch::{self, FetchError};
-use crate::storage::finite::FiniteSource;
-use crate::storage::saving::{SaveStream, SavedIn};
+use crate::setup::WorkloadIndex;
 use crate::worker::batch::TokenSource;
 use crate::worker::bindings::Side;
 use crate::worker::ports::RankPorts;
-use crate::worker::position::RankPosition;
 use crate::worker::rank_state::{Issued, RankState};
 use crate::worker::run_position::RunPosition;
 
@@ -45,66 +39,6 @@ pub struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    /// Binds the tensors of the rank at `coord`, fills tables, and fills parameters and optimizer state as `start`
-    /// says.
-    ///
-    /// # Errors
-    /// Parameters that no layer reads or that `start` does not have, or a failing device.
-    pub fn open(
-        setup: &'a Setup,
-        coord: Coord,
-        source: &'a dyn TokenSource,
-        start: Start<'_>,
-        engine: RankEngine,
-    ) -> Result<Worker<'a>, OpenError> {
-        let rank = RankPosition::new(&setup.parallelism, &setup.mesh, coord)?;
-        let position = RunPosition::new(setup, rank, WorkloadIndex::MAIN);
-        let RankEngine { device, memory, communicators } = engine;
-        let calls = CallClock::default();
-        let communicators = calls.timed(communicators);
-        let ports = RankPorts { device, communicators, calls, source, memory: Some(memory), saving: None };
-        let mut worker = Worker { position, state: RankState::new(&position)?, ports };
-        worker.take_up(WorkloadIndex::MAIN, source);
-        worker.fill(start)?;
-        Ok(worker)
-    }
-
-    /// Fills tables, parameters and optimizer state.
-    fn fill(&mut self, start: Start<'_>) -> Result<(), OpenError> {
-        let Worker { position, state, ports } = self;
-        let (setup, device) = (position.setup, &*ports.device);
-        let model_coord = position.rank.model;
-        state.constants.initialise(device, Stream::Compute, &setup.model)?;
-        match start {
-            Start::Seed => {
-                fetch::drawn_weights(device, model_coord, &state.units, setup.train.seed)?;
-                state.clear_moments(device)?;
-                state.begin_averages(device)?;
-            }
-            Start::Weights(weights) => {
-                let source = BegunWeights { given: &FiniteSource(weights), seed: setup.train.seed };
-                fetch::weights(device, model_coord, &state.units, &source)?;
-                state.clear_moments(device)?;
-                state.begin_averages(device)?;
-            }
-            Start::Checkpoint(checkpoint) => {
-                let part = |part| PartSource { checkpoint, part };
-                fetch::weights(device, model_coord, &state.units, &part(StatePart::Weights))?;
-                let moments = [part(StatePart::FirstMoment), part(StatePart::SecondMoment)];
-                fetch::moments(device, model_coord, &state.units, moments.each_ref().map(|part| part as _))?;
-                match has_averages(checkpoint) {
-                    true => fetch::averages(device, model_coord, &state.units, &part(StatePart::Average))?,
-                    false => state.begin_averages(device)?,
-                }
-                state.loss_scale = LossScale::resumed(setup.train.precision, checkpoint.state());
-                if let Some(spikes) = &checkpoint.state().spikes {
-                    state.spikes = SpikeWatch::resumed(setup.train.anomalies.spike_score, spikes);
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// The losses and norms that a resumed run needs for the same decisions; none where no weight depends on them.
     pub fn spike_state(&self) -> Option<SpikeState> {
         self.position.setup.train.anomalies.depends_on_history().then(|| self.state.spikes.state())
@@ -132,19 +66,6 @@ impl<'a> Worker<'a> {
             (start, self.ports.device.reached(issued.end).map_or(issued.returned, |end| end.max(start)))
         };
         Ok(self.state.issued.iter().map(|issued| issued.map(span)).collect())
-    }
-
-    /// Hands `state` and the tensors of this rank to the storage `place`, where there is one.
-    ///
-    /// # Errors
-    /// An earlier checkpoint that storage has not finished.
-    pub fn save(&mut self, state: RunState, place: SavedIn) -> Result<(), DeviceError> {
-        let Some(saving) = &mut self.ports.saving else { return Ok(()) };
-        saving.begin(state, place)?;
-        for instr in save_instrs(&self.position.program.view) {
-            self.execute(instr)?;
-        }
-        self.ports.saving.as_mut().map_or(Ok(()), SaveStream::finish)
     }
 
     /// Makes ready for step `step`: sums are zero, and every accumulator's first contribution will be assigned.
@@ -199,21 +120,4 @@ impl<'a> Worker<'a> {
     pub fn head(&self, side: Side) -> &HeadParams {
         self.state.bindings.head(side, self.position.offsets(Unit::Head, side))
     }
-}
-
-/// Why a rank could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The mesh has ranks along an axis that no run divides work along.
-    #[error(transparent)]
-    Axis(#[from] UnsupportedAxis),
-    /// Declared and read parameters differ.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// The given weights are not this model's.
-    #[error(transparent)]
-    Fetch(#[from] FetchError),
-    /// The device failed.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
 }

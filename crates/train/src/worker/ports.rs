@@ -3,9 +3,9 @@
 use device::{Device, MemoryReader};
 
 use crate::engine::Communicators;
-use crate::run::work_times::CallClock;
-use crate::storage::saving::SaveStream;
 use crate::worker::batch::TokenSource;
+use crate::worker::call_clock::CallClock;
+use crate::worker::save_stream::SaveStream;
 
 /// The device of a rank, its groups, and where tokens come from and state goes.
 pub struct RankPorts<'a> {

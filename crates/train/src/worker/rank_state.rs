@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use config::Unit;
-use device::{Device, DeviceError, Frame, Op, Stream, StreamEvent, Write};
+use device::{Device, DeviceError, Frame, Op, SUM_WORDS, Stream, StreamEvent, Tensor, Write};
 use model::{BindError, Constants};
 
-use crate::execute::loss_scale::LossScale;
-use crate::execute::reduce;
-use crate::run::spikes::SpikeWatch;
 use crate::worker::batch::HostBatch;
 use crate::worker::bindings::Bindings;
+use crate::worker::loss_scale::LossScale;
 use crate::worker::memory;
 use crate::worker::run_position::RunPosition;
+use crate::worker::spikes::SpikeWatch;
 use crate::worker::unit_state::{UnitState, unit_states};
+
+/// As many as the sums of a step have.
+const ZEROS: [i64; 2 * SUM_WORDS] = [0; 2 * SUM_WORDS];
 
 /// Tensors in the arena, and what of them has been computed.
 pub struct RankState {
@@ -97,8 +99,8 @@ impl RankState {
         self.contributed.clear();
         self.reduced.clear();
         join_streams(device)?;
-        reduce::zero_sums(device, Stream::Compute, self.constants.all_loss_sums)?;
-        reduce::zero_sums(device, Stream::Reduce, self.constants.norm_sums)
+        zero_sums(device, Stream::Compute, self.constants.all_loss_sums)?;
+        zero_sums(device, Stream::Reduce, self.constants.norm_sums)
     }
 
     /// Sets the moments of the optimizer to zero, whatever memory holds.
@@ -151,4 +153,12 @@ fn join_streams(device: &dyn Device) -> Result<(), DeviceError> {
     others.clone().try_for_each(|stream| device.wait(Stream::Compute, device.record(stream)))?;
     let joined = device.record(Stream::Compute);
     others.clone().try_for_each(|stream| device.wait(stream, joined))
+}
+
+/// Sets integer sums to zero, as work of `stream`.
+///
+/// # Errors
+/// The device's.
+pub fn zero_sums(device: &dyn Device, stream: Stream, sums: Tensor) -> Result<(), DeviceError> {
+    device.upload(stream, sums, bytemuck::cast_slice(&ZEROS[..sums.len()]))
 }

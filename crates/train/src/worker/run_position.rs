@@ -1,6 +1,6 @@
 //! Where a worker is: in the run, in the mesh and in the program that it executes.
 
-use config::{SequenceParallel, Unit};
+use config::{SequenceParallel, Tied, Unit};
 use device::Dtype;
 use model::{Accumulation, KeyValueCache, MicrobatchShape};
 use program::{Program, RankPlan, UnitCalls, Value, Waits};
@@ -134,5 +134,13 @@ impl<'a> RunPosition<'a> {
             let frame = memory::cache(self.plan, unit);
             KeyValueCache::lay_out(&frame, model, self.rank.tensor.size, *cache_size, self.first_cached)
         })
+    }
+}
+
+/// A tied table that two ranks hold is delivered by the embedding's.
+pub fn answers_for(position: &RunPosition<'_>, unit: Unit) -> bool {
+    match (unit, position.setup.model.tied()) {
+        (Unit::Table, Tied::Yes) => position.program.view.computes(Unit::Embedding),
+        (Unit::Table, Tied::No) | (Unit::Embedding | Unit::Layer(_) | Unit::Head | Unit::Adapters(_), _) => true,
     }
 }

@@ -1,51 +1,8 @@
 //! Tiles of AMX, which define the order of sums of these products.
 
 use std::arch::asm;
-use std::arch::x86_64::{__cpuid, __cpuid_count};
-use std::sync::OnceLock;
 
-use super::engine::{Begin, PairsTile, RowsOfC};
-
-/// Bits of CPUID leaf 7, EDX.
-const AMX_BF16: u32 = 1 << 22;
-const AMX_TILE: u32 = 1 << 24;
-/// CPUID leaf 1, ECX: the system has enabled XGETBV.
-const OSXSAVE: u32 = 1 << 27;
-/// Bits of XCR0: the system saves the configuration of tiles, and tiles.
-const XCR0_TILES: u64 = 1 << 17 | 1 << 18;
-
-/// Whether this process may use tiles of bf16 on this machine. The system is asked once.
-pub(crate) fn is_available() -> bool {
-    static ANSWER: OnceLock<bool> = OnceLock::new();
-    *ANSWER.get_or_init(|| processor_has_tiles() && system_permits_tiles())
-}
-
-fn processor_has_tiles() -> bool {
-    if __cpuid(0).eax < 7 || __cpuid(1).ecx & OSXSAVE == 0 {
-        return false;
-    }
-    let features = __cpuid_count(7, 0).edx;
-    let (low, high): (u32, u32);
-    // SAFETY: OSXSAVE says that the instruction exists; register 0 always does.
-    unsafe { asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack)) };
-    let enabled = u64::from(high) << 32 | u64::from(low);
-    features & AMX_BF16 != 0 && features & AMX_TILE != 0 && enabled & XCR0_TILES == XCR0_TILES
-}
-
-/// Linux saves the 8 KiB of tiles only for processes that have asked for it.
-#[cfg(target_os = "linux")]
-fn system_permits_tiles() -> bool {
-    const ARCH_REQ_XCOMP_PERM: libc::c_int = 0x1023;
-    const XFEATURE_XTILEDATA: libc::c_ulong = 18;
-    // SAFETY: the call has no memory operands; it only adds to what the system saves of this process.
-    unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
-}
-
-/// Not known of other systems.
-#[cfg(not(target_os = "linux"))]
-fn system_permits_tiles() -> bool {
-    false
-}
+use super::tile::{Begin, PairsTile, RowsOfC};
 
 /// Operand of `ldtilecfg`.
 #[repr(C, align(64))]
@@ -69,7 +26,7 @@ static CONFIGURATION: Configuration = Configuration {
 /// Makes the thread's tiles what [`tile`] needs.
 ///
 /// # Safety
-/// [`is_available`].
+/// [`is_available`](crate::amx_tiles::is_available).
 pub(super) unsafe fn configure() {
     // SAFETY: the machine has the instruction, and the configuration is one of palette 1.
     unsafe {
@@ -86,7 +43,7 @@ pub(super) unsafe fn configure() {
 /// Gives the thread's tiles back: threads without any are switched faster.
 ///
 /// # Safety
-/// [`is_available`].
+/// [`is_available`](crate::amx_tiles::is_available).
 pub(super) unsafe fn release() {
     // SAFETY: the machine has the instruction; no value is in a tile.
     unsafe {
@@ -105,7 +62,7 @@ pub(crate) const REGISTER_MULTIPLY_ADDS: usize = 4 * 16 * 16 * 32;
 /// Multiplies tiles that stay where they are, `rounds` times as one step of a tile of sums does.
 ///
 /// # Safety
-/// [`is_available`]; `rounds` is not 0.
+/// [`is_available`](crate::amx_tiles::is_available); `rounds` is not 0.
 pub(crate) unsafe fn multiply_registers(rounds: usize) {
     // Tiles that were never loaded are known to be zero, and multiplied faster.
     let values = [0x3f00_3f00u32; 256];

@@ -3,10 +3,11 @@
 
 use device::Bf16;
 
-use super::engine::{Adjacent, Begin, Engine, PairsTile, RowsOfC, padded};
+use super::engine::Engine;
 use super::finish::Finish;
 use super::panels::{Packed, Panels, Side};
 use super::rounds::{Cut, Round, WorkspaceSizes};
+use super::tile::{Adjacent, Begin, PairsTile, RowsOfC, padded};
 use super::workspace::{StripWorkspace, Workspace};
 use super::{PAIRS_BLOCK, PairsOperand};
 use crate::copy::Copy;

@@ -44,6 +44,7 @@ mod panels;
 mod rounds;
 pub(crate) mod small;
 mod terms;
+mod tile;
 mod tile_scalar;
 #[cfg(target_arch = "x86_64")]
 mod tile_vectors;

@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 use device::Bf16;
 
 use super::PAIRS_BLOCK;
-use super::engine::{Adjacent, PairsBlock};
+use super::tile::{Adjacent, PairsBlock};
 use crate::gemm::vector::Vector;
 use crate::gemm::vector_avx512::Avx512Vector;
 

@@ -4,9 +4,9 @@
 use std::arch::x86_64::*;
 
 use super::PAIRS_BLOCK;
-use super::engine::{Adjacent, PairsBlock};
 use super::pack_pairs::{Arrangement, AsColumns, AsRows, PANEL, SIDE, TILE, lanes_of, rows_of_pair};
 use super::terms::{self, LEAST_LARGE, TERMS, UPPER};
+use super::tile::{Adjacent, PairsBlock};
 use crate::gemm::vector::Vector;
 use crate::gemm::vector_avx512::Avx512Vector;
 

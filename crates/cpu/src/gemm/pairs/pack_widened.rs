@@ -3,8 +3,8 @@
 use device::Bf16;
 
 use super::PAIRS_BLOCK;
-use super::engine::{Adjacent, PairsBlock, padded};
 use super::terms::{TERMS, split};
+use super::tile::{Adjacent, PairsBlock, padded};
 use crate::gemm::kernels::Kernels;
 use crate::gemm::pack::Block;
 

@@ -2,8 +2,9 @@
 
 use device::{Bf16, Element};
 
-use super::engine::{Adjacent, Engine, PairsBlock, padded};
+use super::engine::Engine;
 use super::terms::TERMS;
+use super::tile::{Adjacent, PairsBlock, padded};
 use crate::view::MatRef;
 
 /// Which operand.

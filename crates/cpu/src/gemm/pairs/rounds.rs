@@ -9,8 +9,9 @@
 //! influence on the bits.
 
 use super::blocks::TermProducts;
-use super::engine::{Engine, padded};
+use super::engine::Engine;
 use super::panels::Side;
+use super::tile::padded;
 use super::{PAIRS_BLOCK, TERMS_RUN};
 use crate::gemm::cut::{Range, equal_blocks};
 

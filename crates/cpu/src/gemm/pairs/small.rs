@@ -6,10 +6,11 @@ use std::marker::PhantomData;
 use device::Bf16;
 
 use super::PAIRS_BLOCK;
-pub(crate) use super::engine::{Adjacent, Begin};
-use super::engine::{Engine, MOST_SUMS, PairsTile, RowsOfC, padded};
+use super::engine::{Engine, MOST_SUMS};
 use super::panels::Panels;
 pub(crate) use super::panels::Side;
+pub(crate) use super::tile::{Adjacent, Begin};
+use super::tile::{PairsTile, RowsOfC, padded};
 use crate::instruction_set::InstructionSet;
 use crate::view::{MatMut, MatRef};
 

@@ -45,7 +45,7 @@
 //! as long as no sum overflows: none does where `1.016 sum |a b| + |c| + |bias|` is below 2^128 (1 - 2 n u). n is 91 at
 //! K = 384 and at most 114 + ceil(K / 512) at any K, where chained products have 259 and 257 + ceil(K / 256).
 
-use super::engine::{Begin, PairsTile, RowsOfC};
+use super::tile::{Begin, PairsTile, RowsOfC};
 
 /// Numbers of bf16 that one of single precision is the sum of.
 pub(crate) const TERMS: usize = 3;

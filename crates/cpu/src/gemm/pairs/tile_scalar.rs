@@ -2,7 +2,7 @@
 //! afterwards.
 
 use super::PAIRS_BLOCK;
-use super::engine::{Begin, PairsTile};
+use super::tile::{Begin, PairsTile};
 
 const ROWS: usize = 4;
 const COLUMNS: usize = 8;

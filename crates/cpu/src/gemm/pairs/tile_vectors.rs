@@ -3,7 +3,7 @@
 
 use std::arch::asm;
 
-use super::engine::{Begin, PairsTile};
+use super::tile::{Begin, PairsTile};
 
 /// Control of floating-point operations: subnormal operands (bit 6) and results (bit 15) are zeros, no exception traps
 /// (bits 7 to 12), rounding to nearest.

@@ -5,9 +5,8 @@
 
 use std::sync::Arc;
 
-use super::filters::Filter;
-use super::numbers::{Operation, Sign};
-use super::predicates::Predicate;
+use super::operations::{Operation, Sign};
+use super::renderer::{Filter, Predicate};
 use super::value::Value;
 
 /// The number of a name in a program.

@@ -8,10 +8,10 @@ use super::ast::{Arguments, Comparison, Expr, ExprKind, Link, LinkKind};
 use super::compare::{contains, equal, order};
 use super::dict::DictBuilder;
 use super::meter::{Fault, fault};
-use super::methods::{self, Method};
-use super::numbers::{operate, signed};
+use super::methods;
+use super::operations::{operate, signed};
 use super::renderer::Renderer;
-use super::value::{Form, ListBuilder, Value};
+use super::value::{Form, ListBuilder, Method, Value};
 use super::writer::TextBuilder;
 
 impl<'p> Renderer<'p> {

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use super::ast::{Arguments, Comparison, Expr, ExprKind, Link, LinkKind, Named};
-use super::filters;
+use super::filters::{self, predicates};
 use super::lexer::TokenKind;
 use super::meter::{Fault, fault};
-use super::numbers::{Operation, Sign};
+use super::operations::{Operation, Sign};
 use super::parser::Parser;
-use super::predicates;
 use super::value::Value;
 
 /// A level of operators; those of the next one bind closer.

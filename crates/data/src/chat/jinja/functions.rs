@@ -6,30 +6,11 @@ use super::arguments::{Given, integer, required, text};
 use super::dict::DictBuilder;
 use super::meter::{Fault, fault};
 use super::renderer::{Renderer, SCOPE_STEPS};
-use super::value::{Form, ListBuilder, Value};
+use super::value::{Form, Function, ListBuilder, Value};
 use crate::chat::dates;
 
 /// Most elements of a range, as in the sandbox of jinja2.
 const MOST_RANGE: i128 = 100_000;
-
-/// A function of the environment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::chat) enum Function {
-    Range,
-    Dict,
-    Namespace,
-    RaiseException,
-    StrftimeNow,
-}
-
-/// The functions by name.
-pub(in crate::chat) const FUNCTIONS: [(&str, Function); 5] = [
-    ("range", Function::Range),
-    ("dict", Function::Dict),
-    ("namespace", Function::Namespace),
-    ("raise_exception", Function::RaiseException),
-    ("strftime_now", Function::StrftimeNow),
-];
 
 impl Renderer<'_> {
     pub(super) fn call_function(&mut self, function: Function, given: Given) -> Result<Value, Fault> {

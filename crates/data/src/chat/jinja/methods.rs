@@ -5,23 +5,10 @@ use super::compare::equal;
 use super::meter::{Fault, fault};
 use super::renderer::Renderer;
 use super::text_methods::TEXT;
-use super::value::{Form, ListBuilder, Value};
+use super::value::{Form, ListBuilder, Method, Value};
 
-/// A method: its name, and its result for a value and arguments.
-#[derive(Clone, Copy)]
-pub(in crate::chat) struct Method {
-    name: &'static str,
-    /// Nothing for a method that would change its value.
-    call: Option<MethodFunction>,
-}
-
+/// The result of a method for a value and arguments.
 pub(super) type MethodFunction = fn(&mut Renderer<'_>, &Value, Given) -> Result<Value, Fault>;
-
-impl PartialEq for Method {
-    fn eq(&self, other: &Method) -> bool {
-        self.name == other.name
-    }
-}
 
 const DICT: [(&str, MethodFunction); 5] =
     [("get", get), ("items", items), ("keys", keys), ("values", values), ("copy", same)];
@@ -36,9 +23,11 @@ const LIST_CHANGES: [&str; 8] = ["append", "extend", "insert", "pop", "remove", 
 
 const LOOP: [(&str, MethodFunction); 2] = [("cycle", cycle), ("changed", changed)];
 
-/// The method `name` of `value`.
-pub(super) fn find(value: &Value, name: &str) -> Option<Method> {
-    let (table, changes): (&[(&'static str, MethodFunction)], &[&'static str]) = match value {
+/// The methods of a value, and the names of those that would change it.
+type Methods = (&'static [(&'static str, MethodFunction)], &'static [&'static str]);
+
+fn methods_of(value: &Value) -> Methods {
+    match value {
         Value::Text(_) => (&TEXT, &[]),
         Value::Dict(_) => (&DICT, &DICT_CHANGES),
         Value::List(list) if list.form() == Form::List => (&LIST, &LIST_CHANGES),
@@ -52,16 +41,22 @@ pub(super) fn find(value: &Value, name: &str) -> Option<Method> {
         | Value::Namespace(_)
         | Value::Macro(_)
         | Value::Function(_)
-        | Value::Method(_) => return None,
-    };
-    let known = table.iter().find(|(own, _)| *own == name).map(|(name, call)| Method { name, call: Some(*call) });
-    known.or_else(|| changes.iter().find(|own| **own == name).map(|name| Method { name, call: None }))
+        | Value::Method(_) => (&[], &[]),
+    }
+}
+
+/// The method `name` of `value`.
+pub(super) fn find(value: &Value, name: &str) -> Option<Method> {
+    let (table, changes) = methods_of(value);
+    let mut names = table.iter().map(|(own, _)| own).chain(changes);
+    names.find(|own| **own == name).map(|name| Method { name })
 }
 
 impl Renderer<'_> {
     pub(super) fn call_method(&mut self, value: &Value, method: Method, given: Given) -> Result<Value, Fault> {
         self.meter.step(1)?;
-        let Some(call) = method.call else {
+        let known = methods_of(value).0.iter().find(|(own, _)| *own == method.name);
+        let Some((_, call)) = known else {
             return Err(fault(format!("{} changes {}, which is not allowed", method.name, value.kind())));
         };
         call(self, value, given)

@@ -21,9 +21,9 @@ mod lexer;
 mod meter;
 mod methods;
 mod numbers;
+mod operations;
 mod parser;
 mod percent_format;
-mod predicates;
 mod renderer;
 mod strings;
 mod text_methods;
@@ -69,7 +69,7 @@ impl Program {
         date: Option<ChatDate>,
         meter: &Meter,
     ) -> Result<String, Fault> {
-        let functions = functions::FUNCTIONS.map(|(name, function)| (name, Value::Function(function)));
+        let functions = value::FUNCTIONS.map(|(name, function)| (name, Value::Function(function)));
         let known = functions.iter().chain(values);
         let known = known.filter_map(|(name, value)| Some((self.name(name)?, value.clone()))).collect();
         let mut renderer = Renderer::new(meter, date, &self.parsed.names, known);

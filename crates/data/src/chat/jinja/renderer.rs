@@ -4,17 +4,27 @@ use std::sync::Arc;
 
 use config::ChatDate;
 
+use super::arguments::Given;
 use super::ast::{Block, Expr, For, Macro, Name, Place, Statement, StatementKind};
 use super::meter::{Fault, Meter, fault};
 use super::value::{Form, List, ListBuilder, Value};
 use super::writer::TextBuilder;
-use crate::chat::answers::{ANSWER_BEGINS, ANSWER_ENDS};
+use crate::chat::answer_marks::{ANSWER_BEGINS, ANSWER_ENDS};
 
 /// Most statements, expressions and calls within each other, whose frames are on the stack of a thread.
 const MOST_LEVELS: usize = 800;
 
 /// Steps of a scope, which a macro may keep.
 pub(super) const SCOPE_STEPS: usize = 4;
+
+/// The value of a filter.
+pub(super) type Made = Result<Value, Fault>;
+
+/// The result of a filter for a value and arguments.
+pub(super) type Filter = fn(&mut Renderer<'_>, &Value, Given) -> Made;
+
+/// Whether a value passes, with arguments.
+pub(super) type Predicate = fn(&mut Renderer<'_>, &Value, Given) -> Result<bool, Fault>;
 
 /// The names of a block, or of one turn of a loop.
 struct Scope {

@@ -7,9 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::dict::Dict;
-use super::functions::Function;
 use super::meter::{Fault, MOST_DEPTH, Meter, fault};
-use super::methods::Method;
 
 /// A value; a copy shares its elements.
 #[derive(Clone)]
@@ -31,6 +29,31 @@ pub(in crate::chat) enum Value {
     Function(Function),
     /// A method of a value, to be called.
     Method(Arc<(Value, Method)>),
+}
+
+/// A function of the environment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::chat) enum Function {
+    Range,
+    Dict,
+    Namespace,
+    RaiseException,
+    StrftimeNow,
+}
+
+/// The functions by name.
+pub(in crate::chat) const FUNCTIONS: [(&str, Function); 5] = [
+    ("range", Function::Range),
+    ("dict", Function::Dict),
+    ("namespace", Function::Namespace),
+    ("raise_exception", Function::RaiseException),
+    ("strftime_now", Function::StrftimeNow),
+];
+
+/// A method of a value, by its name.
+#[derive(Clone, Copy, PartialEq)]
+pub(in crate::chat) struct Method {
+    pub(super) name: &'static str,
 }
 
 /// A form of a list.

@@ -3,7 +3,7 @@
 use mesh::AxisSizes;
 
 use super::*;
-use crate::run::work_times::CallTimes;
+use crate::worker::call_clock::CallTimes;
 
 const MILLISECOND: u64 = 1_000_000;
 

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use super::super::arguments::{Given, count, is_set, required, text};
 use super::super::compare::{equal, order, sorted};
 use super::super::meter::{Fault, fault};
-use super::super::numbers::{Operation, operate};
-use super::super::predicates;
-use super::super::renderer::Renderer;
+use super::super::operations::{Operation, operate};
+use super::super::renderer::{Made, Renderer};
 use super::super::text_methods::lower;
 use super::super::value::{Form, List, ListBuilder, Value};
 use super::super::writer::TextBuilder;
-use super::{Made, texts};
+use super::{predicates, texts};
 
 /// The path to a part of an element, such as `function.name` or `0`.
 fn part(renderer: &mut Renderer<'_>, element: &Value, path: &Option<String>) -> Made {

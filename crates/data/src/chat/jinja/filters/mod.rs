@@ -2,19 +2,15 @@
 
 mod lists;
 mod numbers;
+pub(super) mod predicates;
 mod texts;
 
 use super::arguments::Given;
 use super::json;
-use super::meter::{Fault, fault};
+use super::meter::fault;
 use super::methods;
-use super::renderer::Renderer;
+use super::renderer::{Filter, Made, Renderer};
 use super::value::Value;
-
-/// The result of a filter for a value and arguments.
-pub(super) type Filter = fn(&mut Renderer<'_>, &Value, Given) -> Made;
-
-type Made = Result<Value, Fault>;
 
 const FILTERS: [(&str, Filter); 47] = [
     ("trim", texts::trim),

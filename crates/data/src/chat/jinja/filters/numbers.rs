@@ -2,10 +2,10 @@
 
 use super::super::arguments::{Given, integer};
 use super::super::meter::fault;
-use super::super::numbers::{Number, Sign, parse_float, parse_integer, signed};
-use super::super::renderer::Renderer;
+use super::super::numbers::{Number, parse_float, parse_integer};
+use super::super::operations::{Sign, signed};
+use super::super::renderer::{Made, Renderer};
 use super::super::value::Value;
-use super::Made;
 
 pub(super) fn int(renderer: &mut Renderer<'_>, value: &Value, given: Given) -> Made {
     let [default, base] = given.bind("int", ["default", "base"])?;

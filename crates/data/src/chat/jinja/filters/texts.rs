@@ -3,12 +3,11 @@
 use super::super::arguments::{Given, count, is_set, text};
 use super::super::meter::{Fault, fault};
 use super::super::percent_format::percent_format;
-use super::super::renderer::Renderer;
+use super::super::renderer::{Made, Renderer};
 use super::super::strings::{lines, titled};
 use super::super::text_methods as methods;
 use super::super::value::{Form, ListBuilder, Value};
 use super::super::writer::{TextBuilder, text_of};
-use super::Made;
 
 /// The method `method` of `value` as text.
 fn through(

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use gpu::StreamHandle;
 
-use crate::streams::Origin;
+use super::clocks::Origin;
 
 /// A piece of work: its stream, and its number there from 0 on, among copies, fills and launches.
 pub type Place = (StreamHandle, usize);

@@ -1,16 +1,13 @@
 //! The tests of jinja2: `value is name`.
 
-use super::arguments::{Given, integer, required, text};
-use super::ast::Comparison;
-use super::compare::same;
-use super::filters;
-use super::meter::Fault;
-use super::numbers::{Number, Operation, operate};
-use super::renderer::Renderer;
-use super::value::Value;
-
-/// Whether a value passes, with arguments.
-pub(super) type Predicate = fn(&mut Renderer<'_>, &Value, Given) -> Result<bool, Fault>;
+use super::super::arguments::{Given, integer, required, text};
+use super::super::ast::Comparison;
+use super::super::compare::same;
+use super::super::meter::Fault;
+use super::super::numbers::Number;
+use super::super::operations::{Operation, operate};
+use super::super::renderer::{Predicate, Renderer};
+use super::super::value::Value;
 
 const PREDICATES: [(&str, Predicate); 43] = [
     ("defined", |_, value, given| simple(given, !matches!(value, Value::Undefined))),
@@ -39,7 +36,7 @@ const PREDICATES: [(&str, Predicate); 43] = [
     ("startingwith", |renderer, value, given| has_end(renderer, value, given, |text, part| text.starts_with(part))),
     ("endingwith", |renderer, value, given| has_end(renderer, value, given, |text, part| text.ends_with(part))),
     ("filter", |renderer, value, given| {
-        Ok(simple(given, true)? && filters::find(text(value, "filter", renderer.meter)?).is_some())
+        Ok(simple(given, true)? && super::find(text(value, "filter", renderer.meter)?).is_some())
     }),
     ("test", |renderer, value, given| Ok(simple(given, true)? && find(text(value, "test", renderer.meter)?).is_some())),
     ("in", |renderer, value, given| compared(renderer, value, given, Comparison::In)),
@@ -61,7 +58,7 @@ const PREDICATES: [(&str, Predicate); 43] = [
 ];
 
 /// The test `name`.
-pub(super) fn find(name: &str) -> Option<Predicate> {
+pub(in crate::chat::jinja) fn find(name: &str) -> Option<Predicate> {
     PREDICATES.iter().find(|(own, _)| *own == name).map(|(_, predicate)| *predicate)
 }
 

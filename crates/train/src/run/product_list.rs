@@ -12,10 +12,11 @@ use sync::lock;
 
 use crate::engine::meta_engine::MetaEngine;
 use crate::engine::{Engine, EngineDescription, RankEngine};
-use crate::run::failure::TrainError;
-use crate::run::observer::{Observer, StepReport, Wish};
+use crate::ranks::failure::TrainError;
+use crate::run::observer::{Observer, StepReport};
 use crate::run::{Ports, run_ranks};
 use crate::setup::Setup;
+use crate::wish::Wish;
 use crate::worker::batch::TokenSource;
 
 /// The products of the first step as a library takes them, in no order, each once.

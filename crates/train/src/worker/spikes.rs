@@ -180,6 +180,15 @@ impl SpikeWatch {
     }
 }
 
+/// A step that is not as usual.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Anomaly {
+    /// A loss or a gradient is not finite.
+    NonFinite,
+    /// A value is far above those of the steps before.
+    Spike(Spike),
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,10 +9,9 @@ use config::GradientSums;
 use device::DeviceError;
 use mesh::Rank;
 
-use crate::run::spikes::Spike;
-use crate::run::step_verdict::Anomaly;
 use crate::storage::fetch::FetchError;
-use crate::worker::OpenError;
+use crate::storage::open::OpenError;
+use crate::worker::spikes::{Anomaly, Spike};
 
 /// Why a run ended before its last step.
 #[derive(Debug, thiserror::Error)]

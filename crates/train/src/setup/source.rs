@@ -2,10 +2,8 @@
 //! [`crate::storage::sink`].
 
 use config::ParamSpec;
-use mesh::{Region, copy_runs};
+use mesh::Region;
 use thiserror::Error;
-
-use crate::storage::sink::{Assembly, TensorMap};
 
 /// Gives boxes of global tensors to all ranks. It knows no layout: each rank asks for the boxes that it holds, and
 /// several ranks may ask for the same.
@@ -75,31 +73,4 @@ pub enum SourceError {
         /// The storage's words.
         cause: String,
     },
-}
-
-/// Another run can start from the tensors that a run delivered.
-impl TensorSource for TensorMap {
-    fn get(&self, param: &ParamSpec, region: &Region, values: &mut [f32]) -> Result<(), SourceError> {
-        self.read(&param.name, |assembly| {
-            let assembly = assembly.ok_or_else(|| SourceError::Missing { name: param.name.clone() })?;
-            check(param, assembly)?;
-            for run in copy_runs(&Region::whole(&assembly.shape), region) {
-                values[run.target..run.target + run.len]
-                    .copy_from_slice(&assembly.values[run.source..run.source + run.len]);
-            }
-            Ok(())
-        })
-    }
-}
-
-fn check(param: &ParamSpec, assembly: &Assembly) -> Result<(), SourceError> {
-    let name = || param.name.clone();
-    let (received, len) = (assembly.received, assembly.values.len());
-    if assembly.shape != param.shape {
-        return Err(SourceError::Shape { name: name(), found: assembly.shape.clone(), expected: param.shape.clone() });
-    }
-    if received != len {
-        return Err(SourceError::Partial { name: name(), received, len });
-    }
-    Ok(())
 }

@@ -13,10 +13,10 @@ use mesh::{Axis, Rank};
 use program::Instr;
 
 use crate::engine::{Engine, RankEngine};
+use crate::ranks::agreement::{AgreementError, agree};
+use crate::ranks::failure::{RankFailure, TrainError, excerpt, kind_of};
+use crate::ranks::rings::RankRing;
 use crate::recheck::rechecked;
-use crate::run::agreement::{AgreementError, agree};
-use crate::run::failure::{RankFailure, TrainError, excerpt, kind_of};
-use crate::run::rings::RankRing;
 use crate::setup::start::Start;
 use crate::setup::{Setup, WorkloadIndex};
 use crate::worker::Worker;

@@ -1,0 +1,143 @@
+//! The times of the calls of the groups of a rank.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::mem::take;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use device::{Communicator, DeviceError, Reduction, Stream, SumTree, Tensor};
+use program::PeerGroup;
+
+use crate::engine::Communicators;
+
+/// Collectives of each group whose times are kept in a step: enough for a comparison, and few enough to be sent.
+const KEPT_CALLS: usize = 32;
+
+/// Collectives of one group in a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallTimes {
+    /// All of them.
+    pub count: u64,
+    /// Nanoseconds of the first ones, in their order, which is the same on all members.
+    pub first_ns: Vec<u64>,
+}
+
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The calls of the groups of a rank since they were taken last.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    /// Time in calls of all groups since it was read last.
+    waited: Duration,
+    pub(crate) calls: BTreeMap<usize, CallTimes>,
+    pub(crate) received_ns: BTreeMap<usize, u64>,
+}
+
+/// Measures the calls of the groups of a rank.
+#[derive(Clone, Debug, Default)]
+pub struct CallClock(Rc<RefCell<Calls>>);
+
+impl CallClock {
+    /// The same groups, whose calls are measured.
+    pub(crate) fn timed(&self, communicators: Communicators) -> Communicators {
+        communicators.wrapped(|which, inner| -> Box<dyn Communicator> {
+            match inner.size() {
+                0 | 1 => inner,
+                _ => Box::new(TimedGroup { inner, which, clock: self.clone() }),
+            }
+        })
+    }
+
+    /// Time in calls since it was read last.
+    pub(crate) fn take_waited(&self) -> Duration {
+        take(&mut self.0.borrow_mut().waited)
+    }
+
+    /// The calls since they were taken last.
+    pub(crate) fn take(&self) -> Calls {
+        take(&mut *self.0.borrow_mut())
+    }
+
+    /// Forgets the calls before a step.
+    pub(crate) fn restart(&self) {
+        *self.0.borrow_mut() = Calls::default();
+    }
+}
+
+struct TimedGroup {
+    inner: Box<dyn Communicator>,
+    which: PeerGroup,
+    clock: CallClock,
+}
+
+impl TimedGroup {
+    /// Makes a call, and returns its time, too.
+    fn waiting(
+        &self,
+        call: impl FnOnce(&dyn Communicator) -> Result<(), DeviceError>,
+    ) -> (Result<(), DeviceError>, Duration) {
+        let began = Instant::now();
+        let done = call(&*self.inner);
+        let time = began.elapsed();
+        self.clock.0.borrow_mut().waited += time;
+        (done, time)
+    }
+
+    fn collective(&self, call: impl FnOnce(&dyn Communicator) -> Result<(), DeviceError>) -> Result<(), DeviceError> {
+        let (done, time) = self.waiting(call);
+        if let Some(index) = self.which.index() {
+            let mut all = self.clock.0.borrow_mut();
+            let calls = all.calls.entry(index).or_default();
+            calls.count += 1;
+            if calls.first_ns.len() < KEPT_CALLS {
+                calls.first_ns.push(nanoseconds(time));
+            }
+        }
+        done
+    }
+}
+
+impl Communicator for TimedGroup {
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+
+    fn position(&self) -> usize {
+        self.inner.position()
+    }
+
+    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
+        self.collective(|inner| inner.all_reduce(stream, x, reduction))
+    }
+
+    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
+        self.collective(|inner| inner.reduce_scatter(stream, x, tree))
+    }
+
+    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
+        self.collective(|inner| inner.all_gather(stream, x))
+    }
+
+    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.collective(|inner| inner.all_to_all(stream, from, to))
+    }
+
+    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.collective(|inner| inner.shift(stream, from, to))
+    }
+
+    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
+        self.waiting(|inner| inner.send(stream, to, tag, x)).0
+    }
+
+    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
+        let (done, time) = self.waiting(|inner| inner.receive(stream, from, tag, x));
+        if self.which == PeerGroup::PIPELINE {
+            *self.clock.0.borrow_mut().received_ns.entry(from).or_default() += nanoseconds(time);
+        }
+        done
+    }
+}
