@@ -1,13 +1,13 @@
 //! Messages about kernels of GPUs that are compiled before a command computes.
 
+use config::figures::counted;
 use config::{DeviceChoice, RunConfig};
 use device::Numerics;
 use train::{RunDevice, ToCompile, check_numerics};
 
 use crate::failure::Failure;
 use crate::gpu;
-use crate::screen::figures::counted;
-use crate::screen::output;
+use crate::messages::stderr;
 
 /// The work of the compiler before the ranks of `config` compute; `None` for other devices, and where all is kept.
 ///
@@ -44,7 +44,7 @@ pub fn warning(work: &ToCompile) -> Option<String> {
 /// As [`to_compile`].
 pub fn tell(config: &RunConfig) -> Result<(), Failure> {
     if let Some(work) = to_compile(config)? {
-        output::tell(&(line(&work) + &warning(&work).unwrap_or_default()));
+        stderr::tell(&(line(&work) + &warning(&work).unwrap_or_default()));
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ mod blame;
 mod check;
 mod cluster;
 mod compare;
+mod completions;
 mod convert;
 mod doctor;
 mod explain;
@@ -19,6 +20,7 @@ mod kernels;
 #[cfg(unix)]
 mod launch;
 mod memory;
+mod messages;
 mod panics;
 mod peer_memory;
 mod plan;
@@ -27,6 +29,7 @@ mod rank_hosts;
 mod run;
 mod run_report;
 mod screen;
+mod signal;
 mod simulate;
 mod watch;
 
@@ -49,7 +52,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             processes::speaking::tell(&failure);
-            failure.exit_code()
+            ExitCode::from(failure.exit_code())
         }
     }
 }
@@ -58,8 +61,8 @@ fn main() -> ExitCode {
 fn answered(error: &clap::Error) -> ExitCode {
     let command = std::env::args_os().nth(1).unwrap_or_default();
     if let Some(remedy) = arguments::unknown_option::key_meant(error, &command.to_string_lossy()) {
-        screen::output::tell(&remedy);
-        return Failure::Input(remedy).exit_code();
+        messages::stderr::tell(&remedy);
+        return ExitCode::from(Failure::Input(remedy).exit_code());
     }
     let written = error.print().and_then(|()| io::stdout().flush());
     if error.use_stderr() {
@@ -68,8 +71,8 @@ fn answered(error: &clap::Error) -> ExitCode {
     match screen::output::read_or_failed(written) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            screen::output::tell(&format!("{failure}\n"));
-            failure.exit_code()
+            messages::stderr::tell(&format!("{failure}\n"));
+            ExitCode::from(failure.exit_code())
         }
     }
 }
@@ -132,7 +135,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Check(arguments) => check::check(arguments),
         Command::Prove(arguments) => compare::prove::prove(arguments),
         Command::Diff(arguments) => compare::diff::diff(arguments),
-        Command::Completions(arguments) => arguments::completions::completions(arguments),
+        Command::Completions(arguments) => completions::completions(arguments),
         Command::Data(arguments) => convert::data::run(arguments),
         Command::Blame(arguments) => blame::blame(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),

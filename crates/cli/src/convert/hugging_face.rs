@@ -6,26 +6,20 @@ use std::path::{Path, PathBuf};
 use config::{ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Trusted, Unit, params};
 use data::TOKENIZER_FILE;
 use files::{InputKind, read_text_of_file, same_file};
-use interchange::{Family, InterchangeError, export, export_adapters, special_tokens};
+use interchange::{Family, export, export_adapters, special_tokens};
 use mesh::Region;
 use train::{SourceError, TensorSink, TensorSource};
 
 use crate::arguments::hugging_face::{ExportArguments, ExportedForm, ImportArguments};
-use crate::convert::exported_folder::{ExportedFolder, TOKENIZER_FILES};
+use crate::convert::exported_folder::{EarlierExport, ExportedFolder, TOKENIZER_FILES};
 use crate::convert::merged::MergedWeights;
 use crate::failure::Failure;
 use crate::input::run_source::RunSource;
+use crate::messages::stderr::tell;
 use crate::run::run_folder::{RESUMES, RunFolder, WEIGHTS, WayOut};
-use crate::screen::output::tell;
 
 /// Elements that are copied at once, or one row where that is wider.
 const CHUNK_LEN: usize = 1 << 22;
-
-impl From<InterchangeError> for Failure {
-    fn from(error: InterchangeError) -> Failure {
-        Failure::Input(error.to_string())
-    }
-}
 
 /// Whether `folder` is of the library and no run's.
 pub fn is_folder(folder: &Path) -> bool {
@@ -93,7 +87,7 @@ pub fn write(arguments: &ExportArguments) -> Result<(), Failure> {
         )));
     }
     let was_there = out.exists();
-    let folder = ExportedFolder::open(out, arguments.earlier())?;
+    let folder = ExportedFolder::open(out, earlier(arguments))?;
     let written = write_form(&source, base.as_deref(), arguments).inspect_err(|_| {
         if !was_there {
             // Only where nothing is in it.
@@ -106,6 +100,11 @@ pub fn write(arguments: &ExportArguments) -> Result<(), Failure> {
     copy_tokenizer(&source.folder, out)?;
     tell(&format!("written {}: {} in {} and {}\n", out.display(), family.class(), names[0], names[1]));
     Ok(())
+}
+
+/// [`ExportArguments::overwrite`] as a type.
+fn earlier(arguments: &ExportArguments) -> EarlierExport {
+    if arguments.overwrite { EarlierExport::Replaced } else { EarlierExport::Kept }
 }
 
 /// Writes the weights and their description. Returns the class and the names of both files.

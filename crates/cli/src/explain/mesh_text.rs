@@ -1,12 +1,10 @@
 //! The mesh and its groups in words.
 
+use config::figures::counted;
 use config::{GradientReduction, Kept, StateKind, Unit};
 use mesh::{Axis, AxisSet, Rank};
 use program::RankView;
 use train::Setup;
-
-use super::stage_of;
-use crate::screen::figures::counted;
 
 /// The grid of ranks, and what each kind of group does.
 pub fn mesh(setup: &Setup) -> String {
@@ -114,4 +112,9 @@ pub fn units(view: &RankView) -> String {
 
 fn range((first, last): (u32, u32)) -> String {
     if first == last { format!("layer {first}") } else { format!("layers {first} to {last}") }
+}
+
+/// Index of `rank` along the pipeline.
+pub fn stage_of(setup: &Setup, rank: Rank) -> usize {
+    setup.mesh.coord(rank).along(Axis::Pp)
 }

@@ -3,7 +3,8 @@
 mod mesh_text;
 mod program_text;
 
-use mesh::{Axis, Rank};
+use config::figures::{counted, grouped};
+use mesh::Rank;
 use program::{Category, CellKind, CellTimes, StepTimes, Timeline};
 use train::Setup;
 
@@ -13,7 +14,6 @@ use crate::failure::Failure;
 use crate::gpu;
 use crate::input;
 use crate::rank_hosts::RankHosts;
-use crate::screen::figures::{counted, grouped};
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
 use crate::screen::terminal;
@@ -130,9 +130,4 @@ fn shortened(line: &str) -> String {
     }
     let half = TIMELINE_COLUMNS / 2 - 4;
     format!("{} ~~~~ {}", &line[..half], &line[line.len() - half..])
-}
-
-/// Index of `rank` along the pipeline.
-fn stage_of(setup: &Setup, rank: Rank) -> usize {
-    setup.mesh.coord(rank).along(Axis::Pp)
 }

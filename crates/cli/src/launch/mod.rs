@@ -17,6 +17,7 @@ mod supervisor;
 
 use std::path::Path;
 
+use config::figures::counted;
 use config::shown_words;
 use launcher::{Host, RankPlacement, launch as launch_of, variable};
 
@@ -33,13 +34,13 @@ use crate::launch::probe::ReturnWatch;
 use crate::launch::restart::{Progress, Restart};
 use crate::launch::signals::Signals;
 use crate::launch::supervisor::{Outcome, Supervised, supervise};
+use crate::messages::stderr::tell;
 use crate::processes::descriptors;
 use crate::processes::place::own_host;
 use crate::rank_hosts::read_hosts;
 use crate::run::author::{confirmed, of_all_starts};
 use crate::run::interrupt::survive_hangups;
-use crate::screen::figures::counted;
-use crate::screen::output::{print, tell};
+use crate::screen::output::print;
 
 /// Starts the processes and supervises them to their end.
 ///

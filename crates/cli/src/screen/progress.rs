@@ -5,21 +5,21 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use checkpoint::{Committed, Finished};
+use config::figures::bytes;
 use device::DeviceError;
 use sync::{into_inner, lock};
 use train::{EvaluationReport, Observer, SaveReport, SavedIn, StepReport, StragglerWatch, Wish, WorkTimes, Worker};
 
 use crate::failure::Failure;
+use crate::messages::stderr::harmless;
 use crate::run::interrupt::Interrupt;
 use crate::run::measured_trace::Recorder;
 use crate::run::uploads::Message;
 use crate::screen::anomaly::anomaly_line;
 use crate::screen::bar::Bar;
-use crate::screen::figures::bytes;
 use crate::screen::journal::{Audience, Journal, Stream};
 use crate::screen::metrics_file::MetricsFile;
 use crate::screen::narrow::wrapped;
-use crate::screen::output::harmless;
 use crate::screen::rates::{Meter, Rates};
 use crate::screen::record;
 use crate::screen::step_line::{Colour, Outlook, clock, step_line};

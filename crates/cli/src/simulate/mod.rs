@@ -8,6 +8,7 @@ pub mod rank_times;
 use std::collections::BTreeSet;
 
 use cluster::Cluster;
+use config::figures::{bytes, counted, grouped, seconds, three_digits};
 use config::{Degrees, Parallelism, RunConfig, unique_parameters};
 use plan::known_errors::known_errors;
 use plan::search::MEMORY_MARGIN;
@@ -15,23 +16,23 @@ use plan::{Prediction, PreparedStep};
 use serde::Serialize;
 use sim::{Caption, Loss, MemoryOverTime, MemoryPart, RankMemory, RankTrace, Trace, legend, lines, share};
 
-use crate::arguments::Format;
 use crate::arguments::cluster::SimulateArguments;
+use crate::arguments::format::Format;
+use crate::arguments::traced_ranks::TracedRanks;
 use crate::check::sizes;
 use crate::cluster::gpus;
 use crate::cluster::profile::of_run;
 use crate::failure::Failure;
 use crate::input;
+use crate::messages::stderr::tell;
 use crate::plan::text::gaps;
-use crate::screen::figures::{bytes, counted, grouped, three_digits};
 use crate::screen::narrow::{table, wrapped};
-use crate::screen::output::{print, tell};
+use crate::screen::output::print;
 use crate::screen::output_file::OutputFile;
 use crate::screen::terminal;
 use crate::simulate::actual_step::Actual;
 use crate::simulate::against::Comparison;
 use crate::simulate::offers::not_offered;
-use crate::simulate::rank_times::TracedRanks;
 
 /// Rows of the drawing in a terminal.
 const ROWS: usize = 12;
@@ -101,7 +102,7 @@ fn write_trace(
     prediction: &Prediction,
 ) -> Result<(), Failure> {
     let mesh = parallelism.mesh().map_err(|error| Failure::Work(error.to_string()))?;
-    let usual = TracedRanks::usual(&mesh);
+    let usual = rank_times::usual(&mesh);
     let traced = rank_times::simulated(&mesh, ranks.unwrap_or(&usual), &prediction.times)?;
     if traced.len() < mesh.world_size() && ranks.is_none() {
         tell(&format!(
@@ -359,14 +360,4 @@ impl Told<'_> {
 fn capitalised(sentence: &str) -> String {
     let mut letters = sentence.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().collect::<String>() + letters.as_str())
-}
-
-/// `1.23 s`, `45.6 ms`, `7.89 µs`.
-pub fn seconds(ns: u64) -> String {
-    let (value, unit) = match ns {
-        ..1_000_000 => (ns as f64 / 1e3, "µs"),
-        1_000_000..1_000_000_000 => (ns as f64 / 1e6, "ms"),
-        1_000_000_000.. => (ns as f64 / 1e9, "s"),
-    };
-    format!("{} {unit}", three_digits(value))
 }
