@@ -74,8 +74,7 @@ impl Storage for Disk {
     }
 
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
-        // Where folders cannot be opened as files, they cannot be synchronised either.
-        if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
+        File::open(path)?.sync_all()
     }
 
     fn remove_folder(&self, path: &Path) -> io::Result<()> {
@@ -84,43 +83,13 @@ impl Storage for Disk {
 }
 
 /// Writes all of `bytes` from `offset_bytes` on.
-#[cfg(unix)]
 pub(crate) fn write_all_at(file: &File, bytes: &[u8], offset_bytes: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::write_all_at(file, bytes, offset_bytes)
 }
 
 /// Fills `bytes` from `offset_bytes` on.
-#[cfg(unix)]
 pub(crate) fn read_exact_at(file: &File, bytes: &mut [u8], offset_bytes: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset_bytes)
-}
-
-/// As on Unix.
-#[cfg(windows)]
-pub(crate) fn write_all_at(file: &File, mut bytes: &[u8], mut offset_bytes: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let written = std::os::windows::fs::FileExt::seek_write(file, bytes, offset_bytes)?;
-        if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        bytes = &bytes[written..];
-        offset_bytes += written as u64;
-    }
-    Ok(())
-}
-
-/// As on Unix.
-#[cfg(windows)]
-pub(crate) fn read_exact_at(file: &File, mut bytes: &mut [u8], mut offset_bytes: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let read = std::os::windows::fs::FileExt::seek_read(file, bytes, offset_bytes)?;
-        if read == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        bytes = &mut bytes[read..];
-        offset_bytes += read as u64;
-    }
-    Ok(())
 }
 
 /// Makes the name of the file at `path` last.

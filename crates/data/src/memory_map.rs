@@ -3,16 +3,13 @@
 
 use std::io;
 use std::path::Path;
-#[cfg(unix)]
 use std::sync::Once;
 
 /// The message where a page of a map cannot be read: its file was cut, or the disk has failed.
-#[cfg(unix)]
 const UNREADABLE: &[u8] =
     b"a file of data became shorter while it was read, or its disk has failed (SIGBUS); token files and \
     pairs must stay as they are while a command reads them: make or copy the file again under another name, rename it, \
     and start again\n";
-#[cfg(unix)]
 const WORK_FAILED: i32 = 1;
 
 /// A file mapped for reading.
@@ -33,7 +30,6 @@ impl MemoryMap {
         if metadata.len() == 0 {
             return Ok(MemoryMap { map: None });
         }
-        #[cfg(unix)]
         end_with_reason();
         // SAFETY: the map is only read, as bytes, of which every value is legal. As with every mapped file, nobody may
         // write or cut it while it is open; files of this crate are written under another name and then renamed, never
@@ -49,7 +45,6 @@ impl MemoryMap {
 }
 
 /// From now on, a page of a map that cannot be read ends the process with a message instead of a bare signal.
-#[cfg(unix)]
 fn end_with_reason() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -65,7 +60,7 @@ fn end_with_reason() {
     });
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use std::process::Command;
 

@@ -26,7 +26,6 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// Time for the last bytes of a refusal.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Connections that the system holds until they are accepted; it has a limit of its own, often 4,096.
-#[cfg(unix)]
 const BACKLOG: i32 = 16_384;
 /// Longest time without a look at lifetimes and deadlines.
 const TICK: Duration = Duration::from_millis(100);
@@ -128,7 +127,6 @@ impl Listening {
 /// system drops an attempt to connect, and the next one follows seconds later.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
-    #[cfg(unix)]
     rustix::net::listen(&listener, BACKLOG)?;
     Ok(listener)
 }

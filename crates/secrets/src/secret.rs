@@ -92,7 +92,6 @@ impl Secret {
         }
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
-        #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut file = options.open(draft)?;
         file.write_all(self.to_hex().as_bytes())?;
@@ -113,14 +112,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-#[cfg(unix)]
 fn check_private(path: &Path, file: &File) -> Result<(), SecretError> {
     use std::os::unix::fs::PermissionsExt;
     let mode = file.metadata().map_err(|error| SecretError::of_file(path, &error))?.permissions().mode() & 0o777;
     if mode & 0o077 == 0 { Ok(()) } else { Err(SecretError::Readable { path: path.into(), mode }) }
-}
-
-#[cfg(not(unix))]
-fn check_private(_: &Path, _: &File) -> Result<(), SecretError> {
-    Ok(())
 }

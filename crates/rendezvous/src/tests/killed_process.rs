@@ -1,5 +1,4 @@
 //! A process of its own that is killed or stopped by a signal, as the others see it.
-#![cfg(unix)]
 
 use crate::tests::rig;
 

@@ -1,7 +1,5 @@
 //! Where a process has its token from.
 
-#![cfg(unix)]
-
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -200,16 +200,9 @@ fn follow(out: ChildStdout) -> Receiver<Report> {
     reports
 }
 
-#[cfg(unix)]
 fn died_of_the_kill(status: ExitStatus) -> bool {
     const SIGKILL: i32 = 9;
     std::os::unix::process::ExitStatusExt::signal(&status) == Some(SIGKILL)
-}
-
-/// `TerminateProcess` gives the exit code 1.
-#[cfg(not(unix))]
-fn died_of_the_kill(status: ExitStatus) -> bool {
-    status.code() == Some(1)
 }
 
 #[cfg(test)]
