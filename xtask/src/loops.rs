@@ -22,7 +22,7 @@ const OPEN: &[(&str, usize, usize)] = &[("cli", 1, 1)];
 pub enum Shape {
     /// Files that use each other.
     Circle,
-    /// Folders, and files beside them, that use each other.
+    /// Folders, and files in the same folder, that use each other.
     Folders,
 }
 
