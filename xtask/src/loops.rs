@@ -44,7 +44,7 @@ impl fmt::Display for Loop {
             Shape::Circle => "files use each other",
             Shape::Folders => "folders use each other",
         };
-        write!(f, "{}: {what}: {}", self.folder, self.members.join(", "))?;
+        write!(f, "{what}: {}", self.members.join(", "))?;
         self.arrows.iter().try_for_each(|arrow| write!(f, "\n    {arrow}"))
     }
 }

@@ -72,7 +72,8 @@ fn run_tidy() -> Result<String, String> {
 
 fn run_loops() -> Result<String, String> {
     let found = loops::loops(&Repository::open()?);
-    let lines: Vec<String> = found.iter().map(ToString::to_string).chain([format!("{} loops", found.len())]).collect();
+    let lines: Vec<String> =
+        found.iter().map(|one| format!("{}: {one}", one.folder)).chain([format!("{} loops", found.len())]).collect();
     Ok(lines.join("\n"))
 }
 

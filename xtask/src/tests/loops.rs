@@ -7,7 +7,7 @@ use xtask::repository::{Repository, SourceFile};
 fn found(files: &[(&str, &str)]) -> Vec<String> {
     let file = |(path, text): &(&str, &str)| SourceFile::of(&format!("crates/a/src/{path}"), text);
     let repository = Repository { files: files.iter().map(file).collect() };
-    loops::loops(&repository).iter().map(ToString::to_string).collect()
+    loops::loops(&repository).iter().map(|one| format!("{}: {one}", one.folder)).collect()
 }
 
 const CIRCLE: &[(&str, &str)] = &[
