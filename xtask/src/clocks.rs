@@ -1,9 +1,9 @@
 //! Dates of the host may be set at any moment, so nothing is measured or waited for by them: only named files read the
 //! date, to write it down.
 
+use crate::finding::Finding;
 use crate::repository::SourceFile;
 use crate::rust_code::code_only;
-use crate::tidy::Finding;
 
 /// Files that read or name dates, each with the reason.
 const ALLOWED: &[(&str, &str)] = &[

@@ -1,7 +1,7 @@
 //! Comments and the prose of pages have lines of at most 120 columns.
 
+use crate::finding::Finding;
 use crate::repository::SourceFile;
-use crate::tidy::Finding;
 
 const COLUMNS: usize = 120;
 /// The frozen corpus.

@@ -1,9 +1,9 @@
 //! Public functions and types have doc comments. Fields, variants and constants need one only where the name does not
 //! say everything.
 
+use crate::finding::Finding;
 use crate::repository::SourceFile;
 use crate::rust_code::code_only;
-use crate::tidy::Finding;
 
 /// Words between `pub` and the kind of an item.
 const QUALIFIERS: &[&str] = &["const", "async", "unsafe"];

@@ -1,8 +1,8 @@
 //! Files are opened by crate `files`, which knows what each may be: elsewhere only files that no user names are opened.
 
+use crate::finding::Finding;
 use crate::repository::SourceFile;
 use crate::rust_code::code_only;
-use crate::tidy::Finding;
 
 /// Calls that open, read, write or copy files.
 const CALLS: &[&str] = &[

@@ -1,8 +1,8 @@
 //! Checks that the glossary names places that exist.
 
+use crate::finding::Finding;
 use crate::places::exists;
 use crate::repository::Repository;
-use crate::tidy::Finding;
 
 /// The glossary.
 pub const PATH: &str = "docs/glossary.md";

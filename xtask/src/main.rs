@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use xtask::{
     advisories::{self, Extract},
     corpus,
+    finding::Finding,
+    loops,
     pages::{self, Git, PAGES},
     quick,
     repository::{self, Repository},
@@ -17,6 +19,7 @@ const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
 commands:
   quick         check format, rules, and lints and quick tests of the crates that differ from origin/main
   tidy          check sizes, dependency edges, names and words of the whole repository
+  loops         list circles of files and loops of folders in every crate
   tests LOG     add up what `cargo test` printed to the file LOG; tools that ALLOW_MISSING lists, separated by commas, may be
                 missing
   pages         list the pages of figures: when each was made, and which code has changed since
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.as_slice() {
         ["quick"] => quick::check(),
         ["tidy"] => run_tidy(),
+        ["loops"] => run_loops(),
         ["tests", log] => run_tests(log),
         ["pages"] => {
             Repository::open().and_then(|repository| pages::listing(&repository, &Git::new(repository::root())))
@@ -62,8 +66,15 @@ fn run_tidy() -> Result<String, String> {
     if findings.is_empty() {
         return Ok(format!("{} files are tidy", repository.files.len()));
     }
-    let lines: Vec<String> = findings.iter().map(tidy::Finding::to_string).collect();
+    let lines: Vec<String> = findings.iter().map(Finding::to_string).collect();
     Err(lines.join("\n"))
+}
+
+fn run_loops() -> Result<String, String> {
+    let found = loops::loops(&Repository::open()?);
+    let lines: Vec<String> =
+        found.iter().map(|one| format!("{}: {one}", one.folder)).chain([format!("{} loops", found.len())]).collect();
+    Ok(lines.join("\n"))
 }
 
 fn run_tests(log: &str) -> Result<String, String> {

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::finding::Finding;
 use crate::repository::Repository;
-use crate::tidy::Finding;
 
 /// Links of all pages that lead nowhere.
 pub fn check(repository: &Repository) -> Vec<Finding> {

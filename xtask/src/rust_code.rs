@@ -89,6 +89,19 @@ pub fn product_code(source: &str) -> String {
     out.trim_end().to_string()
 }
 
+/// The code of a source without comments, literals and items under `#[cfg(test)]`.
+pub fn code_without_tests(source: &str) -> String {
+    let code: Vec<char> = code_only(source).chars().collect();
+    let mut out = String::with_capacity(source.len());
+    let mut from = 0;
+    for test in test_items(&code) {
+        out.extend(&code[from..test.start]);
+        from = test.end;
+    }
+    out.extend(&code[from..]);
+    out
+}
+
 /// Ends a token.
 fn separate(out: &mut String) {
     if !out.is_empty() && !out.ends_with(' ') {

@@ -1,8 +1,8 @@
 //! Checks the pages that lead readers to the code: the table "Where is ...?" and the recipes for extensions.
 
+use crate::finding::Finding;
 use crate::places::exists;
 use crate::repository::Repository;
-use crate::tidy::Finding;
 
 /// The page with the table.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";

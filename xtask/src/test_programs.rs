@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use toml::{Table, Value};
 
+use crate::finding::Finding;
 use crate::repository::Repository;
-use crate::tidy::Finding;
 
 /// Most programs of one package: its unit tests, and one suite of other tests.
 const MAX_OF_PACKAGE: usize = 2;

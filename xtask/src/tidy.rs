@@ -1,12 +1,11 @@
 //! The rules that a reader of this repository can rely on.
 
-use std::fmt;
-
 use crate::clocks;
 use crate::columns;
 use crate::dependencies::{self, parse_manifest};
 use crate::documented;
 use crate::file_access;
+use crate::finding::Finding;
 use crate::glossary;
 use crate::page_links;
 use crate::repository::{Repository, SourceFile};
@@ -67,26 +66,6 @@ const FOREIGN_PLACES: &[&str] = &[
     concat!("index.cra", "tes.io"),
     concat!("static.cra", "tes.io"),
 ];
-
-/// One place that breaks a rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// File.
-    pub path: String,
-    /// Line counted from 1; 0 for the file as a whole.
-    pub line: usize,
-    /// The fault and the rule.
-    pub message: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            0 => write!(f, "{}: {}", self.path, self.message),
-            line => write!(f, "{}:{line}: {}", self.path, self.message),
-        }
-    }
-}
 
 /// Everything in the repository that breaks a rule, by file.
 pub fn check(repository: &Repository) -> Vec<Finding> {

@@ -1,9 +1,9 @@
 //! Values that make a command run, listen, send or write are the user's: only named files say of a value, or of the
 //! text of a run file, that it is.
 
+use crate::finding::Finding;
 use crate::repository::SourceFile;
 use crate::rust_code::code_only;
-use crate::tidy::Finding;
 
 /// Words that say so.
 const CLAIMS: [&str; 2] = ["of_command_line(", "Author::User"];

@@ -1,9 +1,9 @@
 //! A test that has begun asserts: none returns before its end or prints that it skips, and none is ignored but by an
 //! attribute of crate `needs`, whose reason `cargo test` prints.
 
+use crate::finding::Finding;
 use crate::repository::SourceFile;
 use crate::rust_code::code_only;
-use crate::tidy::Finding;
 
 /// Begins what a test printed that did not run; written in two parts, for the rule holds for this file, too.
 const SKIPPED: &str = concat!("\"skip", "ped: ");

@@ -6,9 +6,9 @@
 pub mod pattern;
 pub mod table;
 
+use crate::finding::Finding;
 use crate::repository::{Repository, SourceFile};
 use crate::rust_code::text_only;
-use crate::tidy::Finding;
 
 use pattern::{Pattern, Token};
 use table::{REPLACED, Replaced, Scope};

@@ -1,4 +1,4 @@
-//! What a trainer keeps from a forward pass beyond the footprint of a unit.
+//! Bytes that a trainer keeps from a forward pass beyond the footprint of a unit.
 
 use std::collections::BTreeMap;
 

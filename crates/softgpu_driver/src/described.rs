@@ -16,6 +16,7 @@ pub struct Node {
 }
 
 impl Node {
+    /// The node as the GPU takes it.
     pub fn as_kernel(&self) -> KernelNode<'_> {
         KernelNode { function: self.function, shape: self.shape, arguments: &self.arguments, after: self.after }
     }

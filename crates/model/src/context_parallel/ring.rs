@@ -10,7 +10,7 @@
 //! reads the place of the next block any more, and the next attention waits for its end. Sums of gradients travel while
 //! the next block's terms are computed, which are added when they have arrived, in the order in which they were made.
 //! The last use of that stream is awaited before a pass ends, so to the program that contains it a pass is work of one
-//! stream. `crates/model/tests/ring_order.rs` compares all places that the two streams touch.
+//! stream. `crates/surveys/tests/ring_order.rs` compares all places that the two streams touch.
 
 use config::ChunkOrder;
 use device::{

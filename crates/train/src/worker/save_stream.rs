@@ -29,7 +29,7 @@ pub struct SaveStream {
     waited: Duration,
 }
 
-/// What a rank asks of the thread.
+/// A request of a rank to the thread.
 pub(crate) enum SaveTask {
     Begin(RunState, SavedIn),
     Save(Unit),
