@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use config::figures::{bytes, counted};
 use config::{
     AttentionChoice, DeviceChoice, GpuCollectives, GpuGraphs, Precision, Problem, ProductAlgorithms, ProductKernels,
     Products, RunConfig, RunSpec, Visible,
@@ -19,7 +20,6 @@ use train::{
 use crate::failure::Failure;
 use crate::memory::machine::{LimitSource, MemoryLimit, process_limit};
 use crate::memory::need::{self, MemoryBudget};
-use crate::screen::figures::{bytes, counted};
 use crate::screen::gpu_peak;
 use crate::screen::output::tell;
 

@@ -1,12 +1,12 @@
 //! Messages about kernels of GPUs that are compiled before a command computes.
 
+use config::figures::counted;
 use config::{DeviceChoice, RunConfig};
 use device::Numerics;
 use train::{RunDevice, ToCompile, check_numerics};
 
 use crate::failure::Failure;
 use crate::gpu;
-use crate::screen::figures::counted;
 use crate::screen::output;
 
 /// The work of the compiler before the ranks of `config` compute; `None` for other devices, and where all is kept.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use cluster::Cluster;
+use config::figures::{bytes, counted};
 use files::{InputKind, read_text};
 use launcher::{Host, RankPlacement, launch, parse_host_list};
 use mesh::{Axis, AxisSet, Mesh, PlacementOrder, Rank};
@@ -11,7 +12,6 @@ use train::Setup;
 use crate::failure::Failure;
 use crate::memory::host::{HostMemory, HostProcess, counted_processes};
 use crate::processes::place::variable_of_launch;
-use crate::screen::figures::{bytes, counted};
 
 /// Hosts that are drawn; of more, the first.
 const DRAWN: usize = 16;

@@ -13,6 +13,7 @@ mod check;
 mod context_parallel;
 mod data_spec;
 mod degrees;
+pub mod figures;
 mod fnv;
 mod layout;
 mod learning_rate;

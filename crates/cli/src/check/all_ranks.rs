@@ -1,12 +1,12 @@
 //! `pleach check --all-ranks`: every rank with its own compilation, groups, shards and sequences, joined and run to the
 //! end.
 
+use config::figures::{counted, grouped};
 use program::WorldStep;
 use serde::Serialize;
 use train::{Assignments, Setup, SetupError, StepOrder, verify_all_ranks};
 
 use crate::failure::Failure;
-use crate::screen::figures::{counted, grouped};
 
 /// Totals of the programs of all ranks.
 #[derive(Clone, Copy, Debug, Serialize)]

@@ -6,6 +6,7 @@ pub mod products;
 pub mod verdict;
 
 use cluster::Cluster;
+use config::figures::{bytes, counted, three_digits};
 use config::{LoraSpec, ModelSpec, Parallelism, RunConfig, TopQuery, all_params, unique_parameters};
 use train::describe_engine;
 
@@ -24,7 +25,6 @@ use crate::memory::machine::{LimitSource, MemoryLimit};
 use crate::memory::need::{MemoryBudget, Need};
 use crate::memory::table::memory_table;
 use crate::rank_hosts::RankHosts;
-use crate::screen::figures::{bytes, counted, three_digits};
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
 use crate::screen::terminal;

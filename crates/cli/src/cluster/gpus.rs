@@ -3,12 +3,12 @@
 
 use ::gpu::Capability;
 use cluster::{Cluster, Constant};
+use config::figures::bytes;
 use config::{DeviceChoice, GpuCollectives, Problem, ProductAlgorithms, Products, RunConfig};
 use train::{ATTENTION_RANK_BYTES, AttentionUse, BlocksBy, NCCL_RANK_BYTES, check_products, own_process_margin_bytes};
 
 use crate::failure::Failure;
 use crate::gpu;
-use crate::screen::figures::bytes;
 
 /// Accelerators of named profiles that have no kernels, by the beginnings of their names, and why.
 const WITHOUT_KERNELS: [(&str, &str); 3] = [

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use cluster::{Cluster, Constant};
 use config::Products;
+use config::figures::counted;
 use plan::machine::{self, measure, measure_gpus};
 use plan::{Fitted, Open, PreparedRun, Report, fit};
 
@@ -17,7 +18,6 @@ use crate::cluster::validate::Runs;
 use crate::failure::Failure;
 use crate::gpu::all_gpus;
 use crate::memory::machine::memory_limit;
-use crate::screen::figures::counted;
 use crate::screen::gpu_peak::profile_of;
 use crate::screen::output::print;
 use crate::screen::output_file::OutputFile;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cluster::{Cluster, Software};
+use config::figures::{counted, grouped};
 use files::{InputKind, read_text};
 use plan::{
     BetterTrainers, Errors, Filter, Fits, MeasuredRun, PreparedRun, Pricing, Ranking, Report, Row, Scored, Table,
@@ -18,7 +19,6 @@ use crate::arguments::cluster::{RowsArguments, ValidateArguments};
 use crate::cluster::profile::{profile, software};
 use crate::failure::Failure;
 use crate::memory::table::aligned;
-use crate::screen::figures::{counted, grouped};
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
 use crate::screen::output_file::OutputFile;

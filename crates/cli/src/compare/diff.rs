@@ -1,5 +1,6 @@
 //! `pleach diff A B`: the first value at which two layouts of one run differ.
 
+use config::figures::{counted, grouped};
 use prove::{Difference, Exchange, Found, Holding, NoOthers, ProofError, Watch, first_difference, run_first};
 use serde_json::{Value, json};
 
@@ -9,7 +10,6 @@ use crate::compare::pair::{Pair, RunRanks, Runs};
 use crate::failure::Failure;
 use crate::processes::company::{Company, Several};
 use crate::run::interrupt;
-use crate::screen::figures::{counted, grouped};
 use crate::screen::output::print;
 
 /// Ranks that are named; of more, how many there are.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use config::figures::counted;
 use prove::{
     Bounded, Distance, Distances, EqualityClass, First, Leg, Nobody, Outcome, OutcomeSinks, Promise, Promised,
     is_noise, run_leg, weights_hash,
@@ -16,7 +17,6 @@ use crate::failure::Failure;
 use crate::processes::delivery::{Deliverer, Destinations, receive_while};
 use crate::run::interrupt;
 use crate::run::process_ranks::ProcessRanks;
-use crate::screen::figures::counted;
 use crate::screen::output::print;
 
 /// Runs both layouts and prints how they compare.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use config::figures::counted;
 use config::{DataSpec, Positions, SourceSpec, TokenizerSpec, Visible};
 use data::megatron::{self, MegatronWriter};
 use data::{Corpus, DataError, Dataset, Sources, TokenFile, Tokenizer, Written, files_of};
@@ -11,7 +12,6 @@ use files::Draft;
 use crate::failure::Failure;
 use crate::input::downloads::downloaded_path;
 use crate::processes::shared_text::made;
-use crate::screen::figures::counted;
 use crate::screen::output::print;
 use crate::screen::output_file::data_file;
 use crate::screen::patience::announced_while;

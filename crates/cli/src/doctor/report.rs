@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use config::figures::{bytes, counted};
 use serde::Serialize;
 use train::processor::InstructionSet;
 
@@ -11,7 +12,6 @@ use super::launcher::Started;
 use super::machine::{Machine, Measured, Memory, name};
 use super::mpi_library::{Answers, MpiLibrary};
 use super::nvidia_libraries::{CarriedKernels, ListedGpu, NvidiaLibraries, Opened};
-use crate::screen::figures::{bytes, counted};
 
 /// Hardware and libraries: found, used and missing.
 pub fn text(machine: &Machine, measured: &Measured, mpi: &MpiLibrary, nvidia: &NvidiaLibraries) -> String {

@@ -1,12 +1,12 @@
 //! The mesh and its groups in words.
 
+use config::figures::counted;
 use config::{GradientReduction, Kept, StateKind, Unit};
 use mesh::{Axis, AxisSet, Rank};
 use program::RankView;
 use train::Setup;
 
 use super::stage_of;
-use crate::screen::figures::counted;
 
 /// The grid of ranks, and what each kind of group does.
 pub fn mesh(setup: &Setup) -> String {

@@ -3,6 +3,7 @@
 mod mesh_text;
 mod program_text;
 
+use config::figures::{counted, grouped};
 use mesh::{Axis, Rank};
 use program::{Category, CellKind, CellTimes, StepTimes, Timeline};
 use train::Setup;
@@ -13,7 +14,6 @@ use crate::failure::Failure;
 use crate::gpu;
 use crate::input;
 use crate::rank_hosts::RankHosts;
-use crate::screen::figures::{counted, grouped};
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
 use crate::screen::terminal;

@@ -2,6 +2,7 @@
 
 use std::f64::consts::LN_2;
 
+use config::figures::grouped;
 use config::{Requests, RunConfig, SourceSpec, TokenizerSpec, Trusted};
 use data::{Batches, Blanks, DataError, Dataset, Order, Targets};
 use serde_json::json;
@@ -19,7 +20,6 @@ use crate::processes::shared_text::OwnText;
 use crate::run::interrupt;
 use crate::run::process_ranks::ProcessRanks;
 use crate::run::signal_relay::end_all_while;
-use crate::screen::figures::grouped;
 use crate::screen::output::{print, tell};
 
 /// Measures and prints.

@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use checkpoint::Hash;
+use config::figures::bytes;
 use config::{DataSpec, Requests, SourceSpec, Trusted};
 use files::InputKind;
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,6 @@ use stores::{Address, Object, Remote, StoreError};
 use crate::failure::Failure;
 use crate::run::own_places;
 use crate::run::stored::{Patient, settings};
-use crate::screen::figures::bytes;
 use crate::screen::output::tell;
 use crate::screen::patience::announced_while;
 

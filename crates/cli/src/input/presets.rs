@@ -3,10 +3,10 @@
 use std::fmt::{self, Write as _};
 use std::path::Path;
 
+use config::figures::{bytes, grouped};
 use config::{RunConfig, unique_parameters};
 
 use crate::failure::Failure;
-use crate::screen::figures::{bytes, grouped};
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
 use crate::screen::terminal;

@@ -4,13 +4,13 @@ use std::f64::consts::LN_2;
 use std::path::Path;
 
 use checkpoint::Hash;
+use config::figures::{counted, grouped};
 use config::{RunConfig, SampleSpec};
 use data::{Baselines, Batches, Blanks, DataError, Dataset, LeftOut, Order, Targets, Tokenizer};
 use train::{Evaluation, EvaluationReport, SampleReport, Samples, Sampling, TokenSource, Validation};
 
 use crate::failure::Failure;
 use crate::infer::generate;
-use crate::screen::figures::{counted, grouped};
 
 /// Words of the text that a sample continues.
 const BEGINNING_WORDS: usize = 4;

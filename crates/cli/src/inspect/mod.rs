@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use checkpoint::{Checkpoint, CheckpointError, Hash, PieceRecord};
+use config::figures::{bytes, counted, grouped};
 use config::shown_run_file;
 use mesh::Region;
 
@@ -14,7 +15,6 @@ use crate::failure::Failure;
 use crate::inspect::checkpoint_path::checkpoint_path;
 use crate::memory::table::aligned;
 use crate::run::interrupt;
-use crate::screen::figures::{bytes, counted, grouped};
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
 use crate::screen::terminal;

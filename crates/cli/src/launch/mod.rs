@@ -17,6 +17,7 @@ mod supervisor;
 
 use std::path::Path;
 
+use config::figures::counted;
 use config::shown_words;
 use launcher::{Host, RankPlacement, launch as launch_of, variable};
 
@@ -38,7 +39,6 @@ use crate::processes::place::own_host;
 use crate::rank_hosts::read_hosts;
 use crate::run::author::{confirmed, of_all_starts};
 use crate::run::interrupt::survive_hangups;
-use crate::screen::figures::counted;
 use crate::screen::output::{print, tell};
 
 /// Starts the processes and supervises them to their end.

@@ -2,6 +2,7 @@
 //! processes.
 
 use comm::processes::{Process, ProcessMap, receive_memory_bytes};
+use config::figures::{bytes, counted};
 use config::{DeviceChoice, RunConfig};
 use mesh::Rank;
 use train::{Setup, checkpoint_bytes};
@@ -10,7 +11,6 @@ use crate::failure::Failure;
 use crate::memory::machine::{MemoryLimit, process_limit};
 use crate::memory::taken::arenas_bytes;
 use crate::processes::place::Launched;
-use crate::screen::figures::{bytes, counted};
 
 /// A process of a run: its host and its ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]

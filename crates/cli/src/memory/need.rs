@@ -1,5 +1,6 @@
 //! Whether the planned memory fits, and which one change would make it fit.
 
+use config::figures::{apart, bytes, grouped};
 use config::{
     Degrees, FullRecompute, Gathering, GradientReduction, Parallelism, Problem, Recompute, Reshard, RunConfig,
     SavedInputs, ScheduleKind, ScheduleSpec, SequenceParallel, TiedSum, ZeroStage,
@@ -9,7 +10,6 @@ use train::Setup;
 
 use crate::check::verdict;
 use crate::memory::machine::{LimitSource, MemoryLimit};
-use crate::screen::figures::{apart, bytes, grouped};
 
 /// The memory that the arenas must fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! The planned memory as a table: one row per stage, one column per category.
 
+use config::figures::bytes;
 use config::{Overlap, Unit};
 use program::Category;
 use train::Setup;
 
 use crate::memory::need::largest_plan;
-use crate::screen::figures::bytes;
 use crate::screen::narrow::table;
 
 /// The layers of one pipeline rank, ascending; none where it has only the embedding or the head.

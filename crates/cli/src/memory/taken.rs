@@ -1,9 +1,8 @@
 //! Memory that a run has used: the planned arenas, and the rest of the process.
 
+use config::figures::bytes;
 use mesh::{Axis, Rank};
 use train::Setup;
-
-use crate::screen::figures::bytes;
 
 /// The arenas of `ranks` together, as planned, with their memory of the host.
 pub fn arenas_bytes(setup: &Setup, ranks: &[Rank]) -> u64 {

@@ -8,12 +8,12 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use checkpoint::named_steps;
+use config::figures::bytes;
 use files::InputKind;
 use rendezvous::hash_bytes;
 use rustix::process::geteuid;
 
 use crate::failure::Failure;
-use crate::screen::figures::bytes;
 
 /// A file system in memory that every Linux has.
 const SHARED_MEMORY: &str = "/dev/shm";

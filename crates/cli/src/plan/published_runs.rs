@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use cluster::{Cluster, Software};
+use config::figures::grouped;
 use config::{Degrees, RunConfig};
 use plan::PreparedStep;
 use plan::search::{Answer, Found, MEMORY_MARGIN, Question, keys, search};
@@ -13,7 +14,6 @@ use sim::Loss;
 use crate::cluster::profile::{profile, software};
 use crate::failure::Failure;
 use crate::input::presets::{Origin, Preset, Published, all_published};
-use crate::screen::figures::grouped;
 use crate::screen::output::print;
 
 const INTRODUCTION: &str = "# Published runs, with the layouts that the search finds

@@ -1,6 +1,7 @@
 //! The text that `pleach plan` prints.
 
 use cluster::Software;
+use config::figures::{bytes, counted, enough_bytes, grouped, seconds, three_digits};
 use config::{GradientReduction, Parallelism, Problem, ZeroStage};
 use plan::PreparedStep;
 use plan::known_errors::known_errors;
@@ -10,8 +11,6 @@ use train::SetupError;
 
 use crate::arguments::cluster::Searched;
 use crate::memory::table::aligned;
-use crate::screen::figures::{bytes, counted, enough_bytes, grouped, three_digits};
-use crate::simulate::seconds;
 
 /// The best layouts as a table, then the reason for each place, and how they were found.
 ///

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use comm::processes::MpiEndpoint;
+use config::figures::counted;
 use config::{DeviceChoice, EngineChoice, GpuCollectives, RunConfig};
 use mesh::{MeshError, Rank};
 use rendezvous::{
@@ -30,7 +31,6 @@ use crate::processes::open_files::allow_all_open_files;
 use crate::processes::place::{Launched, Place, launched_host};
 use crate::run::engine::{available_cores, engine};
 use crate::run::interrupt::Interrupt;
-use crate::screen::figures::counted;
 
 /// Longest wait for a process that works. The control channel notices the end of a process and a silent host at once,
 /// so this only has to be longer than any work.

@@ -1,7 +1,8 @@
 //! File descriptors of the processes of a run, compared with the limit before anything is started.
 
+use config::figures::counted;
+
 use crate::failure::Failure;
-use crate::screen::figures::counted;
 
 /// Descriptors of a process without others: its streams, files, listeners and queues of events, with room for those
 /// that are open for a moment.

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use config::figures::counted;
 use config::{CollectivesChoice, GpuCollectives, RunConfig};
 use nvidia::nccl::Library;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::screen::figures::counted;
 
 /// Everything of a process that the others need to decide.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

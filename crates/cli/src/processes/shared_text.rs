@@ -1,6 +1,7 @@
 //! The text of a command on all of its processes: each reads the files of `[data]`, and where they are missing, process
 //! 0 sends them. The tokenizer is trained once.
 
+use config::figures::grouped;
 use config::{DataSpec, TokenizerSpec};
 use data::{DataError, Dataset, Sources, Tokenizer, files_of};
 use rendezvous::TextHash;
@@ -10,7 +11,6 @@ use crate::input::downloads::downloaded;
 use crate::processes::company::{Company, Several};
 use crate::processes::place::own_number;
 use crate::processes::text_transfer::TextTransfer;
-use crate::screen::figures::grouped;
 use crate::screen::patience::announced_while;
 use crate::screen::tokenize_progress::TokenizeProgress;
 

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use comm::{LibrarySums, Timeouts};
+use config::figures::{counted, grouped};
 use config::{CollectivesChoice, GradientSums, RunConfig};
 use train::{Engine, EngineOptions, RunDevice, Setup, open_engine, queued_streams};
-
-use crate::screen::figures::{counted, grouped};
 
 /// Fresh ranks for `setup` on `device`, all in this process, with the threads and the deadlines that `config` gives
 /// them.

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use config::figures::counted;
 use train::Ending;
 
 use crate::failure::Failure;
 use crate::run::attempt::newest_checkpoint;
-use crate::screen::figures::counted;
 
 /// Why files are missing or not whole at the end of a run; `None` for each that is whole.
 #[derive(Debug, Default)]

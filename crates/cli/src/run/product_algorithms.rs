@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use config::figures::counted;
 use config::{ProductAlgorithms, Products, RunConfig};
 use files::{InputError, InputKind};
 use serde::Serialize;
@@ -22,7 +23,6 @@ use crate::run::algorithms_file::{self, FILE, Kept, OfPlatform, Platform};
 use crate::run::library_versions;
 use crate::run::product_tiles;
 use crate::run::train::Session;
-use crate::screen::figures::counted;
 
 /// The algorithms or tiles of a run, and what there is to say about them.
 #[derive(Debug, Default)]

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use config::figures::counted;
 use serde::{Deserialize, Serialize};
 use train::{ModelChoices, ProductChoice, RunDevice, TileChoice, kernel_products};
 
@@ -13,7 +14,6 @@ use crate::failure::Failure;
 use crate::gpu;
 use crate::run::product_algorithms::{Decided, all_gather};
 use crate::run::train::Session;
-use crate::screen::figures::counted;
 
 /// No product is timed after this time: training is to begin.
 const LIMIT: Duration = Duration::from_secs(3);

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use checkpoint::{Mirror, StoredError, Uploaded};
 use config::RunSpec;
+use config::figures::bytes;
 use stores::Unanswered;
 use sync::{Condvar, Mutex, lock, wait, wait_timeout};
 
 use crate::failure::Failure;
 use crate::run::run_folder::{CHECKPOINTS, RunFolder};
 use crate::run::stored;
-use crate::screen::figures::bytes;
 use crate::screen::output::tell;
 use crate::screen::patience::announced_by;
 use crate::screen::unanswered::failing;

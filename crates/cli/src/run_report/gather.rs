@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use config::figures::counted;
 use config::{KeptRunFile, RunConfig, TrainSpec, is_secret_key, shown_run_file, without_credentials};
 use files::{InputError, InputKind};
 use program::{Category, StepTimes};
@@ -21,7 +22,6 @@ use crate::run::run_folder::{METRICS, RESUMES, RUN_FILE, kept_run_file};
 use crate::run::stored::check_local;
 use crate::run::unfinished::tell_unfinished;
 use crate::run_report::timeline::{TIMELINE, planned};
-use crate::screen::figures::counted;
 
 /// Lines of a file of metrics that a report takes: some 300 bytes of memory each.
 const MOST_LINES: usize = 1 << 21;

@@ -3,7 +3,6 @@
 pub mod anomaly;
 pub mod bar;
 pub mod cpu_time;
-pub mod figures;
 pub mod gpu_peak;
 pub mod journal;
 pub mod metrics_file;

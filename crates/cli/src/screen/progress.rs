@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use checkpoint::{Committed, Finished};
+use config::figures::bytes;
 use device::DeviceError;
 use sync::{into_inner, lock};
 use train::{EvaluationReport, Observer, SaveReport, SavedIn, StepReport, StragglerWatch, Wish, WorkTimes, Worker};
@@ -15,7 +16,6 @@ use crate::run::measured_trace::Recorder;
 use crate::run::uploads::Message;
 use crate::screen::anomaly::anomaly_line;
 use crate::screen::bar::Bar;
-use crate::screen::figures::bytes;
 use crate::screen::journal::{Audience, Journal, Stream};
 use crate::screen::metrics_file::MetricsFile;
 use crate::screen::narrow::wrapped;

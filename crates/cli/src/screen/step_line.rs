@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use config::figures::grouped;
 use train::{LossScalingReport, StepFate, StepReport};
 
-use crate::screen::figures::grouped;
 use crate::screen::rates::Rates;
 use crate::screen::terminal;
 

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
+use config::figures::{counted, grouped};
 use data::{Earlier, Listener, Progress};
 
-use crate::screen::figures::{counted, grouped};
 use crate::screen::output::tell;
 
 /// Time between two lines.

@@ -4,8 +4,7 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use checkpoint::CheckpointError;
-
-use crate::screen::figures::bytes;
+use config::figures::bytes;
 
 /// That the file `path` cannot be written.
 pub fn unwritten(path: &Path, error: &io::Error) -> String {

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use config::figures::seconds;
 use files::InputKind;
 use serde::{Deserialize, Serialize};
 use sim::Trace;
 
 use crate::failure::Failure;
 use crate::memory::table::aligned;
-use crate::simulate::seconds;
 
 /// An instruction of one pipeline rank, predicted and measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -8,6 +8,7 @@ pub mod rank_times;
 use std::collections::BTreeSet;
 
 use cluster::Cluster;
+use config::figures::{bytes, counted, grouped, seconds, three_digits};
 use config::{Degrees, Parallelism, RunConfig, unique_parameters};
 use plan::known_errors::known_errors;
 use plan::search::MEMORY_MARGIN;
@@ -23,7 +24,6 @@ use crate::cluster::profile::of_run;
 use crate::failure::Failure;
 use crate::input;
 use crate::plan::text::gaps;
-use crate::screen::figures::{bytes, counted, grouped, three_digits};
 use crate::screen::narrow::{table, wrapped};
 use crate::screen::output::{print, tell};
 use crate::screen::output_file::OutputFile;
@@ -359,14 +359,4 @@ impl Told<'_> {
 fn capitalised(sentence: &str) -> String {
     let mut letters = sentence.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().collect::<String>() + letters.as_str())
-}
-
-/// `1.23 s`, `45.6 ms`, `7.89 µs`.
-pub fn seconds(ns: u64) -> String {
-    let (value, unit) = match ns {
-        ..1_000_000 => (ns as f64 / 1e3, "µs"),
-        1_000_000..1_000_000_000 => (ns as f64 / 1e6, "ms"),
-        1_000_000_000.. => (ns as f64 / 1e9, "s"),
-    };
-    format!("{} {unit}", three_digits(value))
 }

@@ -66,6 +66,16 @@ pub fn apart(needed: u64, there: u64) -> [String; 2] {
     }
 }
 
+/// `1.23 s`, `45.6 ms`, `7.89 µs`.
+pub fn seconds(ns: u64) -> String {
+    let (value, unit) = match ns {
+        ..1_000_000 => (ns as f64 / 1e3, "µs"),
+        1_000_000..1_000_000_000 => (ns as f64 / 1e6, "ms"),
+        1_000_000_000.. => (ns as f64 / 1e9, "s"),
+    };
+    format!("{} {unit}", three_digits(value))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
