@@ -7,6 +7,7 @@ mod blame;
 mod check;
 mod cluster;
 mod compare;
+mod completions;
 mod convert;
 mod doctor;
 mod explain;
@@ -132,7 +133,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Check(arguments) => check::check(arguments),
         Command::Prove(arguments) => compare::prove::prove(arguments),
         Command::Diff(arguments) => compare::diff::diff(arguments),
-        Command::Completions(arguments) => arguments::completions::completions(arguments),
+        Command::Completions(arguments) => completions::completions(arguments),
         Command::Data(arguments) => convert::data::run(arguments),
         Command::Blame(arguments) => blame::blame(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::arguments::Format;
+use crate::arguments::format::Format;
 
 /// Examples.
 pub const BLAME_HELP: &str = "Examples:

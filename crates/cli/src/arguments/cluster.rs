@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::arguments::{EXIT_CODES, Format, RunArguments};
-use crate::simulate::rank_times::TracedRanks;
+use crate::arguments::exit_codes::EXIT_CODES;
+use crate::arguments::format::Format;
+use crate::arguments::run::RunArguments;
+use crate::arguments::traced_ranks::TracedRanks;
 
 /// The cluster and the trainer of a prediction; a preset has its own cluster.
 #[derive(Debug, Args)]

@@ -6,7 +6,6 @@ use clap::{Args, ValueEnum};
 use config::Format;
 
 use crate::arguments::inference::WeightsChoice;
-use crate::convert::exported_folder::EarlierExport;
 
 /// Arguments of `import`.
 #[derive(Debug, Args)]
@@ -40,13 +39,6 @@ pub struct ExportArguments {
     /// Replace the files of an earlier export in the folder; other files stay. By default the folder must be empty
     #[arg(long)]
     pub overwrite: bool,
-}
-
-impl ExportArguments {
-    /// [`ExportArguments::overwrite`] as a type.
-    pub fn earlier(&self) -> EarlierExport {
-        if self.overwrite { EarlierExport::Replaced } else { EarlierExport::Kept }
-    }
 }
 
 /// Forms of exported weights.

@@ -2,13 +2,18 @@
 
 pub mod blame;
 pub mod cluster;
-pub mod completions;
+pub mod data;
+pub mod exit_codes;
+pub mod fetch;
+pub mod format;
 pub mod hugging_face;
 pub mod inference;
 pub mod launch;
 pub mod outputs;
 pub mod report;
+pub mod run;
 pub mod software_value;
+pub mod traced_ranks;
 pub mod unknown_option;
 
 use std::path::PathBuf;
@@ -17,26 +22,15 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::arguments::blame::{BLAME_HELP, BlameArguments};
 use crate::arguments::cluster::{ClusterCommand, PlanArguments, SimulateArguments, ValidateArguments};
+use crate::arguments::data::DataCommand;
+use crate::arguments::exit_codes::{EXIT_CODES, PROVE_EXIT_CODES};
+use crate::arguments::fetch::FetchArguments;
+use crate::arguments::format::Format;
 use crate::arguments::hugging_face::{ExportArguments, ImportArguments};
 use crate::arguments::inference::{EvalArguments, FORWARD_FORMAT, ForwardArguments, GenerateArguments};
 use crate::arguments::launch::{LAUNCH_HELP, LaunchArguments};
 use crate::arguments::report::ReportArguments;
-use crate::check::verdict::Planned;
-use crate::run::kept_run::Earlier;
-
-/// Exit codes of all commands but `prove` and `diff`.
-pub const EXIT_CODES: &str = "Exit codes:
-  0    done
-  1    the work failed
-  2    invalid input: arguments, run file, text or checkpoint
-  130  ended by Ctrl-C; 143 by SIGTERM, 138 by SIGUSR1 (128 + signal number)";
-
-/// Exit codes of `prove`.
-const PROVE_EXIT_CODES: &str = "Exit codes:
-  0    the two runs are within their bound
-  1    they are not, or a run failed
-  2    invalid input: arguments, run files or text
-  130  ended by Ctrl-C; 143 by SIGTERM (128 + signal number)";
+use crate::arguments::run::RunArguments;
 
 const COMPLETIONS_HELP: &str = "Where shells look for it:
   bash  pleach completions bash > ~/.local/share/bash-completion/completions/pleach
@@ -114,10 +108,10 @@ pub enum Command {
     Presets(PresetsArguments),
     /// Tokenize text once, for many runs
     #[command(subcommand)]
-    Data(crate::convert::data::DataCommand),
+    Data(DataCommand),
     /// Download a run from an object store: its newest checkpoint and its files
     #[command(after_help = EXIT_CODES)]
-    Fetch(crate::run::fetch::FetchArguments),
+    Fetch(FetchArguments),
     /// Show the content of a checkpoint, verify its hashes, or compare two checkpoints
     #[command(after_help = EXIT_CODES)]
     Inspect(InspectArguments),
@@ -133,28 +127,6 @@ pub enum Command {
     /// Print a completion script for a shell
     #[command(after_help = COMPLETIONS_HELP)]
     Completions(CompletionsArguments),
-}
-
-/// The run: a run file, and changes to it.
-#[derive(Debug, Args)]
-pub struct RunArguments {
-    /// Run file (TOML) or preset:NAME; every key has a default
-    #[arg(value_name = "RUN.toml")]
-    pub file: Option<PathBuf>,
-    /// Set a key of the run file, e.g. --set parallelism.dp=4; repeatable, the last value counts
-    #[arg(long = "set", value_name = "SECTION.KEY=VALUE", allow_hyphen_values = true)]
-    pub overrides: Vec<String>,
-    /// Text of the run, instead of the built-in text: text, JSON lines, parquet, Arrow or a token file; a file, a
-    /// folder, a pattern or an address
-    #[arg(long, value_name = "FILE_OR_FOLDER")]
-    pub data: Option<PathBuf>,
-}
-
-impl RunArguments {
-    /// Files that the arguments name, which an output must not replace.
-    pub fn inputs(&self) -> Vec<PathBuf> {
-        self.file.iter().chain(&self.data).cloned().collect()
-    }
 }
 
 /// Arguments of `train`.
@@ -184,13 +156,6 @@ pub struct TrainArguments {
     /// Print errors only
     #[arg(long, conflicts_with = "json")]
     pub quiet: bool,
-}
-
-impl TrainArguments {
-    /// [`TrainArguments::overwrite`] as a type.
-    pub fn earlier(&self) -> Earlier {
-        if self.overwrite { Earlier::Replaced } else { Earlier::Kept }
-    }
 }
 
 /// Arguments of `check`.
@@ -267,21 +232,7 @@ impl PairArguments {
     }
 }
 
-/// The form of an output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
-}
-
 impl CheckArguments {
-    /// [`CheckArguments::ramp`] as a type.
-    pub fn planned(&self) -> Planned {
-        if self.ramp { Planned::EveryBatch } else { Planned::FullBatch }
-    }
-
     /// [`CheckArguments::json`] as a type.
     pub fn format(&self) -> Format {
         if self.json { Format::Json } else { Format::Text }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::arguments::Command;
 use crate::arguments::cluster::ClusterCommand;
-use crate::convert::data::{DataCommand, TokenizeArguments};
+use crate::arguments::data::{DataCommand, TokenizeArguments};
 
 /// An option and the place that it names.
 pub type OutputOption = (&'static str, PathBuf);

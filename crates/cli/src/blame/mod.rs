@@ -5,8 +5,8 @@ use std::path::Path;
 use blame::{Attempt, AttemptError, Attempts, Report};
 use checkpoint::is_in_use;
 
-use crate::arguments::Format;
 use crate::arguments::blame::BlameArguments;
+use crate::arguments::format::Format;
 use crate::failure::Failure;
 use crate::run::attempt::newest_checkpoint;
 use crate::run::interrupt;

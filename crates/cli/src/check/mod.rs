@@ -10,9 +10,10 @@ use config::figures::{bytes, counted, three_digits};
 use config::{LoraSpec, ModelSpec, Parallelism, RunConfig, TopQuery, all_params, unique_parameters};
 use train::describe_engine;
 
-use crate::arguments::{CheckArguments, Format};
+use crate::arguments::CheckArguments;
+use crate::arguments::format::Format;
 use crate::check::all_ranks::AllRanks;
-use crate::check::verdict::Verdict;
+use crate::check::verdict::{Planned, Verdict};
 use crate::cluster::gpus::{self, Margin};
 use crate::cluster::profile::{check_precision, profile};
 use crate::compare::comparison;
@@ -53,6 +54,11 @@ pub fn check(arguments: &CheckArguments) -> Result<(), Failure> {
     }
 }
 
+/// [`CheckArguments::ramp`] as a type.
+fn planned(arguments: &CheckArguments) -> Planned {
+    if arguments.ramp { Planned::EveryBatch } else { Planned::FullBatch }
+}
+
 /// The verdict for this machine, also for a run that starts from weights, or for the accelerators of the cluster that
 /// was asked for.
 fn judged(arguments: &CheckArguments) -> Result<Verdict, Failure> {
@@ -61,9 +67,9 @@ fn judged(arguments: &CheckArguments) -> Result<Verdict, Failure> {
     }
     let Some(name) = &arguments.cluster else {
         return match &arguments.hosts {
-            None => input::judged(&arguments.run, arguments.planned()),
+            None => input::judged(&arguments.run, planned(arguments)),
             // The memory of hosts is checked by processes there.
-            Some(_) => input::judged_within(&arguments.run, None, arguments.planned()),
+            Some(_) => input::judged_within(&arguments.run, None, planned(arguments)),
         };
     };
     judged_on(&profile(name)?, arguments)
@@ -79,7 +85,7 @@ fn judged_on(cluster: &Cluster, arguments: &CheckArguments) -> Result<Verdict, F
     let margin = Margin::of(&config);
     let bytes = (cluster.accelerator.memory_bytes() as u64).saturating_sub(margin.bytes);
     let limit = MemoryLimit { bytes, source: LimitSource::Accelerator };
-    let judged = verdict::judge(config, &locations, Some(limit), arguments.planned());
+    let judged = verdict::judge(config, &locations, Some(limit), planned(arguments));
     let verdict = judged.map_err(|problems| margin.named_in(Failure::Run(problems)))?;
     check_precision(&verdict.config, cluster)?;
     Ok(verdict)

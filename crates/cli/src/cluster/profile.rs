@@ -6,8 +6,8 @@ use cluster::{Cluster, CollectiveLibrary, HalfFormats, Software, named, names};
 use config::{CollectivesChoice, Precision, RunConfig};
 use files::{InputKind, read_text};
 
-use crate::arguments::RunArguments;
 use crate::arguments::cluster::RunClusterArguments;
+use crate::arguments::run::RunArguments;
 use crate::failure::Failure;
 use crate::input::presets;
 

@@ -14,8 +14,8 @@ use plan::{
 };
 use serde::Serialize;
 
-use crate::arguments::Format;
 use crate::arguments::cluster::{RowsArguments, ValidateArguments};
+use crate::arguments::format::Format;
 use crate::cluster::profile::{profile, software};
 use crate::failure::Failure;
 use crate::memory::table::aligned;

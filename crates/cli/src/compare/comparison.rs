@@ -7,7 +7,7 @@ use config::{GradientSums, Offload, RunConfig, TrainSpec};
 use prove::{EqualityClass, RankOrder};
 use train::describe_engine;
 
-use crate::arguments::RunArguments;
+use crate::arguments::run::RunArguments;
 use crate::check::verdict::{self, Planned};
 use crate::failure::Failure;
 use crate::input;

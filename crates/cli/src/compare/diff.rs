@@ -4,7 +4,8 @@ use config::figures::{counted, grouped};
 use prove::{Difference, Exchange, Found, Holding, NoOthers, ProofError, Watch, first_difference, run_first};
 use serde_json::{Value, json};
 
-use crate::arguments::{Format, PairArguments};
+use crate::arguments::PairArguments;
+use crate::arguments::format::Format;
 use crate::check::verdict::Verdict;
 use crate::compare::pair::{Pair, RunRanks, Runs};
 use crate::failure::Failure;

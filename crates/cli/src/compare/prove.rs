@@ -10,7 +10,8 @@ use prove::{
 use serde_json::json;
 use train::{ForwardingSink, Start, TensorMap};
 
-use crate::arguments::{Format, PairArguments};
+use crate::arguments::PairArguments;
+use crate::arguments::format::Format;
 use crate::check::verdict::Verdict;
 use crate::compare::pair::{Pair, RunRanks, Runs};
 use crate::failure::Failure;

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
 use config::figures::counted;
 use config::{DataSpec, Positions, SourceSpec, TokenizerSpec, Visible};
 use data::megatron::{self, MegatronWriter};
 use data::{Corpus, DataError, Dataset, Sources, TokenFile, Tokenizer, Written, files_of};
 use files::Draft;
 
+use crate::arguments::data::{DataCommand, TokenizeArguments};
 use crate::failure::Failure;
 use crate::input::downloads::downloaded_path;
 use crate::processes::shared_text::made;
@@ -16,33 +16,6 @@ use crate::screen::output::print;
 use crate::screen::output_file::data_file;
 use crate::screen::patience::announced_while;
 use crate::screen::tokenize_progress::TokenizeProgress;
-
-/// Commands on text.
-#[derive(Debug, Subcommand)]
-pub enum DataCommand {
-    /// Tokenize text to a token file (*.tokens) or a pair of Megatron-LM (*.bin and *.idx)
-    #[command(after_help = crate::arguments::EXIT_CODES)]
-    Tokenize(TokenizeArguments),
-}
-
-/// Arguments of `tokenize`.
-#[derive(Clone, Debug, Args)]
-pub struct TokenizeArguments {
-    /// Text, JSON lines (also in gzip or zstd), parquet or Arrow; folders and patterns of them; token files, or *.idx
-    /// of Megatron-LM
-    #[arg(required = true, value_name = "IN")]
-    pub inputs: Vec<PathBuf>,
-    /// Output: FILE.tokens, which holds its tokenizer and hashes, or FILE.bin with FILE.idx
-    #[arg(long, value_name = "FILE")]
-    pub out: PathBuf,
-    /// "bytes", "bpe:2048" to train a tokenizer of 2048 tokens, or the path of a tokenizer.json; the default is the
-    /// tokenizer of the input token files, or bytes
-    #[arg(long, value_name = "TOKENIZER")]
-    pub tokenizer: Option<String>,
-    /// Field of JSON lines or column of tables with the text or the tokens; the default is text, input_ids or tokens
-    #[arg(long, value_name = "NAME")]
-    pub column: Option<String>,
-}
 
 /// The ending of the name of a pair's tokenizer.
 const TOKENIZER_ENDING: &str = "tokenizer.json";

@@ -11,7 +11,7 @@ use mesh::Region;
 use train::{SourceError, TensorSink, TensorSource};
 
 use crate::arguments::hugging_face::{ExportArguments, ExportedForm, ImportArguments};
-use crate::convert::exported_folder::{ExportedFolder, TOKENIZER_FILES};
+use crate::convert::exported_folder::{EarlierExport, ExportedFolder, TOKENIZER_FILES};
 use crate::convert::merged::MergedWeights;
 use crate::failure::Failure;
 use crate::input::run_source::RunSource;
@@ -93,7 +93,7 @@ pub fn write(arguments: &ExportArguments) -> Result<(), Failure> {
         )));
     }
     let was_there = out.exists();
-    let folder = ExportedFolder::open(out, arguments.earlier())?;
+    let folder = ExportedFolder::open(out, earlier(arguments))?;
     let written = write_form(&source, base.as_deref(), arguments).inspect_err(|_| {
         if !was_there {
             // Only where nothing is in it.
@@ -106,6 +106,11 @@ pub fn write(arguments: &ExportArguments) -> Result<(), Failure> {
     copy_tokenizer(&source.folder, out)?;
     tell(&format!("written {}: {} in {} and {}\n", out.display(), family.class(), names[0], names[1]));
     Ok(())
+}
+
+/// [`ExportArguments::overwrite`] as a type.
+fn earlier(arguments: &ExportArguments) -> EarlierExport {
+    if arguments.overwrite { EarlierExport::Replaced } else { EarlierExport::Kept }
 }
 
 /// Writes the weights and their description. Returns the class and the names of both files.

@@ -13,7 +13,8 @@ mod tests;
 
 use std::path::Path;
 
-use crate::arguments::{DoctorArguments, Format};
+use crate::arguments::DoctorArguments;
+use crate::arguments::format::Format;
 use crate::failure::Failure;
 use crate::screen::output::print;
 pub use libraries::loader_folders;

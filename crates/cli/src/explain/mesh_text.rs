@@ -6,8 +6,6 @@ use mesh::{Axis, AxisSet, Rank};
 use program::RankView;
 use train::Setup;
 
-use super::stage_of;
-
 /// The grid of ranks, and what each kind of group does.
 pub fn mesh(setup: &Setup) -> String {
     let (mesh, parallelism) = (&setup.mesh, &setup.parallelism);
@@ -114,4 +112,9 @@ pub fn units(view: &RankView) -> String {
 
 fn range((first, last): (u32, u32)) -> String {
     if first == last { format!("layer {first}") } else { format!("layers {first} to {last}") }
+}
+
+/// Index of `rank` along the pipeline.
+pub fn stage_of(setup: &Setup, rank: Rank) -> usize {
+    setup.mesh.coord(rank).along(Axis::Pp)
 }

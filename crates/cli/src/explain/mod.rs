@@ -4,7 +4,7 @@ mod mesh_text;
 mod program_text;
 
 use config::figures::{counted, grouped};
-use mesh::{Axis, Rank};
+use mesh::Rank;
 use program::{Category, CellKind, CellTimes, StepTimes, Timeline};
 use train::Setup;
 
@@ -130,9 +130,4 @@ fn shortened(line: &str) -> String {
     }
     let half = TIMELINE_COLUMNS / 2 - 4;
     format!("{} ~~~~ {}", &line[..half], &line[line.len() - half..])
-}
-
-/// Index of `rank` along the pipeline.
-fn stage_of(setup: &Setup, rank: Rank) -> usize {
-    setup.mesh.coord(rank).along(Axis::Pp)
 }

@@ -5,7 +5,7 @@ use mesh::Rank;
 use program::{Instr, PassKind, RankView};
 use train::Setup;
 
-use super::stage_of;
+use crate::explain::mesh_text::stage_of;
 
 /// Every instruction with a comment: with whom it communicates, what it reads, writes, frees.
 pub fn every_instruction(setup: &Setup, rank: Rank) -> String {

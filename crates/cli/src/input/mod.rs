@@ -14,7 +14,7 @@ use config::{DataSpec, Files, GivenWeights, Location, RunConfig, SourceSpec};
 use files::{InputKind, read_text};
 use stores::Address;
 
-use crate::arguments::RunArguments;
+use crate::arguments::run::RunArguments;
 use crate::check::verdict::{self, Planned, Verdict};
 use crate::failure::Failure;
 use crate::memory::host::shared_limit;

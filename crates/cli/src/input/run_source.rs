@@ -15,8 +15,8 @@ use mesh::Region;
 use rendezvous::TextHash;
 use train::{PartSource, SourceError, TensorSource, has_averages};
 
-use crate::arguments::RunArguments;
 use crate::arguments::inference::{FromArguments, WeightsChoice};
+use crate::arguments::run::RunArguments;
 use crate::check::verdict::Verdict;
 use crate::convert::hugging_face;
 use crate::failure::Failure;

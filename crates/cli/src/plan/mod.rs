@@ -10,8 +10,8 @@ use cluster::Software;
 use config::{Parallelism, RunConfig};
 use plan::search::{MEMORY_MARGIN, Question, Remedies, keys, search, search_up_to, values};
 
-use crate::arguments::Format;
 use crate::arguments::cluster::{PlanArguments, Searched};
+use crate::arguments::format::Format;
 use crate::cluster::gpus;
 use crate::cluster::profile::of_run;
 use crate::failure::Failure;

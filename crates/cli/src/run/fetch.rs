@@ -1,24 +1,11 @@
 //! `pleach fetch`: a run of a store in a folder of this machine.
 
-use std::path::PathBuf;
-
-use clap::Args;
 use config::Trusted;
 
+use crate::arguments::fetch::FetchArguments;
 use crate::failure::Failure;
 use crate::run::stored::{self, Brought, Patient};
 use crate::screen::output::tell;
-
-/// Arguments of `fetch`.
-#[derive(Debug, Args)]
-pub struct FetchArguments {
-    /// Address of the run: its run.store
-    #[arg(value_name = "s3://BUCKET/PREFIX")]
-    pub address: String,
-    /// Folder for the run; what it has already is kept where it is as new
-    #[arg(long, value_name = "FOLDER")]
-    pub out: PathBuf,
-}
 
 /// Downloads the newest checkpoint that is whole, and the files of the run.
 ///

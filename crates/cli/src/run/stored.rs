@@ -9,7 +9,7 @@ use data::{BYTES_FILE, TOKENIZER_FILE};
 use files::{InputError, InputKind};
 use stores::{Address, Hearer, Patience, Settings, StoreError};
 
-use crate::arguments::RunArguments;
+use crate::arguments::run::RunArguments;
 use crate::failure::Failure;
 use crate::input;
 use crate::processes::place::own_number;

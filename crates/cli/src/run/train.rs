@@ -19,6 +19,7 @@ use crate::processes::meeting::Meeting;
 use crate::processes::shared_text::OwnText;
 use crate::run::first_process;
 use crate::run::interrupt::{self, AtOnce};
+use crate::run::kept_run::Earlier;
 use crate::run::other_process;
 use crate::run::own_places;
 use crate::run::resume::resume;
@@ -37,7 +38,7 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     }
     let Some(from) = &arguments.from else {
         let verdict = input::judged(&arguments.run, Planned::EveryBatch)?;
-        let open = |verdict: &Verdict| RunFolder::begin(&verdict.config.run, arguments.earlier());
+        let open = |verdict: &Verdict| RunFolder::begin(&verdict.config.run, earlier(arguments));
         let begin = |session: &Session<'_>| session.run(arguments, Start::Seed, open);
         return Session::with(&verdict, "train from the seed", BTreeMap::new(), begin);
     };
@@ -46,11 +47,16 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     check_apart(&verdict.config.run, from)?;
     Session::with(&verdict, "train from weights", source.inputs()?, |session| {
         session.run(arguments, Start::Weights(&source.weights), |verdict| {
-            let folder = RunFolder::begin(&verdict.config.run, arguments.earlier())?;
+            let folder = RunFolder::begin(&verdict.config.run, earlier(arguments))?;
             source.copy_tokenizer(&verdict.config.data.tokenizer, folder.path())?;
             Ok(folder)
         })
     })
+}
+
+/// [`TrainArguments::overwrite`] as a type.
+fn earlier(arguments: &TrainArguments) -> Earlier {
+    if arguments.overwrite { Earlier::Replaced } else { Earlier::Kept }
 }
 
 /// A run that is about to start.
@@ -111,7 +117,7 @@ impl Session<'_> {
             let config = &self.verdict.config;
             own_places::check_outside(&config.run.folder, "--trace", arguments.trace.as_deref())?;
             let folder = open(self.verdict)?;
-            own_places::check_inputs(&folder, arguments, config, arguments.earlier())?;
+            own_places::check_inputs(&folder, arguments, config, earlier(arguments))?;
             Ok(folder)
         })?;
         let opened = match start {

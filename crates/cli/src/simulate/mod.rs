@@ -16,8 +16,9 @@ use plan::{Prediction, PreparedStep};
 use serde::Serialize;
 use sim::{Caption, Loss, MemoryOverTime, MemoryPart, RankMemory, RankTrace, Trace, legend, lines, share};
 
-use crate::arguments::Format;
 use crate::arguments::cluster::SimulateArguments;
+use crate::arguments::format::Format;
+use crate::arguments::traced_ranks::TracedRanks;
 use crate::check::sizes;
 use crate::cluster::gpus;
 use crate::cluster::profile::of_run;
@@ -31,7 +32,6 @@ use crate::screen::terminal;
 use crate::simulate::actual_step::Actual;
 use crate::simulate::against::Comparison;
 use crate::simulate::offers::not_offered;
-use crate::simulate::rank_times::TracedRanks;
 
 /// Rows of the drawing in a terminal.
 const ROWS: usize = 12;
@@ -101,7 +101,7 @@ fn write_trace(
     prediction: &Prediction,
 ) -> Result<(), Failure> {
     let mesh = parallelism.mesh().map_err(|error| Failure::Work(error.to_string()))?;
-    let usual = TracedRanks::usual(&mesh);
+    let usual = rank_times::usual(&mesh);
     let traced = rank_times::simulated(&mesh, ranks.unwrap_or(&usual), &prediction.times)?;
     if traced.len() < mesh.world_size() && ranks.is_none() {
         tell(&format!(

@@ -2,13 +2,12 @@
 //! measured.
 
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
-use std::str::FromStr;
 
 use mesh::{Axis, AxisSet, Mesh, Rank};
 use program::StepTimes;
 use sim::RankTimes;
 
+use crate::arguments::traced_ranks::TracedRanks;
 use crate::failure::Failure;
 
 /// Number of ranks that are traced by default: as many as a window shows.
@@ -26,64 +25,28 @@ pub fn rank_times(mesh: &Mesh, number: usize, times: Vec<(u64, u64)>) -> RankTim
     RankTimes { number, name, pp, pipeline: coord.position(AxisSet::of(Axis::Pp).complement()), times }
 }
 
-/// Which ranks of a simulated step are traced. Those of one stage do the same.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TracedRanks {
-    /// Every one.
-    All,
-    /// Those of the first replica.
-    Replica,
-    /// The first of each stage.
-    Pipeline,
-    /// Those from the first to the last of each of these.
-    Numbers(Vec<RangeInclusive<usize>>),
+/// All ranks of a mesh if they are few, otherwise one pipeline.
+pub fn usual(mesh: &Mesh) -> TracedRanks {
+    if mesh.world_size() <= MOST { TracedRanks::All } else { TracedRanks::Pipeline }
 }
 
-impl FromStr for TracedRanks {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<TracedRanks, String> {
-        let range = |part: &str| -> Option<RangeInclusive<usize>> {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let range = first.trim().parse().ok()?..=last.trim().parse().ok()?;
-            (!range.is_empty()).then_some(range)
-        };
-        match text {
-            "all" => Ok(TracedRanks::All),
-            "replica" => Ok(TracedRanks::Replica),
-            "pipeline" => Ok(TracedRanks::Pipeline),
-            _ => match text.split(',').map(range).collect() {
-                Some(numbers) => Ok(TracedRanks::Numbers(numbers)),
-                None => Err("must be all, replica, pipeline or numbers like 0,8,16-23".into()),
-            },
-        }
-    }
-}
-
-impl TracedRanks {
-    /// All ranks of a mesh if they are few, otherwise one pipeline.
-    pub fn usual(mesh: &Mesh) -> TracedRanks {
-        if mesh.world_size() <= MOST { TracedRanks::All } else { TracedRanks::Pipeline }
-    }
-
-    /// The numbers of these ranks, ascending.
-    ///
-    /// # Errors
-    /// A number that no rank has.
-    pub fn numbers(&self, mesh: &Mesh) -> Result<Vec<usize>, Failure> {
-        let is_first = |rank: &Rank, set: AxisSet| mesh.coord(*rank).position(set) == 0;
-        let of_first = |set: AxisSet| mesh.ranks().filter(|rank| is_first(rank, set)).map(|rank| rank.0).collect();
-        match self {
-            TracedRanks::All => Ok(of_first(AxisSet::NONE)),
-            TracedRanks::Replica => Ok(of_first(AxisSet::DATA)),
-            TracedRanks::Pipeline => Ok(of_first(AxisSet::DATA.with(Axis::Cp).with(Axis::Tp))),
-            TracedRanks::Numbers(ranges) => {
-                let last = mesh.world_size() - 1;
-                match ranges.iter().map(|range| *range.end()).find(|number| *number > last) {
-                    None => Ok(ranges.iter().cloned().flatten().collect::<BTreeSet<_>>().into_iter().collect()),
-                    Some(number) => {
-                        Err(Failure::Input(format!("--ranks {number} is not a rank of the run; use 0 to {last}")))
-                    }
+/// The numbers of these ranks, ascending.
+///
+/// # Errors
+/// A number that no rank has.
+fn numbers(ranks: &TracedRanks, mesh: &Mesh) -> Result<Vec<usize>, Failure> {
+    let is_first = |rank: &Rank, set: AxisSet| mesh.coord(*rank).position(set) == 0;
+    let of_first = |set: AxisSet| mesh.ranks().filter(|rank| is_first(rank, set)).map(|rank| rank.0).collect();
+    match ranks {
+        TracedRanks::All => Ok(of_first(AxisSet::NONE)),
+        TracedRanks::Replica => Ok(of_first(AxisSet::DATA)),
+        TracedRanks::Pipeline => Ok(of_first(AxisSet::DATA.with(Axis::Cp).with(Axis::Tp))),
+        TracedRanks::Numbers(ranges) => {
+            let last = mesh.world_size() - 1;
+            match ranges.iter().map(|range| *range.end()).find(|number| *number > last) {
+                None => Ok(ranges.iter().cloned().flatten().collect::<BTreeSet<_>>().into_iter().collect()),
+                Some(number) => {
+                    Err(Failure::Input(format!("--ranks {number} is not a rank of the run; use 0 to {last}")))
                 }
             }
         }
@@ -96,7 +59,7 @@ impl TracedRanks {
 /// A number that no rank has.
 pub fn simulated(mesh: &Mesh, ranks: &TracedRanks, times: &StepTimes) -> Result<Vec<RankTimes>, Failure> {
     let of = |number: usize| rank_times(mesh, number, times.ranks[mesh.coord(Rank(number)).along(Axis::Pp)].clone());
-    Ok(ranks.numbers(mesh)?.into_iter().map(of).collect())
+    Ok(numbers(ranks, mesh)?.into_iter().map(of).collect())
 }
 
 #[cfg(test)]
@@ -108,14 +71,14 @@ mod tests {
     #[test]
     fn ranks_are_chosen_by_place_or_number() {
         let mesh = Mesh::new(AxisSizes::dp_tp_pp(2, 2, 3)).expect("a mesh");
-        let chosen = |text: &str| text.parse::<TracedRanks>().expect("a choice").numbers(&mesh).expect("ranks");
+        let of = |text: &str| numbers(&text.parse::<TracedRanks>().expect("a choice"), &mesh);
+        let chosen = |text: &str| of(text).expect("ranks");
         assert_eq!(chosen("all"), (0..12).collect::<Vec<_>>());
         assert_eq!(chosen("replica"), [0, 1, 4, 5, 8, 9]);
         assert_eq!(chosen("pipeline"), [0, 4, 8]);
         assert_eq!(chosen("8, 1-3,2"), [1, 2, 3, 8]);
         assert!("some".parse::<TracedRanks>().is_err() && "3-1".parse::<TracedRanks>().is_err());
-        let refused =
-            "0-12".parse::<TracedRanks>().expect("a choice").numbers(&mesh).expect_err("there are 12").to_string();
+        let refused = of("0-12").expect_err("there are 12").to_string();
         assert_eq!(refused, "--ranks 12 is not a rank of the run; use 0 to 11");
     }
 }
