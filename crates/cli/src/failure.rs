@@ -1,11 +1,11 @@
 //! Why a command failed, and the exit code that says so.
 
-use std::process::ExitCode;
-
 use blame::CauseKind;
+use checkpoint::CheckpointError;
 use config::Problem;
+use interchange::InterchangeError;
 
-use crate::run::interrupt::Signal;
+use crate::signal::Signal;
 
 /// A failure with its message.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +62,18 @@ impl From<sync::NoThread> for Failure {
     }
 }
 
+impl From<InterchangeError> for Failure {
+    fn from(error: InterchangeError) -> Failure {
+        Failure::Input(error.to_string())
+    }
+}
+
+impl From<CheckpointError> for Failure {
+    fn from(error: CheckpointError) -> Failure {
+        Failure::Input(error.to_string())
+    }
+}
+
 /// The most lines of a message about a run.
 const MOST_LINES: usize = 128;
 
@@ -94,15 +106,13 @@ impl Failure {
     }
 
     /// 2 for the user's input, 128 and its number for a signal, 1 for the rest. The command line's parser uses 2 too.
-    pub fn exit_code(&self) -> ExitCode {
+    pub fn exit_code(&self) -> u8 {
         match self {
-            Failure::Input(_) | Failure::Run(_) => ExitCode::from(Failure::INPUT),
-            Failure::Work(_) | Failure::Write(_) | Failure::OfFirst(_) | Failure::RollBack { .. } => {
-                ExitCode::from(Failure::WORK)
-            }
+            Failure::Input(_) | Failure::Run(_) => Failure::INPUT,
+            Failure::Work(_) | Failure::Write(_) | Failure::OfFirst(_) | Failure::RollBack { .. } => Failure::WORK,
             Failure::Reported(failure) => failure.exit_code(),
-            Failure::Process { code, .. } => ExitCode::from(*code),
-            Failure::Interrupted { signal, .. } => ExitCode::from(signal.exit_code()),
+            Failure::Process { code, .. } => *code,
+            Failure::Interrupted { signal, .. } => signal.exit_code(),
         }
     }
 }

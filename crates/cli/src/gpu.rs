@@ -20,8 +20,8 @@ use train::{
 use crate::failure::Failure;
 use crate::memory::machine::{LimitSource, MemoryLimit, process_limit};
 use crate::memory::need::{self, MemoryBudget};
+use crate::messages::stderr::tell;
 use crate::screen::gpu_peak;
-use crate::screen::output::tell;
 
 /// Names a folder, or several like `PATH`, with NVIDIA's libraries.
 pub const LIBRARIES: &str = "PLEACH_CUDA";

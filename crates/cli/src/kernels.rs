@@ -7,7 +7,7 @@ use train::{RunDevice, ToCompile, check_numerics};
 
 use crate::failure::Failure;
 use crate::gpu;
-use crate::screen::output;
+use crate::messages::stderr;
 
 /// The work of the compiler before the ranks of `config` compute; `None` for other devices, and where all is kept.
 ///
@@ -44,7 +44,7 @@ pub fn warning(work: &ToCompile) -> Option<String> {
 /// As [`to_compile`].
 pub fn tell(config: &RunConfig) -> Result<(), Failure> {
     if let Some(work) = to_compile(config)? {
-        output::tell(&(line(&work) + &warning(&work).unwrap_or_default()));
+        stderr::tell(&(line(&work) + &warning(&work).unwrap_or_default()));
     }
     Ok(())
 }

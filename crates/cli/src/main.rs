@@ -20,6 +20,7 @@ mod kernels;
 #[cfg(unix)]
 mod launch;
 mod memory;
+mod messages;
 mod panics;
 mod peer_memory;
 mod plan;
@@ -28,6 +29,7 @@ mod rank_hosts;
 mod run;
 mod run_report;
 mod screen;
+mod signal;
 mod simulate;
 mod watch;
 
@@ -50,7 +52,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             processes::speaking::tell(&failure);
-            failure.exit_code()
+            ExitCode::from(failure.exit_code())
         }
     }
 }
@@ -59,8 +61,8 @@ fn main() -> ExitCode {
 fn answered(error: &clap::Error) -> ExitCode {
     let command = std::env::args_os().nth(1).unwrap_or_default();
     if let Some(remedy) = arguments::unknown_option::key_meant(error, &command.to_string_lossy()) {
-        screen::output::tell(&remedy);
-        return Failure::Input(remedy).exit_code();
+        messages::stderr::tell(&remedy);
+        return ExitCode::from(Failure::Input(remedy).exit_code());
     }
     let written = error.print().and_then(|()| io::stdout().flush());
     if error.use_stderr() {
@@ -69,8 +71,8 @@ fn answered(error: &clap::Error) -> ExitCode {
     match screen::output::read_or_failed(written) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            screen::output::tell(&format!("{failure}\n"));
-            failure.exit_code()
+            messages::stderr::tell(&format!("{failure}\n"));
+            ExitCode::from(failure.exit_code())
         }
     }
 }

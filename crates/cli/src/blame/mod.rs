@@ -8,11 +8,12 @@ use checkpoint::is_in_use;
 use crate::arguments::blame::BlameArguments;
 use crate::arguments::format::Format;
 use crate::failure::Failure;
+use crate::messages::stderr::tell;
 use crate::run::attempt::newest_checkpoint;
 use crate::run::interrupt;
 use crate::run::run_folder::CHECKPOINTS;
 use crate::run::unfinished::tell_unfinished;
-use crate::screen::output::{print, tell};
+use crate::screen::output::print;
 
 /// Prints what the arguments ask for.
 ///

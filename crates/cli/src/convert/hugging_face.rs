@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use config::{ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Trusted, Unit, params};
 use data::TOKENIZER_FILE;
 use files::{InputKind, read_text_of_file, same_file};
-use interchange::{Family, InterchangeError, export, export_adapters, special_tokens};
+use interchange::{Family, export, export_adapters, special_tokens};
 use mesh::Region;
 use train::{SourceError, TensorSink, TensorSource};
 
@@ -15,17 +15,11 @@ use crate::convert::exported_folder::{EarlierExport, ExportedFolder, TOKENIZER_F
 use crate::convert::merged::MergedWeights;
 use crate::failure::Failure;
 use crate::input::run_source::RunSource;
+use crate::messages::stderr::tell;
 use crate::run::run_folder::{RESUMES, RunFolder, WEIGHTS, WayOut};
-use crate::screen::output::tell;
 
 /// Elements that are copied at once, or one row where that is wider.
 const CHUNK_LEN: usize = 1 << 22;
-
-impl From<InterchangeError> for Failure {
-    fn from(error: InterchangeError) -> Failure {
-        Failure::Input(error.to_string())
-    }
-}
 
 /// Whether `folder` is of the library and no run's.
 pub fn is_folder(folder: &Path) -> bool {

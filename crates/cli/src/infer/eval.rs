@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::input::run_source::RunSource;
 use crate::input::text::conversations;
 use crate::kernels;
+use crate::messages::stderr::tell;
 use crate::processes::company::{Company, together};
 use crate::processes::meeting::Meeting;
 use crate::processes::place::own_number;
@@ -20,7 +21,7 @@ use crate::processes::shared_text::OwnText;
 use crate::run::interrupt;
 use crate::run::process_ranks::ProcessRanks;
 use crate::run::signal_relay::end_all_while;
-use crate::screen::output::{print, tell};
+use crate::screen::output::print;
 
 /// Measures and prints.
 ///

@@ -14,10 +14,11 @@ use crate::input::run_source::RunSource;
 use crate::kernels;
 use crate::processes::company::{Company, together};
 use crate::processes::meeting::Meeting;
-use crate::run::interrupt::{Interrupt, Signal};
+use crate::run::interrupt::Interrupt;
 use crate::run::process_ranks::ProcessRanks;
 use crate::run::signal_relay::relay_while;
 use crate::screen::output::{ModelText, Reader, read_or_failed};
+use crate::signal::Signal;
 
 /// Prints the prompt and what follows it, token by token.
 ///

@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use stores::{Address, Object, Remote, StoreError};
 
 use crate::failure::Failure;
+use crate::messages::patience::announced_while;
+use crate::messages::stderr::tell;
 use crate::run::own_places;
 use crate::run::stored::{Patient, settings};
-use crate::screen::output::tell;
-use crate::screen::patience::announced_while;
 
 /// The folder in that of `data.cache`, or else in that where the command was started.
 const FOLDER: &str = "downloads";

@@ -23,12 +23,12 @@ use crate::failure::Failure;
 use crate::input::file_hash::{file_hash, sampled_hash};
 use crate::input::{self, Disk};
 use crate::inspect::checkpoint_path::{checkpoint_path, newest_sound, run_folder_of};
+use crate::messages::stderr::tell;
 use crate::processes::meeting::Meeting;
 use crate::run::author::judge;
 use crate::run::own_places;
 use crate::run::run_folder::{RUN_FILE, WEIGHTS, kept_run_file};
 use crate::run::stored::check_local;
-use crate::screen::output::tell;
 
 /// A run to read from.
 #[derive(Debug)]

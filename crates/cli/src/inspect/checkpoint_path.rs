@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use checkpoint::{Checkpoint, CheckpointError, MANIFEST, committed, named_steps};
 
 use crate::failure::Failure;
+use crate::messages::stderr::tell;
 use crate::run::run_folder::CHECKPOINTS;
 use crate::run::stored::check_local;
 use crate::run::unfinished::tell_unfinished;
-use crate::screen::output::tell;
 
 /// The folder of the checkpoint that `path` names.
 ///

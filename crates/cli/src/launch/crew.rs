@@ -14,8 +14,8 @@ use crate::launch::replan::{Replanned, comparing_profile, layout_keys, replan, w
 use crate::launch::restart::{Progress, Restart};
 use crate::launch::signals::Signals;
 use crate::launch::supervisor::Outcome;
+use crate::messages::stderr::tell;
 use crate::run::unwatched_hosts::{HostWatch, warning};
-use crate::screen::output::tell;
 
 /// The hosts of a launch, with the layout that they run.
 pub struct Crew {

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use sync::{NoThread, lock};
 
-use crate::screen::output::tell;
+use crate::messages::stderr::tell;
 
 /// Longest piece of a line that is kept together.
 const MAX_LINE: u64 = 64 << 10;

@@ -9,7 +9,7 @@ use sync::lock;
 
 use crate::failure::Failure;
 use crate::launch::supervisor::Order;
-use crate::run::interrupt::SAME_REQUEST;
+use crate::signal::SAME_REQUEST;
 
 /// Time after which the signal that stopped one process goes to those that have not heard of it.
 const HEARING: Duration = Duration::from_millis(2500);

@@ -10,9 +10,9 @@ use checkpoint::{CheckpointError, DataFiles};
 use rendezvous::PeerLink;
 use sync::lock;
 
+use crate::messages::stderr::tell;
 use crate::peer_memory::host_folder::HostFolder;
 use crate::peer_memory::requests::{Peer, get};
-use crate::screen::output::tell;
 
 /// A place of a file.
 #[derive(Clone, Debug)]

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use train::{SavingPlace, Setup, Start};
 
 use crate::failure::Failure;
+use crate::messages::stderr::tell;
 use crate::peer_memory::decisions::{Decisions, MemoryCommitter};
 use crate::peer_memory::host_folder::{Held, HostFolder};
 use crate::peer_memory::memory_files::Copy;
@@ -29,7 +30,6 @@ use crate::peer_memory::storage::PeerStorage;
 use crate::processes::company::{Company, Several};
 use crate::processes::listening_addresses::own_address;
 use crate::run::run_folder::MEMORY;
-use crate::screen::output::tell;
 
 pub use crate::peer_memory::memory_files::MemoryFiles;
 

@@ -11,9 +11,9 @@ use mpi::{Abi, Found, Library, Surroundings, ThreadLevel, find, mpiexec_of};
 
 use crate::doctor::loader_folders;
 use crate::failure::Failure;
+use crate::messages::stderr::tell;
 use crate::processes::company::Several;
 use crate::processes::place::Place;
-use crate::screen::output::tell;
 
 /// Whether a run of several processes moves its messages over MPI.
 pub fn is_wanted(config: &RunConfig) -> bool {

@@ -8,10 +8,10 @@ use rendezvous::TextHash;
 
 use crate::failure::Failure;
 use crate::input::downloads::downloaded;
+use crate::messages::patience::announced_while;
 use crate::processes::company::{Company, Several};
 use crate::processes::place::own_number;
 use crate::processes::text_transfer::TextTransfer;
-use crate::screen::patience::announced_while;
 use crate::screen::tokenize_progress::TokenizeProgress;
 
 const TOKENIZER: &str = "the tokenizer of the run";

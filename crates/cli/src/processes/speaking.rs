@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::failure::Failure;
+use crate::messages::stderr;
 use crate::processes::place::own_number;
-use crate::screen::output;
 
 /// Time that a process other than 0 leaves to process 0, which may refuse the same input: a launcher then ends all
 /// others.
@@ -27,5 +27,5 @@ pub fn tell(failure: &Failure) {
         | Failure::RollBack { .. }
         | Failure::Interrupted { .. } => {}
     }
-    output::tell(&format!("{}\n", output::shown(&failure.to_string())));
+    stderr::tell(&format!("{}\n", stderr::shown(&failure.to_string())));
 }

@@ -12,11 +12,11 @@ use sync::lock;
 use train::Rings;
 
 use crate::failure::Failure;
+use crate::messages::stderr::tell;
 use crate::processes::company::{Company, Several};
 use crate::run::run_folder::{CHECKPOINTS, MEMORY};
 use crate::run::train::Session;
 use crate::run::without_host;
-use crate::screen::output::tell;
 use crate::watch::fail_status;
 
 /// The attempt as one of its processes takes part in it.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use checkpoint::{Checkpoint, CheckpointError, CheckpointFolder, Disk, Found, committed, unfinished};
 
 use crate::failure::Failure;
+use crate::messages::stderr::tell;
 use crate::peer_memory::{IsFound, MemoryFiles};
 use crate::run::run_folder::{CHECKPOINTS, MEMORY};
 use crate::run::unfinished::line;
-use crate::screen::output::tell;
 
 /// Where the data of a checkpoint are.
 #[derive(Clone, Debug)]

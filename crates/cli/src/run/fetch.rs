@@ -4,8 +4,8 @@ use config::Trusted;
 
 use crate::arguments::fetch::FetchArguments;
 use crate::failure::Failure;
+use crate::messages::stderr::tell;
 use crate::run::stored::{self, Brought, Patient};
-use crate::screen::output::tell;
 
 /// Downloads the newest checkpoint that is whole, and the files of the run.
 ///

@@ -2,66 +2,17 @@
 //! current step. Ctrl-C more than [`SAME_REQUEST`] after it ends the process at once; a scheduler that sends two
 //! signals means the same end by both.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::failure::Failure;
+use crate::signal::{SAME_REQUEST, Signal};
 
-/// Signals that follow the first one within this time are the same request: GNU `timeout` sends two at once, one to the
-/// process and one to its group.
-pub const SAME_REQUEST: Duration = Duration::from_secs(1);
 /// How often the first signal is looked for.
 #[cfg(unix)]
 const GLANCE: Duration = Duration::from_millis(50);
-
-/// A signal that ends work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    /// SIGINT: Ctrl-C.
-    Interrupt,
-    /// SIGTERM: the end of a job.
-    Terminate,
-    /// SIGUSR1: the warning before it, where Slurm is asked for one.
-    User1,
-}
-
-impl Signal {
-    const ALL: [Signal; 3] = [Signal::Interrupt, Signal::Terminate, Signal::User1];
-
-    /// Its number, on every system that has it.
-    pub fn number(self) -> i32 {
-        #[cfg(unix)]
-        return match self {
-            Signal::Interrupt => signal_hook::consts::SIGINT,
-            Signal::Terminate => signal_hook::consts::SIGTERM,
-            Signal::User1 => signal_hook::consts::SIGUSR1,
-        };
-        #[cfg(not(unix))]
-        match self {
-            Signal::Interrupt => 2,
-            Signal::Terminate => 15,
-            Signal::User1 => 10,
-        }
-    }
-
-    /// The exit code of a command that it ended: 128 and its number.
-    pub fn exit_code(self) -> u8 {
-        128 + self.number() as u8
-    }
-}
-
-impl fmt::Display for Signal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Signal::Interrupt => "Ctrl-C",
-            Signal::Terminate => "SIGTERM",
-            Signal::User1 => "SIGUSR1",
-        })
-    }
-}
 
 /// Whether one of the signals came, and which.
 #[derive(Clone, Debug, Default)]

@@ -11,10 +11,10 @@ use train::{
 };
 
 use crate::failure::Failure;
+use crate::messages::stderr::tell;
 use crate::processes::company::Company;
 use crate::run::attempt::RunAttempt;
 use crate::run::watchdog::{GRACE, watch};
-use crate::screen::output::tell;
 
 /// The ranks of a run that are in this process.
 pub struct ProcessRanks<'a> {

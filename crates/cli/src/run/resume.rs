@@ -16,6 +16,7 @@ use crate::input::file_hash::file_hash;
 use crate::input::{self, Disk};
 use crate::inspect::checkpoint_path::run_around;
 use crate::memory::host::shared_limit;
+use crate::messages::stderr::tell;
 use crate::peer_memory::{Beginning, PeerMemory};
 use crate::processes::place::{Launched, own_number};
 use crate::run::author::{self, Judged};
@@ -24,7 +25,6 @@ use crate::run::other_model;
 use crate::run::run_folder::{MEMORY, RunFolder, WayOut};
 use crate::run::stored::{Resuming, resuming};
 use crate::run::train::Session;
-use crate::screen::output::tell;
 
 /// Resumes the run in `folder`. A checkpoint that is found damaged, at once or while ranks read it, is named and set
 /// aside, and the one before is taken. Several processes end when one of them finds damage in its part: they resume

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use checkpoint::{Checkpoint, CheckpointError, Disk, Found, Retention, Store, TensorWriter, committed, named};
+use checkpoint::{Checkpoint, Disk, Found, Retention, Store, TensorWriter, committed, named};
 use config::{KeptRunFile, ModelSpec, RunConfig, RunSpec};
 use data::{BYTES_FILE, TOKENIZER_FILE};
 use files::{InputError, InputKind};
@@ -15,6 +15,7 @@ use sync::lock;
 use train::weights_writer;
 
 use crate::failure::Failure;
+use crate::messages::stderr::tell;
 use crate::run::author::{Confirmed, confirmed};
 use crate::run::kept_run::{self, Earlier};
 use crate::run::own_places;
@@ -23,7 +24,6 @@ use crate::run::stored;
 use crate::run::{algorithms_file, library_versions};
 use crate::run_report::timeline::TIMELINE;
 use crate::screen::metrics_file::MetricsFile;
-use crate::screen::output::tell;
 use crate::watch::STATUS;
 
 /// The folder of checkpoints in that of a run.
@@ -389,10 +389,4 @@ fn steps_of(run: &str) -> Option<u32> {
 
 fn failure(error: impl fmt::Display, way_out: WayOut) -> Failure {
     Failure::Input(format!("{error}; {way_out}"))
-}
-
-impl From<CheckpointError> for Failure {
-    fn from(error: CheckpointError) -> Failure {
-        Failure::Input(error.to_string())
-    }
 }

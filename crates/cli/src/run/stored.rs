@@ -12,14 +12,14 @@ use stores::{Address, Hearer, Patience, Settings, StoreError};
 use crate::arguments::run::RunArguments;
 use crate::failure::Failure;
 use crate::input;
+use crate::messages::patience::announced_while;
+use crate::messages::stderr::tell;
 use crate::processes::place::own_number;
 use crate::run::author::own_text;
 use crate::run::kept_run::Earlier;
 use crate::run::run_folder::{CHECKPOINTS, METRICS, RESUMES, RUN_FILE, kept_run_file};
 use crate::run::unfinished::{skipped, tell_unfinished};
 use crate::run::{algorithms_file, library_versions};
-use crate::screen::output::tell;
-use crate::screen::patience::announced_while;
 use crate::screen::unanswered::{Deadline, on_screen};
 
 /// The files of a run that are in its store, next to its checkpoints.

@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::input;
 use crate::input::run_source::RunSource;
 use crate::input::text::Text;
+use crate::messages::stderr::tell;
 use crate::peer_memory::{Beginning, IsFound, PeerMemory};
 use crate::processes::company::{Company, Part, together};
 use crate::processes::meeting::Meeting;
@@ -25,7 +26,6 @@ use crate::run::own_places;
 use crate::run::resume::resume;
 use crate::run::run_folder::{CHECKPOINTS, RunFolder, check_apart};
 use crate::run::uploads::Uploads;
-use crate::screen::output::tell;
 
 /// Trains as the arguments say. Steps go to the standard output, everything else to the standard error.
 ///

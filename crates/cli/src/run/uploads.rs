@@ -11,10 +11,10 @@ use stores::Unanswered;
 use sync::{Condvar, Mutex, lock, wait, wait_timeout};
 
 use crate::failure::Failure;
+use crate::messages::patience::announced_by;
+use crate::messages::stderr::tell;
 use crate::run::run_folder::{CHECKPOINTS, RunFolder};
 use crate::run::stored;
-use crate::screen::output::tell;
-use crate::screen::patience::announced_by;
 use crate::screen::unanswered::failing;
 
 /// Time from one warning of uploads that fail to the next.

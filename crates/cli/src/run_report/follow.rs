@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use report::Delivery;
 
 use crate::failure::Failure;
+use crate::messages::stderr::tell;
 use crate::run_report::gather::Gathered;
-use crate::screen::output::tell;
 
 /// A browser that sends nothing for so long is not waited for.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -6,8 +6,9 @@ use std::sync::Mutex;
 
 use sync::lock;
 
+use crate::messages::stderr;
 use crate::screen::narrow::wrapped;
-use crate::screen::{output, terminal};
+use crate::screen::terminal;
 
 /// A stream of a process that people or programs read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +105,7 @@ impl Journal {
     /// Writes `text`, which ends its line, into the log only.
     pub fn log(&self, text: &str) {
         let mut log = lock(&self.log);
-        let written = log.file.write_all(output::harmless(text).as_bytes());
+        let written = log.file.write_all(stderr::harmless(text).as_bytes());
         log.failure = log.failure.take().or(written.err());
     }
 
@@ -116,7 +117,7 @@ impl Journal {
 
     fn show(&self, text: &str) {
         if self.has_screen()
-            && let Err(error) = output::write_message(&mut io::stdout(), &wrapped(text, terminal::columns()))
+            && let Err(error) = stderr::write_message(&mut io::stdout(), &wrapped(text, terminal::columns()))
         {
             self.lose(Stream::Output, &error);
         }
@@ -135,7 +136,7 @@ impl Journal {
     pub fn warn(&self, text: &str) {
         self.log(text);
         if self.has(Stream::Errors)
-            && let Err(error) = output::write_message(&mut io::stderr(), text)
+            && let Err(error) = stderr::write_message(&mut io::stderr(), text)
         {
             self.lose(Stream::Errors, &error);
         }

@@ -11,6 +11,7 @@ use sync::{into_inner, lock};
 use train::{EvaluationReport, Observer, SaveReport, SavedIn, StepReport, StragglerWatch, Wish, WorkTimes, Worker};
 
 use crate::failure::Failure;
+use crate::messages::stderr::harmless;
 use crate::run::interrupt::Interrupt;
 use crate::run::measured_trace::Recorder;
 use crate::run::uploads::Message;
@@ -19,7 +20,6 @@ use crate::screen::bar::Bar;
 use crate::screen::journal::{Audience, Journal, Stream};
 use crate::screen::metrics_file::MetricsFile;
 use crate::screen::narrow::wrapped;
-use crate::screen::output::harmless;
 use crate::screen::rates::{Meter, Rates};
 use crate::screen::record;
 use crate::screen::step_line::{Colour, Outlook, clock, step_line};

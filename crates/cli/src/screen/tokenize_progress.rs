@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use config::figures::{counted, grouped};
 use data::{Earlier, Listener, Progress};
 
-use crate::screen::output::tell;
+use crate::messages::stderr::tell;
 
 /// Time between two lines.
 const SILENCE: Duration = Duration::from_secs(5);

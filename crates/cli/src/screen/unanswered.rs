@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stores::{Hearer, Unanswered};
 
-use crate::screen::output::tell;
+use crate::messages::stderr::tell;
 
 /// The key that changes how long requests are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use config::{Secret, Trusted, without_credentials};
 use sync::lock;
 
-use crate::screen::output::tell;
+use crate::messages::stderr::tell;
 
 /// Longest time that a call may take; it is ended then.
 const DEADLINE: Duration = Duration::from_secs(60);

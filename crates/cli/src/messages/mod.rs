@@ -1,0 +1,4 @@
+//! Messages for people on the standard error.
+
+pub mod patience;
+pub mod stderr;
