@@ -8,7 +8,7 @@ use crate::tidy::Finding;
 /// Files that read or name dates, each with the reason.
 const ALLOWED: &[(&str, &str)] = &[
     ("crates/blame/src/clock.rs", "the date of a process's first entry"),
-    ("crates/cli/src/run/kept_run.rs", "the name of a folder that is kept"),
+    ("crates/cli/src/places/kept_run.rs", "the name of a folder that is kept"),
     ("crates/cli/src/run/measured_trace.rs", "the date of a trace, to align processes"),
     ("crates/cli/src/run_report/follow.rs", "dates of files, to see that they changed"),
     ("crates/cli/src/screen/progress.rs", "dates in records"),

@@ -23,6 +23,7 @@ mod memory;
 mod messages;
 mod panics;
 mod peer_memory;
+mod places;
 mod plan;
 mod processes;
 mod rank_hosts;
@@ -115,7 +116,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         return Ok(());
     }
     for (option, place) in command.outputs() {
-        run::own_places::check_free(option, &place)?;
+        places::own_places::check_free(option, &place)?;
     }
     if leaves_nothing_half_done(command) {
         run::interrupt::ends_at_once()?;

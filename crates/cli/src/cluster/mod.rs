@@ -18,9 +18,9 @@ use crate::cluster::validate::Runs;
 use crate::failure::Failure;
 use crate::gpu::all_gpus;
 use crate::memory::machine::memory_limit;
+use crate::places::output_file::OutputFile;
 use crate::screen::gpu_peak::profile_of;
 use crate::screen::output::print;
-use crate::screen::output_file::OutputFile;
 
 /// Runs one of the commands.
 ///

@@ -9,8 +9,8 @@ use files::check_replaceable;
 use interchange::{is_exported, special_tokens};
 
 use crate::failure::Failure;
-use crate::run::own_places;
-use crate::run::run_folder::RUN_FILE;
+use crate::places::names::RUN_FILE;
+use crate::places::own_places;
 
 /// Files of the library about tokenization and generation, in addition to `tokenizer.json`; they are copied with the
 /// weights.

@@ -16,7 +16,8 @@ use crate::convert::merged::MergedWeights;
 use crate::failure::Failure;
 use crate::input::run_source::RunSource;
 use crate::messages::stderr::tell;
-use crate::run::run_folder::{RESUMES, RunFolder, WEIGHTS, WayOut};
+use crate::places::names::{RESUMES, WEIGHTS};
+use crate::run::run_folder::{RunFolder, WayOut};
 
 /// Elements that are copied at once, or one row where that is wider.
 const CHUNK_LEN: usize = 1 << 22;

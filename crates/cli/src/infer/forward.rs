@@ -17,13 +17,13 @@ use crate::input::run_source::RunSource;
 use crate::input::sequences::Sequences;
 use crate::kernels;
 use crate::messages::stderr::tell;
+use crate::places::output_file::data_file;
 use crate::processes::company::{Company, Part, together};
 use crate::processes::delivery::{Deliverer, Destinations, receive_while};
 use crate::processes::meeting::Meeting;
 use crate::run::interrupt;
 use crate::run::process_ranks::ProcessRanks;
 use crate::run::signal_relay::end_all_while;
-use crate::screen::output_file::data_file;
 
 /// Computes and writes.
 ///

@@ -16,7 +16,7 @@ use stores::{Address, Object, Remote, StoreError};
 use crate::failure::Failure;
 use crate::messages::patience::announced_while;
 use crate::messages::stderr::tell;
-use crate::run::own_places;
+use crate::places::own_places;
 use crate::run::stored::{Patient, settings};
 
 /// The folder in that of `data.cache`, or else in that where the command was started.

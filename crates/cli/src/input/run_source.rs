@@ -20,15 +20,16 @@ use crate::arguments::run::RunArguments;
 use crate::check::verdict::Verdict;
 use crate::convert::hugging_face;
 use crate::failure::Failure;
+use crate::input;
 use crate::input::file_hash::{file_hash, sampled_hash};
-use crate::input::{self, Disk};
-use crate::inspect::checkpoint_path::{checkpoint_path, newest_sound, run_folder_of};
 use crate::messages::stderr::tell;
+use crate::places::author::judge;
+use crate::places::checkpoint_path::{check_local, checkpoint_path, newest_sound, run_folder_of};
+use crate::places::disk::Disk;
+use crate::places::kept_run_file::kept_run_file;
+use crate::places::names::{RUN_FILE, WEIGHTS};
+use crate::places::own_places;
 use crate::processes::meeting::Meeting;
-use crate::run::author::judge;
-use crate::run::own_places;
-use crate::run::run_folder::{RUN_FILE, WEIGHTS, kept_run_file};
-use crate::run::stored::check_local;
 
 /// A run to read from.
 #[derive(Debug)]

@@ -35,10 +35,10 @@ use crate::launch::restart::{Progress, Restart};
 use crate::launch::signals::Signals;
 use crate::launch::supervisor::{Outcome, Supervised, supervise};
 use crate::messages::stderr::tell;
+use crate::places::author::{confirmed, of_all_starts};
 use crate::processes::descriptors;
 use crate::processes::place::own_host;
 use crate::rank_hosts::read_hosts;
-use crate::run::author::{confirmed, of_all_starts};
 use crate::run::interrupt::survive_hangups;
 use crate::screen::output::print;
 

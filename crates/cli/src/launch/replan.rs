@@ -12,8 +12,8 @@ use program::StepTimes;
 use crate::check::verdict::plan;
 use crate::cluster::profile::profile;
 use crate::failure::Failure;
-use crate::input::Disk;
 use crate::memory::machine::memory_limit;
+use crate::places::disk::Disk;
 use crate::run::resume::{base, changes};
 
 /// The profile by which layouts of GPUs are compared.

@@ -6,15 +6,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use blame::{Attempt, Attempts, Cause, CauseKind, Heard, Moment, OwnFailure, ProcessPart};
-use checkpoint::committed;
 use config::{RunConfig, without_credentials};
 use sync::lock;
 use train::Rings;
 
 use crate::failure::Failure;
 use crate::messages::stderr::tell;
+use crate::places::newest_checkpoint::{newest_checkpoint, shown_by};
 use crate::processes::company::{Company, Several};
-use crate::run::run_folder::{CHECKPOINTS, MEMORY};
 use crate::run::train::Session;
 use crate::run::without_host;
 use crate::watch::fail_status;
@@ -200,17 +199,6 @@ fn cause_of(failure: &Failure) -> Cause {
         (_, kind) => kind,
     };
     Cause::new(kind, text)
-}
-
-/// The newest checkpoint of the run in `run`, on the disk or in memory, by its steps.
-pub fn newest_checkpoint(run: &Path) -> Option<u32> {
-    let newest = |folder: &str| committed(&run.join(folder)).ok()?.first().map(|found| found.steps);
-    newest(CHECKPOINTS).max(newest(MEMORY))
-}
-
-/// How a person reads the report.
-pub fn shown_by(run: &Path) -> String {
-    format!("`pleach blame {}` prints the report", run.display())
 }
 
 fn unusable(error: blame::AttemptError) -> Failure {

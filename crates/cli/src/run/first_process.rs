@@ -11,10 +11,10 @@ use train::{
 use crate::arguments::TrainArguments;
 use crate::failure::Failure;
 use crate::input::text::Text;
+use crate::places::author::confirmed;
 use crate::processes::company::{Company, Part, Several};
 use crate::processes::delivery::{self, Destinations, PieceDestination};
 use crate::run::attempt::RunAttempt;
-use crate::run::author::confirmed;
 use crate::run::interrupt::Interrupt;
 use crate::run::once_per_run::OncePerRun;
 use crate::run::process_ranks::ProcessRanks;

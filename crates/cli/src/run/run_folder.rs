@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use checkpoint::{Checkpoint, Disk, Found, Retention, Store, TensorWriter, committed, named};
-use config::{KeptRunFile, ModelSpec, RunConfig, RunSpec};
+use config::{ModelSpec, RunConfig, RunSpec};
 use data::{BYTES_FILE, TOKENIZER_FILE};
 use files::{InputError, InputKind};
 use report::Timeline;
@@ -16,45 +16,15 @@ use train::weights_writer;
 
 use crate::failure::Failure;
 use crate::messages::stderr::tell;
-use crate::run::author::{Confirmed, confirmed};
-use crate::run::kept_run::{self, Earlier};
-use crate::run::own_places;
+use crate::places::author::{Confirmed, confirmed};
+use crate::places::kept_run::{self, Earlier};
+use crate::places::names::{
+    ALGORITHMS, CHECKPOINTS, LIBRARIES, LOG, MEMORY, METRICS, RESUMES, RUN_FILE, TIMELINE, WEIGHTS,
+};
+use crate::places::own_places;
 use crate::run::past_records::keep_records;
 use crate::run::stored;
-use crate::run::{algorithms_file, library_versions};
-use crate::run_report::timeline::TIMELINE;
 use crate::screen::metrics_file::MetricsFile;
-use crate::watch::STATUS;
-
-/// The folder of checkpoints in that of a run.
-pub const CHECKPOINTS: &str = "checkpoints";
-/// The folder of the manifests of checkpoints whose data are in the memory of hosts.
-pub const MEMORY: &str = "memory";
-/// The file of a run's weights.
-pub const WEIGHTS: &str = "weights.safetensors";
-/// The resolved run file.
-pub const RUN_FILE: &str = "run.toml";
-/// The file of steps, measurements and events.
-pub const METRICS: &str = "metrics.jsonl";
-/// The file of messages.
-pub const LOG: &str = "train.log";
-/// The file of resumptions.
-pub const RESUMES: &str = "resumes.jsonl";
-
-/// The files of a run in its folder.
-pub const RUN_FILES: [&str; 11] = [
-    RUN_FILE,
-    METRICS,
-    RESUMES,
-    TIMELINE,
-    LOG,
-    WEIGHTS,
-    TOKENIZER_FILE,
-    BYTES_FILE,
-    STATUS,
-    algorithms_file::FILE,
-    library_versions::FILE,
-];
 
 /// A folder that is there, and that no other run writes.
 #[derive(Debug)]
@@ -322,8 +292,8 @@ impl RunFolder {
     pub fn forget_results(&self) -> Result<(), Failure> {
         self.remove(RESUMES)?;
         self.remove(TIMELINE)?;
-        self.remove(algorithms_file::FILE)?;
-        self.remove(library_versions::FILE)?;
+        self.remove(ALGORITHMS)?;
+        self.remove(LIBRARIES)?;
         self.remove(WEIGHTS)
     }
 
@@ -371,14 +341,6 @@ pub fn check_apart(run: &RunSpec, from: &Path) -> Result<(), Failure> {
         }
         false => Ok(()),
     }
-}
-
-/// The run file that the folder `run` keeps.
-///
-/// # Errors
-/// One that is not there, or cannot be read.
-pub fn kept_run_file(run: &Path) -> Result<KeptRunFile, InputError> {
-    files::read_text_of_file(&run.join(RUN_FILE), InputKind::RunFile).map(KeptRunFile::new)
 }
 
 /// Steps that a resolved run file asks for.

@@ -14,20 +14,16 @@ use crate::failure::Failure;
 use crate::input;
 use crate::messages::patience::announced_while;
 use crate::messages::stderr::tell;
+use crate::places::author::own_text;
+use crate::places::kept_run::Earlier;
+use crate::places::kept_run_file::kept_run_file;
+use crate::places::names::{ALGORITHMS, CHECKPOINTS, LIBRARIES, METRICS, RESUMES, RUN_FILE, STORE_LOCK};
+use crate::places::unfinished::{skipped, tell_unfinished};
 use crate::processes::place::own_number;
-use crate::run::author::own_text;
-use crate::run::kept_run::Earlier;
-use crate::run::run_folder::{CHECKPOINTS, METRICS, RESUMES, RUN_FILE, kept_run_file};
-use crate::run::unfinished::{skipped, tell_unfinished};
-use crate::run::{algorithms_file, library_versions};
 use crate::screen::unanswered::{Deadline, on_screen};
 
 /// The files of a run that are in its store, next to its checkpoints.
-const FILES: [&str; 7] =
-    [RUN_FILE, METRICS, RESUMES, TOKENIZER_FILE, BYTES_FILE, algorithms_file::FILE, library_versions::FILE];
-
-/// The file in a run's folder by which processes bring its checkpoints one after the other.
-pub const STORE_LOCK: &str = ".store.lock";
+const FILES: [&str; 7] = [RUN_FILE, METRICS, RESUMES, TOKENIZER_FILE, BYTES_FILE, ALGORITHMS, LIBRARIES];
 
 /// Time in which requests are tried where no key gives it.
 const SECONDS: f32 = 600.0;
@@ -322,20 +318,6 @@ fn with_lines_of(own: &str, theirs: &str) -> String {
     let known: Vec<&str> = theirs.lines().collect();
     let missing = own.lines().filter(|line| !line.trim().is_empty() && !known.contains(line));
     missing.chain(known.iter().copied()).map(|line| format!("{line}\n")).collect()
-}
-
-/// Refuses an address where a folder of this machine is read.
-///
-/// # Errors
-/// An address, with the command that downloads it.
-pub fn check_local(path: &Path) -> Result<(), Failure> {
-    match Address::parse(&path.to_string_lossy()) {
-        None => Ok(()),
-        Some(Ok(address)) => Err(Failure::Input(format!(
-            "{address} must be a folder of this machine; `pleach fetch {address} --out FOLDER` downloads the run"
-        ))),
-        Some(Err(error)) => Err(Failure::Input(error.to_string())),
-    }
 }
 
 /// That an address has no checkpoint.

@@ -13,7 +13,8 @@ use sync::{Condvar, Mutex, lock, wait, wait_timeout};
 use crate::failure::Failure;
 use crate::messages::patience::announced_by;
 use crate::messages::stderr::tell;
-use crate::run::run_folder::{CHECKPOINTS, RunFolder};
+use crate::places::names::CHECKPOINTS;
+use crate::run::run_folder::RunFolder;
 use crate::run::stored;
 use crate::screen::unanswered::failing;
 

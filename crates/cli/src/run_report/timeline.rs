@@ -4,9 +4,6 @@ use mesh::{Axis, Mesh, Rank};
 use report::{Block, StageTime, Timeline, TimelineSource};
 use sim::{BlockKind, RankTrace, Trace};
 
-/// The file of the last step that a run has measured.
-pub const TIMELINE: &str = "timeline.json";
-
 /// One rank of each stage of a measured `trace` of `step`: the first one.
 pub fn measured(trace: &Trace, mesh: &Mesh, step: u32) -> Timeline {
     let stage = |rank: &RankTrace| mesh.coord(Rank(rank.number)).along(Axis::Pp);

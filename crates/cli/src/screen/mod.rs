@@ -8,7 +8,6 @@ pub mod journal;
 pub mod metrics_file;
 pub mod narrow;
 pub mod output;
-pub mod output_file;
 pub mod patience;
 pub mod progress;
 pub mod rates;

@@ -5,7 +5,7 @@ use std::path::Path;
 use checkpoint::{Found, MANIFEST, unfinished};
 
 use crate::messages::stderr::tell;
-use crate::run::run_folder::CHECKPOINTS;
+use crate::places::names::CHECKPOINTS;
 
 /// Names the checkpoints of the run in the folder `run` that are skipped because they have no manifest.
 pub fn tell_unfinished(run: &Path) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::failure::Failure;
-use crate::run::run_folder::{METRICS, WEIGHTS};
+use crate::places::names::{METRICS, WEIGHTS};
 
 /// The treatment of a finished run in the folder of a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use files::{Content, Output, OutputError};
 
 use crate::failure::Failure;
-use crate::run::own_places;
+use crate::places::own_places;
 
 /// An output of text that could be written when it was promised; `-`, pipes and devices are written to.
 #[derive(Debug)]

@@ -10,13 +10,11 @@ use config::{KeptRunFile, RunConfig, ScheduleSpec};
 use data::{BYTES_FILE, TOKENIZER_FILE, files_of};
 use files::{Draft, InputKind, check_replaceable, same_file};
 
-use crate::arguments::TrainArguments;
 use crate::failure::Failure;
-use crate::run::kept_run::Earlier;
-use crate::run::run_folder::{CHECKPOINTS, LOG, MEMORY, METRICS, RESUMES, RUN_FILE, RUN_FILES, RunFolder, WEIGHTS};
-use crate::run::stored::STORE_LOCK;
-use crate::run_report::timeline::TIMELINE;
-use crate::watch::STATUS;
+use crate::places::kept_run::Earlier;
+use crate::places::names::{
+    CHECKPOINTS, LOG, MEMORY, METRICS, RESUMES, RUN_FILE, RUN_FILES, STATUS, STORE_LOCK, TIMELINE, WEIGHTS,
+};
 
 /// The folders of a run in its folder, with all that is below them.
 const FOLDERS: [&str; 3] = [CHECKPOINTS, MEMORY, FAILURES];
@@ -140,22 +138,21 @@ fn is_of_checkpoints(folder: &Path) -> bool {
 /// # Errors
 /// Such an input.
 pub fn check_inputs(
-    folder: &RunFolder,
-    arguments: &TrainArguments,
+    folder: &Path,
+    run_file: Option<&Path>,
     config: &RunConfig,
     earlier: Earlier,
 ) -> Result<(), Failure> {
-    let path = folder.path();
-    let name = path.display();
-    if let Some(input) = read_by(config).into_iter().find(|input| is_replaced(path, input)) {
+    let name = folder.display();
+    if let Some(input) = read_by(config).into_iter().find(|input| is_replaced(folder, input)) {
         let input = input.display();
         return Err(Failure::Input(format!(
             "{input} is read by the run, which writes its own file of that name in {name}; move it, or use another folder: \
              --set run.folder=..."
         )));
     }
-    let own = path.join(RUN_FILE);
-    let given = arguments.run.file.as_deref().filter(|given| same_file(given, &own));
+    let own = folder.join(RUN_FILE);
+    let given = run_file.filter(|given| same_file(given, &own));
     let is_lost = |given: &Path| {
         let text = files::read_text_of_file(given, InputKind::RunFile).map(KeptRunFile::new);
         earlier == Earlier::Kept && text.is_ok_and(|kept| kept != KeptRunFile::of(config))

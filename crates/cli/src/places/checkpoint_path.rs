@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use checkpoint::{Checkpoint, CheckpointError, MANIFEST, committed, named_steps};
+use stores::Address;
 
 use crate::failure::Failure;
 use crate::messages::stderr::tell;
-use crate::run::run_folder::CHECKPOINTS;
-use crate::run::stored::check_local;
-use crate::run::unfinished::tell_unfinished;
+use crate::places::names::CHECKPOINTS;
+use crate::places::unfinished::tell_unfinished;
 
 /// The folder of the checkpoint that `path` names.
 ///
@@ -62,4 +62,18 @@ pub fn run_around(path: &Path) -> Option<&Path> {
 /// The folder of the run that wrote the checkpoint at `path`, if it is still there.
 pub fn run_folder_of(path: &Path) -> Option<&Path> {
     path.parent().filter(|folder| folder.ends_with(CHECKPOINTS)).and_then(Path::parent)
+}
+
+/// Refuses an address where a folder of this machine is read.
+///
+/// # Errors
+/// An address, with the command that downloads it.
+pub fn check_local(path: &Path) -> Result<(), Failure> {
+    match Address::parse(&path.to_string_lossy()) {
+        None => Ok(()),
+        Some(Ok(address)) => Err(Failure::Input(format!(
+            "{address} must be a folder of this machine; `pleach fetch {address} --out FOLDER` downloads the run"
+        ))),
+        Some(Err(error)) => Err(Failure::Input(error.to_string())),
+    }
 }
