@@ -9,14 +9,14 @@ mod cluster;
 mod compare;
 mod completions;
 mod convert;
+mod description;
 mod doctor;
 mod explain;
 mod failure;
-mod gpu;
+mod gpus;
 mod infer;
 mod input;
 mod inspect;
-mod kernels;
 #[cfg(unix)]
 mod launch;
 mod memory;
@@ -32,6 +32,7 @@ mod run_report;
 mod screen;
 mod signal;
 mod simulate;
+mod verdict;
 mod watch;
 
 use std::io::{self, Write};

@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use crate::arguments::PairArguments;
 use crate::arguments::format::Format;
-use crate::check::verdict::Verdict;
 use crate::compare::pair::{Pair, RunRanks, Runs};
 use crate::failure::Failure;
 use crate::processes::company::{Company, Several};
 use crate::run::interrupt;
 use crate::screen::output::print;
+use crate::verdict::Verdict;
 
 /// Ranks that are named; of more, how many there are.
 const NAMED_RANKS: usize = 4;

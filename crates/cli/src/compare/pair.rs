@@ -6,19 +6,19 @@ use config::EngineChoice;
 use prove::EqualityClass;
 
 use crate::arguments::PairArguments;
-use crate::check::verdict::{self, Planned, Verdict};
 use crate::compare::comparison::{Difference, compare};
 use crate::failure::Failure;
+use crate::gpus::kernels;
 use crate::input;
 use crate::input::text::Text;
-use crate::kernels;
-use crate::memory::host::shared_limit;
 use crate::processes::company::{Company, Several, together};
 use crate::processes::meeting::Meeting;
+use crate::processes::shared_limit::shared_limit;
 use crate::processes::shared_text::OwnText;
 use crate::run::interrupt::AtOnce;
 use crate::run::process_ranks::ProcessRanks;
 use crate::run::signal_relay::end_all_while;
+use crate::verdict::{self, Planned, Verdict};
 
 /// Two layouts of one run.
 pub struct Pair {

@@ -10,9 +10,9 @@ use train::{Evaluation, EvaluationReport, Setup};
 
 use crate::arguments::inference::EvalArguments;
 use crate::failure::Failure;
+use crate::gpus::kernels;
 use crate::input::run_source::RunSource;
 use crate::input::text::conversations;
-use crate::kernels;
 use crate::messages::stderr::tell;
 use crate::processes::company::{Company, together};
 use crate::processes::meeting::Meeting;

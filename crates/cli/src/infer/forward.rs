@@ -13,9 +13,9 @@ use train::{
 
 use crate::arguments::inference::ForwardArguments;
 use crate::failure::Failure;
+use crate::gpus::kernels;
 use crate::input::run_source::RunSource;
 use crate::input::sequences::Sequences;
-use crate::kernels;
 use crate::messages::stderr::tell;
 use crate::places::output_file::data_file;
 use crate::processes::company::{Company, Part, together};

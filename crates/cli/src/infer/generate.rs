@@ -10,8 +10,8 @@ use train::{GENERATION_ROWS, Generation, Listener, Sampling, Setup, Wish};
 
 use crate::arguments::inference::GenerateArguments;
 use crate::failure::Failure;
+use crate::gpus::kernels;
 use crate::input::run_source::RunSource;
-use crate::kernels;
 use crate::processes::company::{Company, together};
 use crate::processes::meeting::Meeting;
 use crate::run::interrupt::Interrupt;

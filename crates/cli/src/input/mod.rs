@@ -14,12 +14,12 @@ use config::{GivenWeights, Location, RunConfig};
 use files::{InputKind, read_text};
 
 use crate::arguments::run::RunArguments;
-use crate::check::verdict::{self, Planned, Verdict};
 use crate::failure::Failure;
-use crate::memory::host::shared_limit;
 use crate::memory::machine::MemoryLimit;
 use crate::places::disk::Disk;
 use crate::places::names::RUN_FILE;
+use crate::processes::shared_limit::shared_limit;
+use crate::verdict::{self, Planned, Verdict};
 
 /// The run that the arguments mean, planned and found to fit.
 ///

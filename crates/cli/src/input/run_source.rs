@@ -17,7 +17,6 @@ use train::{PartSource, SourceError, TensorSource, has_averages};
 
 use crate::arguments::inference::{FromArguments, WeightsChoice};
 use crate::arguments::run::RunArguments;
-use crate::check::verdict::Verdict;
 use crate::convert::hugging_face;
 use crate::failure::Failure;
 use crate::input;
@@ -30,6 +29,7 @@ use crate::places::kept_run_file::kept_run_file;
 use crate::places::names::{RUN_FILE, WEIGHTS};
 use crate::places::own_places;
 use crate::processes::meeting::Meeting;
+use crate::verdict::Verdict;
 
 /// A run to read from.
 #[derive(Debug)]

@@ -10,9 +10,9 @@ use mesh::Region;
 
 use crate::arguments::InspectArguments;
 use crate::failure::Failure;
-use crate::memory::table::aligned;
 use crate::places::checkpoint_path::checkpoint_path;
 use crate::run::interrupt;
+use crate::screen::aligned::aligned;
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
 use crate::screen::terminal;

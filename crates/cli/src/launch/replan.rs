@@ -9,12 +9,12 @@ use plan::machine::measure;
 use plan::search::{Question, search};
 use program::StepTimes;
 
-use crate::check::verdict::plan;
 use crate::cluster::profile::profile;
 use crate::failure::Failure;
 use crate::memory::machine::memory_limit;
 use crate::places::disk::Disk;
 use crate::run::resume::{base, changes};
+use crate::verdict::plan;
 
 /// The profile by which layouts of GPUs are compared.
 const GPU_PROFILE: &str = "h100-80g-dgx";

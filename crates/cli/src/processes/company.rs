@@ -18,7 +18,7 @@ use sync::lock;
 use train::{Engine, Gpus, ModelChoices, Setup};
 
 use crate::failure::Failure;
-use crate::gpu;
+use crate::gpus::{arenas, devices};
 use crate::memory::host::{HostMemory, HostProcess};
 use crate::memory::machine::memory_limit;
 use crate::processes::descriptors;
@@ -148,7 +148,7 @@ impl Company {
     /// # Errors
     /// Processes that cannot be connected.
     pub fn engine(&self, config: &RunConfig, setup: &Setup, choices: ModelChoices) -> Result<Box<dyn Engine>, Failure> {
-        let device = gpu::run_device_with(config, choices)?;
+        let device = devices::run_device_with(config, choices)?;
         match self {
             Company::Alone => Ok(engine(config, setup, &device)),
             Company::Several(several) => engine_connection::open(config, setup, several, &device),
@@ -195,15 +195,15 @@ impl Company {
     pub fn check_memory(&self, config: &RunConfig, setup: &Setup) -> Result<(), Failure> {
         let (host, processes) = self.host_ranks(config, setup)?;
         let links = self.gpu_links(config, setup)?;
-        if gpu::has_gpus(config) && !host.is_empty() {
-            let device = gpu::run_device(config)?;
+        if devices::has_gpus(config) && !host.is_empty() {
+            let device = devices::run_device(config)?;
             match (links, self) {
                 (Some(GpuLinks::Nccl(_)), Company::Several(several)) => {
                     let own = several.place.ranks_of(&setup.mesh, config.run.placement)?;
-                    gpu::check_own_memory(&device, setup, &host, &own)?;
+                    arenas::check_own_memory(&device, setup, &host, &own)?;
                 }
                 (Some(GpuLinks::Nccl(_)), Company::Alone) | (Some(GpuLinks::Host(_)) | None, _) => {
-                    gpu::check_memory(&device, setup, &host, processes)?;
+                    arenas::check_memory(&device, setup, &host, processes)?;
                 }
             }
         }
@@ -251,10 +251,10 @@ impl Company {
     /// # Errors
     /// A GPU that cannot be opened.
     pub fn device_lines(&self, config: &RunConfig, setup: &Setup) -> Result<String, Failure> {
-        if !gpu::has_gpus(config) {
+        if !devices::has_gpus(config) {
             return Ok(String::new());
         }
-        let (device, host) = (gpu::run_device(config)?, self.host_ranks(config, setup)?.0);
+        let (device, host) = (devices::run_device(config)?, self.host_ranks(config, setup)?.0);
         let (links, own) = match self {
             Company::Alone => (None, vec![]),
             // Decided before, by all processes.
@@ -263,8 +263,8 @@ impl Company {
             }
         };
         // A launcher may show each process a GPU of its own alone.
-        let is_alone = matches!(links, Some(GpuLinks::Nccl(_))) && gpu::visible(&device) < host.len();
-        let memory = gpu::memory_lines(&device, setup, if is_alone { &own } else { &host })?;
+        let is_alone = matches!(links, Some(GpuLinks::Nccl(_))) && devices::visible(&device) < host.len();
+        let memory = arenas::memory_lines(&device, setup, if is_alone { &own } else { &host })?;
         Ok(memory + &links.map_or(String::new(), |links| links.line()))
     }
 
@@ -295,11 +295,11 @@ impl Company {
     /// # Errors
     /// GPUs that cannot be listed.
     pub fn gpu_peak_flops(&self, config: &RunConfig, setup: &Setup) -> Result<Option<f64>, Failure> {
-        if !gpu::has_gpus(config) {
+        if !devices::has_gpus(config) {
             return Ok(None);
         }
         let (ranks, of_host) = (setup.mesh.world_size(), self.host_ranks(config, setup)?.0.len());
-        Ok(gpu::peak_flops(&gpu::run_device(config)?, config.train.precision, of_host)
+        Ok(devices::peak_flops(&devices::run_device(config)?, config.train.precision, of_host)
             .map(|host| host * ranks as f64 / of_host.max(1) as f64))
     }
 
@@ -436,8 +436,8 @@ impl Several {
             return Ok(known);
         }
         let ranks = self.place.ranks_of(&setup.mesh, config.run.placement)?;
-        let gpus = gpu::identifiers(&gpu::run_device(config)?, host, &ranks);
-        let library = gpu::nccl();
+        let gpus = devices::identifiers(&devices::run_device(config)?, host, &ranks);
+        let library = devices::nccl();
         let version = library.as_ref().map(|library| library.version()).map_err(String::clone);
         let own = GpuSeat { host: self.place.host.clone(), ranks: ranks.len(), gpus, nccl: version };
         let seats: Vec<GpuSeat> = self.all_gather("GPUs of processes", &own)?;

@@ -12,6 +12,7 @@ pub mod mpi_world;
 #[cfg(unix)]
 pub mod open_files;
 pub mod place;
+pub mod shared_limit;
 pub mod shared_text;
 pub mod speaking;
 pub mod text_transfer;

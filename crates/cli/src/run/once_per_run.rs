@@ -11,13 +11,12 @@ use sim::{Algorithms, Trace};
 use train::{Ending, EvaluationReport, Start, StragglerWatch, describe_engine};
 
 use crate::arguments::TrainArguments;
-use crate::check::products;
-use crate::check::verdict::Verdict;
-use crate::check::{describe, memory_line};
+use crate::description::product_line;
+use crate::description::run_lines::{describe, memory_line};
 use crate::failure::Failure;
+use crate::gpus::kernels;
 use crate::infer::generate;
 use crate::input::text::Text;
-use crate::kernels;
 use crate::memory::{host, taken};
 use crate::peer_memory::PeerMemory;
 use crate::places::names::LOG;
@@ -39,6 +38,7 @@ use crate::screen::progress::{Progress, Screen, Told};
 use crate::screen::rates::{Capacity, Meter};
 use crate::screen::unwritten::unwritten;
 use crate::simulate::communication;
+use crate::verdict::Verdict;
 use crate::watch::{Event, Watchers};
 
 /// Open ends of a run: all that it will write has its place before the first step.
@@ -100,7 +100,7 @@ impl<'a> OncePerRun<'a> {
         }
         if journal.has_audience() {
             let engine = describe_engine(config.run.device, config.run.threads_per_rank);
-            let products = products::line(config.train.precision, &engine);
+            let products = product_line::line(config.train.precision, &engine);
             let memory = memory_line(verdict)
                 + &host::line(&session.company.memory(config, &verdict.setup)?)
                 + &session.memory.map_or(String::new(), PeerMemory::line);

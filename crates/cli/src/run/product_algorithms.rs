@@ -17,7 +17,7 @@ use train::{
 };
 
 use crate::failure::Failure;
-use crate::gpu;
+use crate::gpus::devices;
 use crate::places::names::ALGORITHMS;
 use crate::processes::company::{Company, Part};
 use crate::run::algorithms_file::{self, Kept, OfPlatform, Platform};
@@ -54,8 +54,8 @@ impl Way {
     fn of(config: &RunConfig) -> Option<Way> {
         match config.run.product_algorithms {
             ProductAlgorithms::First => None,
-            ProductAlgorithms::Timed => gpu::has_gpus(config).then_some(Way::Timed),
-            ProductAlgorithms::Equal => gpu::has_gpus(config).then_some(Way::Equal),
+            ProductAlgorithms::Timed => devices::has_gpus(config).then_some(Way::Timed),
+            ProductAlgorithms::Equal => devices::has_gpus(config).then_some(Way::Equal),
         }
     }
 
@@ -89,7 +89,7 @@ pub fn decide(session: &Session<'_>) -> Result<Decided, Failure> {
     if way.is_none() && !is_recorded {
         return Ok(decided);
     }
-    let RunDevice::Gpus(gpus) = gpu::run_device(config)? else { return Ok(decided) };
+    let RunDevice::Gpus(gpus) = devices::run_device(config)? else { return Ok(decided) };
     let own = own_platforms(session, &gpus)?;
     let Decided { choices, mut notes } = decided;
     if is_recorded {

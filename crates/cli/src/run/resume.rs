@@ -10,11 +10,9 @@ use serde_json::json;
 use train::{Start, check_tensors};
 
 use crate::arguments::TrainArguments;
-use crate::check::verdict::{Planned, Verdict, judge};
 use crate::failure::Failure;
 use crate::input;
 use crate::input::file_hash::file_hash;
-use crate::memory::host::shared_limit;
 use crate::messages::stderr::tell;
 use crate::peer_memory::{Beginning, PeerMemory};
 use crate::places::author::{self, Judged};
@@ -22,11 +20,13 @@ use crate::places::checkpoint_path::run_around;
 use crate::places::disk::Disk;
 use crate::places::names::MEMORY;
 use crate::processes::place::{Launched, own_number};
+use crate::processes::shared_limit::shared_limit;
 use crate::run::candidates::{Candidate, Candidates, DataPlace, set_aside};
 use crate::run::other_model;
 use crate::run::run_folder::{RunFolder, WayOut};
 use crate::run::stored::{Resuming, resuming};
 use crate::run::train::Session;
+use crate::verdict::{Planned, Verdict, judge};
 
 /// Resumes the run in `folder`. A checkpoint that is found damaged, at once or while ranks read it, is named and set
 /// aside, and the one before is taken. Several processes end when one of them finds damage in its part: they resume

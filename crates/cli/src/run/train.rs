@@ -8,7 +8,6 @@ use checkpoint::{CheckpointFolder, Disk};
 use train::Start;
 
 use crate::arguments::TrainArguments;
-use crate::check::verdict::{Planned, Verdict};
 use crate::failure::Failure;
 use crate::input;
 use crate::input::run_source::RunSource;
@@ -27,6 +26,7 @@ use crate::run::other_process;
 use crate::run::resume::resume;
 use crate::run::run_folder::{RunFolder, check_apart};
 use crate::run::uploads::Uploads;
+use crate::verdict::{Planned, Verdict};
 
 /// Trains as the arguments say. Steps go to the standard output, everything else to the standard error.
 ///

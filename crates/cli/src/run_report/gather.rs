@@ -14,7 +14,7 @@ use sim::Trace;
 use sync::lock;
 use train::Setup;
 
-use crate::check::{describe, verdict};
+use crate::description::run_lines::describe;
 use crate::failure::Failure;
 use crate::memory::need::{Need, largest_plan};
 use crate::places::checkpoint_path::check_local;
@@ -23,6 +23,7 @@ use crate::places::names::{METRICS, RESUMES, RUN_FILE, TIMELINE};
 use crate::places::own_places;
 use crate::places::unfinished::tell_unfinished;
 use crate::run_report::timeline::planned;
+use crate::verdict;
 
 /// Lines of a file of metrics that a report takes: some 300 bytes of memory each.
 const MOST_LINES: usize = 1 << 21;

@@ -1,9 +1,9 @@
 //! Output for people: streams, files, numbers, and the line of a running run.
 
+pub mod aligned;
 pub mod anomaly;
 pub mod bar;
 pub mod cpu_time;
-pub mod gpu_peak;
 pub mod journal;
 pub mod metrics_file;
 pub mod narrow;

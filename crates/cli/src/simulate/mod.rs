@@ -19,9 +19,9 @@ use sim::{Caption, Loss, MemoryOverTime, MemoryPart, RankMemory, RankTrace, Trac
 use crate::arguments::cluster::SimulateArguments;
 use crate::arguments::format::Format;
 use crate::arguments::traced_ranks::TracedRanks;
-use crate::check::sizes;
 use crate::cluster::gpus;
 use crate::cluster::profile::of_run;
+use crate::description::run_lines::sizes;
 use crate::failure::Failure;
 use crate::input;
 use crate::messages::stderr::tell;

@@ -6,7 +6,7 @@ use device::Numerics;
 use train::{RunDevice, ToCompile, check_numerics};
 
 use crate::failure::Failure;
-use crate::gpu;
+use crate::gpus::devices;
 use crate::messages::stderr;
 
 /// The work of the compiler before the ranks of `config` compute; `None` for other devices, and where all is kept.
@@ -14,10 +14,10 @@ use crate::messages::stderr;
 /// # Errors
 /// A device that this machine does not have.
 pub fn to_compile(config: &RunConfig) -> Result<Option<ToCompile>, Failure> {
-    if !gpu::has_gpus(config) {
+    if !devices::has_gpus(config) {
         return Ok(None);
     }
-    match gpu::run_device(config)? {
+    match devices::run_device(config)? {
         RunDevice::Cpu => Ok(None),
         RunDevice::Gpus(gpus) => Ok(gpus.to_compile()),
     }

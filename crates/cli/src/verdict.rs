@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use config::{Location, ModelSpec, Parallelism, Problem, RunConfig, SampleSpec, TrainSpec};
 use train::{Setup, SetupError};
 
-use crate::gpu;
+use crate::gpus::devices;
 use crate::memory::machine::MemoryLimit;
 use crate::memory::need::{self, MemoryBudget};
 
@@ -40,7 +40,7 @@ pub fn judge(
     limit: Option<MemoryLimit>,
     planned: Planned,
 ) -> Result<Verdict, Vec<Problem>> {
-    if let Some(problem) = gpu::problem(&config) {
+    if let Some(problem) = devices::problem(&config) {
         let location = locations.get(&problem.key).cloned();
         return Err(vec![problem.at(location)]);
     }

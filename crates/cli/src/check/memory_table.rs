@@ -97,11 +97,6 @@ fn beyond_training(setup: &Setup) -> String {
     )
 }
 
-/// Columns to the right, two spaces between them.
-pub fn aligned(rows: &[Vec<String>]) -> String {
-    table(rows, None)
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -109,7 +104,8 @@ mod tests {
     use config::RunConfig;
 
     use super::*;
-    use crate::{check::verdict, input::presets};
+    use crate::input::presets;
+    use crate::verdict;
 
     #[test]
     fn layers_that_are_no_neighbours_are_named_apart() {
