@@ -25,15 +25,19 @@ mod panics;
 mod peer_memory;
 mod places;
 mod plan;
+mod process_group;
 mod processes;
 mod rank_hosts;
 mod run;
 mod run_report;
 mod screen;
 mod signal;
+mod signals;
 mod simulate;
+mod speaking;
 mod verdict;
 mod watch;
+mod work_share;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -50,10 +54,10 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return answered(&error),
     };
-    match run::interrupt::survive_file_limits().and_then(|()| run(&arguments.command)) {
+    match signals::interrupt::survive_file_limits().and_then(|()| run(&arguments.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            processes::speaking::tell(&failure);
+            speaking::tell(&failure);
             ExitCode::from(failure.exit_code())
         }
     }
@@ -113,14 +117,14 @@ fn leaves_nothing_half_done(command: &Command) -> bool {
 }
 
 fn run(command: &Command) -> Result<(), Failure> {
-    if !processes::work_share::has_part(command)? {
+    if !work_share::has_part(command)? {
         return Ok(());
     }
     for (option, place) in command.outputs() {
         places::own_places::check_free(option, &place)?;
     }
     if leaves_nothing_half_done(command) {
-        run::interrupt::ends_at_once()?;
+        signals::interrupt::ends_at_once()?;
     }
     match command {
         Command::Train(arguments) => run::train::train(arguments),

@@ -12,8 +12,8 @@ use crate::messages::stderr::tell;
 use crate::places::names::CHECKPOINTS;
 use crate::places::newest_checkpoint::newest_checkpoint;
 use crate::places::unfinished::tell_unfinished;
-use crate::run::interrupt;
 use crate::screen::output::print;
+use crate::signals::interrupt;
 
 /// Prints what the arguments ask for.
 ///

@@ -10,7 +10,7 @@ use train::describe_engine;
 use crate::arguments::run::RunArguments;
 use crate::failure::Failure;
 use crate::input;
-use crate::processes::shared_limit::shared_limit;
+use crate::process_group::shared_limit::shared_limit;
 use crate::verdict::{self, Planned};
 
 /// Two legal runs, compared key by key.

@@ -8,9 +8,10 @@ use crate::arguments::PairArguments;
 use crate::arguments::format::Format;
 use crate::compare::pair::{Pair, RunRanks, Runs};
 use crate::failure::Failure;
-use crate::processes::company::{Company, Several};
-use crate::run::interrupt;
+use crate::process_group::company::Company;
+use crate::process_group::several::Several;
 use crate::screen::output::print;
+use crate::signals::interrupt;
 use crate::verdict::Verdict;
 
 /// Ranks that are named; of more, how many there are.

@@ -12,13 +12,13 @@ use crate::arguments::inference::GenerateArguments;
 use crate::failure::Failure;
 use crate::gpus::kernels;
 use crate::input::run_source::RunSource;
-use crate::processes::company::{Company, together};
-use crate::processes::meeting::Meeting;
-use crate::run::interrupt::Interrupt;
-use crate::run::process_ranks::ProcessRanks;
-use crate::run::signal_relay::relay_while;
+use crate::process_group::company::{Company, together};
+use crate::process_group::meeting::Meeting;
+use crate::process_group::process_ranks::ProcessRanks;
+use crate::process_group::signal_relay::relay_while;
 use crate::screen::output::{ModelText, Reader, read_or_failed};
 use crate::signal::Signal;
+use crate::signals::interrupt::Interrupt;
 
 /// Prints the prompt and what follows it, token by token.
 ///

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::memory::machine::MemoryLimit;
 use crate::places::disk::Disk;
 use crate::places::names::RUN_FILE;
-use crate::processes::shared_limit::shared_limit;
+use crate::process_group::shared_limit::shared_limit;
 use crate::verdict::{self, Planned, Verdict};
 
 /// The run that the arguments mean, planned and found to fit.

@@ -28,7 +28,7 @@ use crate::places::disk::Disk;
 use crate::places::kept_run_file::kept_run_file;
 use crate::places::names::{RUN_FILE, WEIGHTS};
 use crate::places::own_places;
-use crate::processes::meeting::Meeting;
+use crate::process_group::meeting::Meeting;
 use crate::verdict::Verdict;
 
 /// A run to read from.

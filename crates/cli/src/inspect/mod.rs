@@ -11,11 +11,11 @@ use mesh::Region;
 use crate::arguments::InspectArguments;
 use crate::failure::Failure;
 use crate::places::checkpoint_path::checkpoint_path;
-use crate::run::interrupt;
 use crate::screen::aligned::aligned;
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
 use crate::screen::terminal;
+use crate::signals::interrupt;
 
 /// Prints what the arguments ask for.
 ///

@@ -1,19 +1,4 @@
-//! This process among those of a run.
+//! The text of a run of several processes.
 
-pub mod company;
-pub mod core_share;
-pub mod delivery;
-pub mod descriptors;
-pub mod engine_connection;
-pub mod gpu_links;
-pub mod listening_addresses;
-pub mod meeting;
-pub mod mpi_world;
-#[cfg(unix)]
-pub mod open_files;
-pub mod place;
-pub mod shared_limit;
 pub mod shared_text;
-pub mod speaking;
 pub mod text_transfer;
-pub mod work_share;

@@ -9,8 +9,9 @@ use rendezvous::TextHash;
 use crate::failure::Failure;
 use crate::input::downloads::downloaded;
 use crate::messages::patience::announced_while;
-use crate::processes::company::{Company, Several};
-use crate::processes::place::own_number;
+use crate::process_group::company::Company;
+use crate::process_group::place::own_number;
+use crate::process_group::several::Several;
 use crate::processes::text_transfer::TextTransfer;
 use crate::screen::tokenize_progress::TokenizeProgress;
 

@@ -14,7 +14,7 @@ use files::InputKind;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::processes::company::Several;
+use crate::process_group::several::Several;
 
 const MISSING: &str = "the files of [data] that are missing";
 const LIST: &str = "the list of files of [data]";

@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use blame::{Attempt, Attempts, Cause, CauseKind, Heard, Moment, OwnFailure, ProcessPart};
 use config::{RunConfig, without_credentials};
 use sync::lock;
-use train::Rings;
+use train::{Ending, Ports, Rings, TrainError};
 
 use crate::failure::Failure;
 use crate::messages::stderr::tell;
 use crate::places::newest_checkpoint::{newest_checkpoint, shown_by};
-use crate::processes::company::{Company, Several};
+use crate::process_group::company::Company;
+use crate::process_group::process_ranks::ProcessRanks;
+use crate::process_group::several::Several;
 use crate::run::train::Session;
 use crate::run::without_host;
 use crate::watch::fail_status;
@@ -77,7 +79,7 @@ impl<'a> RunAttempt<'a> {
     fn of(session: &Session<'a>, attempt: Attempt) -> Result<RunAttempt<'a>, Failure> {
         let Session { verdict, company, .. } = session;
         let (process, host, several) = match company {
-            Company::Alone => (0, crate::processes::place::own_host(), None),
+            Company::Alone => (0, crate::process_group::place::own_host(), None),
             Company::Several(several) => (several.place.process, several.place.host.clone(), Some(several)),
         };
         let ranks = company.ranks_of(&verdict.config, &verdict.setup)?.into_iter().map(|rank| rank.0).collect();
@@ -189,6 +191,32 @@ impl<'a> RunAttempt<'a> {
         let (process, host, rank) = (failure.process, failure.host, failure.report.rank);
         Some(Heard { process, host, rank, kind, text: failure.report.cause })
     }
+}
+
+/// Trains `ranks`, as a part of `attempt`, which hears of a failure.
+///
+/// # Errors
+/// The failure of a rank.
+pub fn train_in(ranks: &ProcessRanks<'_>, ports: Ports<'_>, attempt: &RunAttempt<'_>) -> Result<Ending, Failure> {
+    let ports = Ports { rings: Some(&attempt.rings), ..ports };
+    let mut returns = None;
+    let ended = ranks.watched_with(
+        |setup, engine| {
+            train::run(setup, engine, ports).inspect_err(|error| match error {
+                TrainError::RollBack { step, .. } => {
+                    let kind = error.own_failure().cause.kind;
+                    returns = Some(Failure::RollBack { step: *step, kind, reason: error.to_string() });
+                }
+                TrainError::Prepare(_)
+                | TrainError::Rank(_)
+                | TrainError::Overflow { .. }
+                | TrainError::Skipping { .. }
+                | TrainError::NotFinite { .. } => attempt.note(error.own_failure()),
+            })
+        },
+        |description| attempt.note_stuck(description),
+    );
+    returns.map_or(ended, Err)
 }
 
 /// The cause of a failure that is not that of a rank.

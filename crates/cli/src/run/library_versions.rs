@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::places::names::LIBRARIES;
-use crate::processes::company::{Company, Part};
+use crate::process_group::company::Company;
+use crate::process_group::several::Part;
 use crate::run::algorithms_file::Platform;
 use crate::run::product_algorithms::all_gather;
 

@@ -12,7 +12,7 @@ use train::{Setup, Worker, WorkloadIndex};
 
 use crate::failure::Failure;
 use crate::places::output_file::OutputFile;
-use crate::processes::company::Several;
+use crate::process_group::several::Several;
 use crate::simulate::rank_times::rank_times;
 
 /// Times of instructions of the last step that every rank has ended.

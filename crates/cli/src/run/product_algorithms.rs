@@ -19,7 +19,8 @@ use train::{
 use crate::failure::Failure;
 use crate::gpus::devices;
 use crate::places::names::ALGORITHMS;
-use crate::processes::company::{Company, Part};
+use crate::process_group::company::Company;
+use crate::process_group::several::Part;
 use crate::run::algorithms_file::{self, Kept, OfPlatform, Platform};
 use crate::run::library_versions;
 use crate::run::product_tiles;

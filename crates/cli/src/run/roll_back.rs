@@ -9,8 +9,9 @@ use serde_json::json;
 use train::Start;
 
 use crate::failure::Failure;
-use crate::processes::company::{Company, Part};
-use crate::processes::shared_limit::shared_limit;
+use crate::process_group::company::Company;
+use crate::process_group::several::Part;
+use crate::process_group::shared_limit::shared_limit;
 use crate::run::run_folder::RunFolder;
 use crate::run::train::Session;
 use crate::verdict::{Planned, Verdict, judge};

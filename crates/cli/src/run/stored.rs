@@ -19,7 +19,7 @@ use crate::places::kept_run::Earlier;
 use crate::places::kept_run_file::kept_run_file;
 use crate::places::names::{ALGORITHMS, CHECKPOINTS, LIBRARIES, METRICS, RESUMES, RUN_FILE, STORE_LOCK};
 use crate::places::unfinished::{skipped, tell_unfinished};
-use crate::processes::place::own_number;
+use crate::process_group::place::own_number;
 use crate::screen::unanswered::{Deadline, on_screen};
 
 /// The files of a run that are in its store, next to its checkpoints.

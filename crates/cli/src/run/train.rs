@@ -17,15 +17,16 @@ use crate::peer_memory::{Beginning, IsFound, PeerMemory};
 use crate::places::kept_run::Earlier;
 use crate::places::names::CHECKPOINTS;
 use crate::places::own_places;
-use crate::processes::company::{Company, Part, together};
-use crate::processes::meeting::Meeting;
+use crate::process_group::company::{Company, together};
+use crate::process_group::meeting::Meeting;
+use crate::process_group::several::Part;
 use crate::processes::shared_text::OwnText;
 use crate::run::first_process;
-use crate::run::interrupt::{self, AtOnce};
 use crate::run::other_process;
 use crate::run::resume::resume;
 use crate::run::run_folder::{RunFolder, check_apart};
 use crate::run::uploads::Uploads;
+use crate::signals::interrupt::{self, AtOnce};
 use crate::verdict::{Planned, Verdict};
 
 /// Trains as the arguments say. Steps go to the standard output, everything else to the standard error.

@@ -9,7 +9,7 @@ use launcher::{Host, variable};
 
 use crate::launch::replan::{layout_keys, with_most_replicas};
 use crate::places::newest_checkpoint::newest_checkpoint;
-use crate::processes::company::Several;
+use crate::process_group::several::Several;
 
 /// A sentence with the command, from the first process that is left. Nothing where the failure is not that of a process
 /// on another host, where no layout with fewer replicas is legal, and under `pleach launch`, which asks the host

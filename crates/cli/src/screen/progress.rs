@@ -12,7 +12,6 @@ use train::{EvaluationReport, Observer, SaveReport, SavedIn, StepReport, Straggl
 
 use crate::failure::Failure;
 use crate::messages::stderr::harmless;
-use crate::run::interrupt::Interrupt;
 use crate::run::measured_trace::Recorder;
 use crate::run::uploads::Message;
 use crate::screen::anomaly::anomaly_line;
@@ -25,6 +24,7 @@ use crate::screen::record;
 use crate::screen::step_line::{Colour, Outlook, clock, step_line};
 use crate::screen::terminal;
 use crate::screen::unwritten::unwritten_checkpoint;
+use crate::signals::interrupt::Interrupt;
 use crate::watch::Watchers;
 
 /// Lines above the bar of a run, about, where the run file does not say how many.

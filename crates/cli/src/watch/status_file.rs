@@ -8,7 +8,7 @@ use files::InputKind;
 use serde_json::{Value, json};
 
 use crate::places::names::STATUS;
-use crate::processes::place::own_host;
+use crate::process_group::place::own_host;
 
 /// Shortest time between two renewals.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -7,14 +7,13 @@ use std::sync::mpsc::channel;
 use config::RunConfig;
 use train::{
     Ending, Engine, Evaluation, EvaluationReport, Generation, Listener, LogitsSink, ModelChoices, Ports, Setup,
-    TensorSource, TokenSource, TrainError, run_evaluation, run_forward, run_generation,
+    TensorSource, TokenSource, run_evaluation, run_forward, run_generation,
 };
 
 use crate::failure::Failure;
 use crate::messages::stderr::tell;
-use crate::processes::company::Company;
-use crate::run::attempt::RunAttempt;
-use crate::run::watchdog::{GRACE, watch};
+use crate::process_group::company::Company;
+use crate::signals::watchdog::{GRACE, watch};
 
 /// The ranks of a run that are in this process.
 pub struct ProcessRanks<'a> {
@@ -53,7 +52,10 @@ impl<'a> ProcessRanks<'a> {
     }
 
     /// As [`ProcessRanks::watched`]; `note` hears of the failure before the process ends without a rank.
-    fn watched_with<T, E: Display>(
+    ///
+    /// # Errors
+    /// That of `work`.
+    pub fn watched_with<T, E: Display>(
         &self,
         work: impl FnOnce(&Setup, &dyn Engine) -> Result<T, E>,
         note: impl FnOnce(&str) + Send,
@@ -80,32 +82,6 @@ impl<'a> ProcessRanks<'a> {
     /// The failure of a rank; so do those of all functions here.
     pub fn train(&self, ports: Ports<'_>) -> Result<Ending, Failure> {
         self.watched(|setup, engine| train::run(setup, engine, ports))
-    }
-
-    /// Trains, as a part of `attempt`, which hears of a failure.
-    ///
-    /// # Errors
-    /// As above.
-    pub fn train_in(&self, ports: Ports<'_>, attempt: &RunAttempt<'_>) -> Result<Ending, Failure> {
-        let ports = Ports { rings: Some(&attempt.rings), ..ports };
-        let mut returns = None;
-        let ended = self.watched_with(
-            |setup, engine| {
-                train::run(setup, engine, ports).inspect_err(|error| match error {
-                    TrainError::RollBack { step, .. } => {
-                        let kind = error.own_failure().cause.kind;
-                        returns = Some(Failure::RollBack { step: *step, kind, reason: error.to_string() });
-                    }
-                    TrainError::Prepare(_)
-                    | TrainError::Rank(_)
-                    | TrainError::Overflow { .. }
-                    | TrainError::Skipping { .. }
-                    | TrainError::NotFinite { .. } => attempt.note(error.own_failure()),
-                })
-            },
-            |description| attempt.note_stuck(description),
-        );
-        returns.map_or(ended, Err)
     }
 
     /// Measures the loss on held-out text.

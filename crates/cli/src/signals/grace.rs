@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::failure::Failure;
 use crate::messages::stderr::tell;
-use crate::run::interrupt::Interrupt;
-use crate::run::watchdog::watch;
+use crate::signals::interrupt::Interrupt;
+use crate::signals::watchdog::watch;
 
 /// How long the last message may take: a pipe that is full and that nobody reads must not keep the process.
 const LAST_WORDS: Duration = Duration::from_secs(1);

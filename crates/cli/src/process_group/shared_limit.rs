@@ -3,7 +3,7 @@
 use config::{DeviceChoice, RunConfig};
 
 use crate::memory::machine::{MemoryLimit, process_limit};
-use crate::processes::place::Launched;
+use crate::process_group::place::Launched;
 
 /// The memory that all ranks of `config` share: none where a launcher started several processes, whose hosts are
 /// checked when they have met, and none where arenas are on GPUs, which are checked before they are allocated.

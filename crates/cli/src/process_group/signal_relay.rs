@@ -4,8 +4,9 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use crate::failure::Failure;
-use crate::processes::company::{Company, Several};
-use crate::run::interrupt::{AtOnce, Interrupt};
+use crate::process_group::company::Company;
+use crate::process_group::several::Several;
+use crate::signals::interrupt::{AtOnce, Interrupt};
 
 /// How often a signal is looked for.
 const GLANCE: Duration = Duration::from_millis(50);

@@ -12,8 +12,8 @@ use mpi::{Abi, Found, Library, Surroundings, ThreadLevel, find, mpiexec_of};
 use crate::doctor::loader_folders;
 use crate::failure::Failure;
 use crate::messages::stderr::tell;
-use crate::processes::company::Several;
-use crate::processes::place::Place;
+use crate::process_group::place::Place;
+use crate::process_group::several::Several;
 
 /// Whether a run of several processes moves its messages over MPI.
 pub fn is_wanted(config: &RunConfig) -> bool {

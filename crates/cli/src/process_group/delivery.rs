@@ -13,7 +13,8 @@ use sync::lock;
 use train::{GatheringSink, LogitsSink, Observer, SaveReport, SavedIn, TensorSink, take_logits};
 
 use crate::failure::Failure;
-use crate::processes::company::{Company, Several};
+use crate::process_group::company::Company;
+use crate::process_group::several::Several;
 
 /// How often an end looks whether the run has failed.
 const GLANCE: Duration = Duration::from_millis(200);

@@ -12,12 +12,12 @@ use rendezvous::{Control, FailureReport, ProcessFailure};
 use train::{Engine, ProcessSeat, RunDevice, Setup, engine_cores, open_process_engine};
 
 use crate::failure::Failure;
-use crate::processes::company::Several;
-use crate::processes::core_share::{CoreNeed, core_share};
-use crate::processes::gpu_links::GpuLinks;
-use crate::processes::listening_addresses::ListeningAddresses;
-use crate::processes::mpi_world;
-use crate::run::engine::options;
+use crate::process_group::core_share::{CoreNeed, core_share};
+use crate::process_group::engine::options;
+use crate::process_group::gpu_links::GpuLinks;
+use crate::process_group::listening_addresses::ListeningAddresses;
+use crate::process_group::mpi_world;
+use crate::process_group::several::Several;
 
 /// Fresh ranks of this process for `setup` on `device`. All processes open the same engines in the same order.
 ///

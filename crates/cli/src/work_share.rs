@@ -2,7 +2,7 @@
 
 use crate::arguments::Command;
 use crate::failure::Failure;
-use crate::processes::place::own_number;
+use crate::process_group::place::own_number;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
