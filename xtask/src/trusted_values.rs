@@ -13,10 +13,10 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/config/src/", "run files that the command line names"),
     ("crates/cli/src/convert/hugging_face.rs", "the folder of --out"),
     ("crates/cli/src/infer/eval.rs", "the text of --data"),
-    ("crates/cli/src/input/downloads.rs", "the texts of `data tokenize`"),
+    ("crates/cli/src/store/downloads.rs", "the texts of `data tokenize`"),
     ("crates/cli/src/places/author.rs", "run files that the user's secret confirms"),
-    ("crates/cli/src/run/fetch.rs", "the address of `fetch`"),
-    ("crates/cli/src/run/stored.rs", "the address of --resume, and keys of --set"),
+    ("crates/cli/src/main.rs", "the address of `fetch`"),
+    ("crates/cli/src/store/stored.rs", "the address of --resume, and keys of --set"),
     ("xtask/src/", "this list"),
 ];
 

@@ -13,12 +13,14 @@ mod description;
 mod doctor;
 mod explain;
 mod failure;
+mod folder;
 mod gpus;
 mod infer;
 mod input;
 mod inspect;
 #[cfg(unix)]
 mod launch;
+mod layout;
 mod memory;
 mod messages;
 mod panics;
@@ -26,15 +28,18 @@ mod peer_memory;
 mod places;
 mod plan;
 mod process_group;
-mod processes;
 mod rank_hosts;
+mod records;
 mod run;
 mod run_report;
 mod screen;
 mod signal;
 mod signals;
 mod simulate;
+mod source;
 mod speaking;
+mod store;
+mod text;
 mod verdict;
 mod watch;
 mod work_share;
@@ -44,6 +49,7 @@ use std::process::ExitCode;
 
 use arguments::{Arguments, Command};
 use clap::Parser;
+use config::Trusted;
 use failure::Failure;
 
 fn main() -> ExitCode {
@@ -147,7 +153,9 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::MpiAnswers(arguments) => doctor::mpi_library::print_answers(&arguments.library),
         Command::Explain(arguments) => explain::explain(arguments),
-        Command::Fetch(arguments) => run::fetch::fetch(arguments),
+        Command::Fetch(arguments) => {
+            store::fetch::fetch(&Trusted::of_command_line(arguments.address.clone()), &arguments.out)
+        }
         Command::Inspect(arguments) => inspect::inspect(arguments),
         Command::Simulate(arguments) => simulate::simulate(arguments),
         Command::Plan(arguments) => plan::plan(arguments),

@@ -19,13 +19,13 @@ use crate::description::run_lines::{describe, memory_line};
 use crate::failure::Failure;
 use crate::gpus::arenas;
 use crate::input;
-use crate::input::run_source::RunSource;
 use crate::memory::host;
 use crate::memory::machine::{LimitSource, MemoryLimit};
 use crate::rank_hosts::RankHosts;
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
 use crate::screen::terminal;
+use crate::source::run_source::RunSource;
 use crate::verdict::{self, Planned, Verdict};
 
 /// Prints what the run is, or how two runs compare.

@@ -14,7 +14,6 @@ use train::{
 use crate::arguments::inference::ForwardArguments;
 use crate::failure::Failure;
 use crate::gpus::kernels;
-use crate::input::run_source::RunSource;
 use crate::input::sequences::Sequences;
 use crate::messages::stderr::tell;
 use crate::places::output_file::data_file;
@@ -25,6 +24,7 @@ use crate::process_group::process_ranks::ProcessRanks;
 use crate::process_group::several::Part;
 use crate::process_group::signal_relay::end_all_while;
 use crate::signals::interrupt;
+use crate::source::run_source::RunSource;
 
 /// Computes and writes.
 ///

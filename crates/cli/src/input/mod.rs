@@ -1,11 +1,7 @@
 //! From arguments to a legal run.
 
-pub mod downloads;
-pub mod file_hash;
 pub mod presets;
-pub mod run_source;
 pub mod sequences;
-pub mod text;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -10,7 +10,6 @@ mod lines;
 mod other_launcher;
 pub mod parent;
 mod probe;
-pub mod replan;
 mod restart;
 mod signals;
 mod supervisor;

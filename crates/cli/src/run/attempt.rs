@@ -11,13 +11,13 @@ use sync::lock;
 use train::{Ending, Ports, Rings, TrainError};
 
 use crate::failure::Failure;
+use crate::layout::without_host;
 use crate::messages::stderr::tell;
 use crate::places::newest_checkpoint::{newest_checkpoint, shown_by};
 use crate::process_group::company::Company;
 use crate::process_group::process_ranks::ProcessRanks;
 use crate::process_group::several::Several;
 use crate::run::train::Session;
-use crate::run::without_host;
 use crate::watch::fail_status;
 
 /// The attempt as one of its processes takes part in it.

@@ -10,7 +10,7 @@ use train::{
 
 use crate::arguments::TrainArguments;
 use crate::failure::Failure;
-use crate::input::text::Text;
+use crate::folder::run_folder::RunFolder;
 use crate::places::author::confirmed;
 use crate::process_group::company::Company;
 use crate::process_group::delivery::{self, Destinations, PieceDestination};
@@ -20,12 +20,12 @@ use crate::run::attempt::{RunAttempt, train_in};
 use crate::run::once_per_run::OncePerRun;
 use crate::run::product_algorithms::{self, Decided};
 use crate::run::roll_back::returning;
-use crate::run::run_folder::RunFolder;
 use crate::run::train::Session;
 use crate::run::uploads::Uploads;
 use crate::run::work_times;
 use crate::screen::progress::Progress;
 use crate::signals::interrupt::Interrupt;
+use crate::text::run_text::Text;
 use crate::watch;
 
 /// Runs from `start` to the end, and leaves in `folder` what there is to leave.

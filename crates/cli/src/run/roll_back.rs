@@ -9,10 +9,10 @@ use serde_json::json;
 use train::Start;
 
 use crate::failure::Failure;
+use crate::folder::run_folder::RunFolder;
 use crate::process_group::company::Company;
 use crate::process_group::several::Part;
 use crate::process_group::shared_limit::shared_limit;
-use crate::run::run_folder::RunFolder;
 use crate::run::train::Session;
 use crate::verdict::{Planned, Verdict, judge};
 

@@ -9,9 +9,8 @@ use train::Start;
 
 use crate::arguments::TrainArguments;
 use crate::failure::Failure;
+use crate::folder::run_folder::{RunFolder, check_apart};
 use crate::input;
-use crate::input::run_source::RunSource;
-use crate::input::text::Text;
 use crate::messages::stderr::tell;
 use crate::peer_memory::{Beginning, IsFound, PeerMemory};
 use crate::places::kept_run::Earlier;
@@ -20,13 +19,14 @@ use crate::places::own_places;
 use crate::process_group::company::{Company, together};
 use crate::process_group::meeting::Meeting;
 use crate::process_group::several::Part;
-use crate::processes::shared_text::OwnText;
 use crate::run::first_process;
 use crate::run::other_process;
 use crate::run::resume::resume;
-use crate::run::run_folder::{RunFolder, check_apart};
 use crate::run::uploads::Uploads;
 use crate::signals::interrupt::{self, AtOnce};
+use crate::source::run_source::RunSource;
+use crate::text::run_text::Text;
+use crate::text::shared_text::OwnText;
 use crate::verdict::{Planned, Verdict};
 
 /// Trains as the arguments say. Steps go to the standard output, everything else to the standard error.

@@ -22,7 +22,7 @@ use crate::places::kept_run_file::kept_run_file;
 use crate::places::names::{METRICS, RESUMES, RUN_FILE, TIMELINE};
 use crate::places::own_places;
 use crate::places::unfinished::tell_unfinished;
-use crate::run_report::timeline::planned;
+use crate::records::timeline::planned;
 use crate::verdict;
 
 /// Lines of a file of metrics that a report takes: some 300 bytes of memory each.

@@ -2,7 +2,6 @@
 
 mod follow;
 mod gather;
-pub mod timeline;
 
 use std::io::Write;
 use std::path::{Component, Path, PathBuf};

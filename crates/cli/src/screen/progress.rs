@@ -12,18 +12,18 @@ use train::{EvaluationReport, Observer, SaveReport, SavedIn, StepReport, Straggl
 
 use crate::failure::Failure;
 use crate::messages::stderr::harmless;
+use crate::records::anomaly::anomaly_line;
+use crate::records::metrics_file::MetricsFile;
+use crate::records::rates::{Meter, Rates};
+use crate::records::record;
+use crate::records::step_line::{Colour, Outlook, clock, step_line};
+use crate::records::unwritten::unwritten_checkpoint;
 use crate::run::measured_trace::Recorder;
 use crate::run::uploads::Message;
-use crate::screen::anomaly::anomaly_line;
 use crate::screen::bar::Bar;
 use crate::screen::journal::{Audience, Journal, Stream};
-use crate::screen::metrics_file::MetricsFile;
 use crate::screen::narrow::wrapped;
-use crate::screen::rates::{Meter, Rates};
-use crate::screen::record;
-use crate::screen::step_line::{Colour, Outlook, clock, step_line};
 use crate::screen::terminal;
-use crate::screen::unwritten::unwritten_checkpoint;
 use crate::signals::interrupt::Interrupt;
 use crate::watch::Watchers;
 
@@ -52,7 +52,7 @@ impl Screen {
         if !terminal::has_codes() {
             return Screen::Lines(out);
         }
-        Screen::Live(Bar::new(out, done, steps), Colour::of_standard_output())
+        Screen::Live(Bar::new(out, done, steps), terminal::colour())
     }
 
     /// Whether a person reads it, who wants to know more than the steps.
@@ -457,7 +457,7 @@ mod tests {
         let line = evaluating_line(0.25, Duration::from_secs(30));
         assert_eq!(line, "measuring held-out text: 25 % done, 1:30 left");
     }
-    use crate::screen::rates::Capacity;
+    use crate::records::rates::Capacity;
     use config::RunConfig;
 
     fn report() -> StepReport {

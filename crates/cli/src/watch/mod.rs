@@ -15,8 +15,8 @@ use sync::lock;
 use train::{EvaluationReport, SaveReport, StepReport, Straggler};
 
 use crate::failure::Failure;
-use crate::screen::anomaly::anomaly_line;
-use crate::screen::rates::Rates;
+use crate::records::anomaly::anomaly_line;
+use crate::records::rates::Rates;
 use crate::watch::numbers::Numbers;
 use crate::watch::server::Server;
 use crate::watch::status_file::StatusFile;

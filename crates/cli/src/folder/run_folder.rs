@@ -15,6 +15,7 @@ use sync::lock;
 use train::weights_writer;
 
 use crate::failure::Failure;
+use crate::folder::past_records::keep_records;
 use crate::messages::stderr::tell;
 use crate::places::author::{Confirmed, confirmed};
 use crate::places::kept_run::{self, Earlier};
@@ -22,9 +23,8 @@ use crate::places::names::{
     ALGORITHMS, CHECKPOINTS, LIBRARIES, LOG, MEMORY, METRICS, RESUMES, RUN_FILE, TIMELINE, WEIGHTS,
 };
 use crate::places::own_places;
-use crate::run::past_records::keep_records;
-use crate::run::stored;
-use crate::screen::metrics_file::MetricsFile;
+use crate::records::metrics_file::MetricsFile;
+use crate::store::stored;
 
 /// A folder that is there, and that no other run writes.
 #[derive(Debug)]

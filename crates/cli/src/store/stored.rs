@@ -1,17 +1,14 @@
 //! The place of a run in an object store, as the commands see it.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use checkpoint::{Checkpoint, CheckpointError, Found, StoredError, StoredRun, committed, is_in_use};
 use config::{KeptRunFile, RunConfig, RunSpec, Trusted};
 use data::{BYTES_FILE, TOKENIZER_FILE};
 use files::{InputError, InputKind};
-use stores::{Address, Hearer, Patience, Settings, StoreError};
+use stores::{Address, Hearer, Settings, StoreError};
 
-use crate::arguments::run::RunArguments;
 use crate::failure::Failure;
-use crate::input;
 use crate::messages::patience::announced_while;
 use crate::messages::stderr::tell;
 use crate::places::author::own_text;
@@ -19,37 +16,10 @@ use crate::places::kept_run::Earlier;
 use crate::places::kept_run_file::kept_run_file;
 use crate::places::names::{ALGORITHMS, CHECKPOINTS, LIBRARIES, METRICS, RESUMES, RUN_FILE, STORE_LOCK};
 use crate::places::unfinished::{skipped, tell_unfinished};
-use crate::process_group::place::own_number;
-use crate::screen::unanswered::{Deadline, on_screen};
+use crate::store::settings::{Patient, SECONDS, settings};
 
 /// The files of a run that are in its store, next to its checkpoints.
 const FILES: [&str; 7] = [RUN_FILE, METRICS, RESUMES, TOKENIZER_FILE, BYTES_FILE, ALGORITHMS, LIBRARIES];
-
-/// Time in which requests are tried where no key gives it.
-const SECONDS: f32 = 600.0;
-
-/// How long requests of a command are tried, and whether people hear of it meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Patient {
-    /// For `run.store_seconds`.
-    OfRun(f32),
-    /// The same where nobody waits for an answer.
-    InBackground(f32),
-    /// For the time that no key changes.
-    Fixed,
-}
-
-/// The settings of requests: variables and profiles of this process.
-pub fn settings(patient: Patient) -> Settings {
-    let variables = std::env::vars_os();
-    let variables = variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let tried = |seconds| Settings::new(variables, Patience { limit: Duration::from_secs_f32(seconds) });
-    match patient {
-        Patient::OfRun(seconds) => tried(seconds).heard_by(on_screen(Deadline::StoreSeconds)),
-        Patient::InBackground(seconds) => tried(seconds),
-        Patient::Fixed => tried(SECONDS).heard_by(on_screen(Deadline::Fixed)),
-    }
-}
 
 /// Opens the place of `run` in its store, if it has one.
 ///
@@ -161,14 +131,14 @@ pub fn described(named: &Path, overrides: &[String], patient: Patient) -> Result
     Ok(Some(Described { stored, folder, run_file, left_out }))
 }
 
-/// The run that `--resume` names, by its folder or by its address, with what its store has and the folder lacks.
+/// The run that `--resume` names, by its folder or by its address, with what its store has and the folder lacks. The
+/// first process prints the lines about keys that are left out.
 ///
 /// # Errors
 /// A store without an answer, and an address without a checkpoint.
-pub fn resuming(named: &Path, run: &RunArguments) -> Result<Resuming, Failure> {
-    let overrides = input::overrides(run);
-    if let Some(Described { stored, folder, left_out, .. }) = described(named, &overrides, patient(&overrides))? {
-        if own_number()? == 0 {
+pub fn resuming(named: &Path, overrides: &[String], is_first: bool) -> Result<Resuming, Failure> {
+    if let Some(Described { stored, folder, left_out, .. }) = described(named, overrides, patient(overrides))? {
+        if is_first {
             left_out.iter().for_each(|line| tell(line));
         }
         bring_newest(&stored, &folder, "use another folder: --set run.folder=FOLDER")?;
@@ -176,13 +146,13 @@ pub fn resuming(named: &Path, run: &RunArguments) -> Result<Resuming, Failure> {
         return Ok(Resuming { folder, address, left_out: vec![] });
     }
     let (key, mut left_out) = ("run.store", vec![]);
-    let address = set(&overrides, key).or_else(|| {
+    let address = set(overrides, key).or_else(|| {
         // Without the file there is no address, and the command says what is missing.
         let name = named.join(RUN_FILE).display().to_string();
         own_text(&kept_run_file(named).ok()?, (&name, key), &mut left_out)
     });
     if let Some(address) = address.filter(|address| !address.is_empty()) {
-        let stored = open("run.store", &address, patient(&overrides))?;
+        let stored = open("run.store", &address, patient(overrides))?;
         bring_newest(&stored, named, "use --set run.store= to continue without the store, or another address")?;
     }
     Ok(Resuming { folder: named.to_path_buf(), address: None, left_out })

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::messages::patience::announced_while;
 use crate::messages::stderr::tell;
 use crate::places::own_places;
-use crate::run::stored::{Patient, settings};
+use crate::store::settings::{Patient, settings};
 
 /// The folder in that of `data.cache`, or else in that where the command was started.
 const FOLDER: &str = "downloads";

@@ -2,18 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use cluster::Cluster;
+use cluster::{Cluster, named};
 use config::{DeviceChoice, RunConfig};
 use launcher::Host;
 use plan::machine::measure;
 use plan::search::{Question, search};
 use program::StepTimes;
 
-use crate::cluster::profile::profile;
 use crate::failure::Failure;
+use crate::layout::changes::{base, changes};
 use crate::memory::machine::memory_limit;
 use crate::places::disk::Disk;
-use crate::run::resume::{base, changes};
 use crate::verdict::plan;
 
 /// The profile by which layouts of GPUs are compared.
@@ -27,8 +26,15 @@ const GPU_PROFILE: &str = "h100-80g-dgx";
 pub fn comparing_profile(config: &RunConfig) -> Result<Cluster, Failure> {
     match config.run.device {
         DeviceChoice::Cpu | DeviceChoice::SoftGpu => measure().map_err(|error| Failure::Work(error.to_string())),
-        DeviceChoice::Cuda => profile(GPU_PROFILE),
+        DeviceChoice::Cuda => of_gpus(),
     }
+}
+
+/// The built-in profile.
+fn of_gpus() -> Result<Cluster, Failure> {
+    let missing = || Failure::Work(format!("{GPU_PROFILE} must be a built-in profile"));
+    let text = named(GPU_PROFILE).ok_or_else(missing)?;
+    Cluster::from_toml(text).map_err(|error| Failure::Work(format!("{GPU_PROFILE}: {error}")))
 }
 
 /// A run in another layout.
@@ -166,7 +172,7 @@ mod tests {
 
     /// Some cluster: every layout is legal or not whatever it is.
     fn some_cluster() -> Result<Cluster, Failure> {
-        profile(GPU_PROFILE)
+        of_gpus()
     }
 
     /// The settings of the new layout, its processes by host, and the work of a step.

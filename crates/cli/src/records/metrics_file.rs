@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
 use crate::failure::Failure;
-use crate::screen::unwritten::unwritten;
+use crate::records::unwritten::unwritten;
 
 /// Takes one record after the other.
 pub struct MetricsFile {

@@ -6,7 +6,7 @@ use config::{BatchSizes, DeviceChoice, Precision, Products, RunConfig, flops_per
 use train::{StepReport, processor};
 
 use crate::memory::taken::resident_peak_bytes;
-use crate::screen::cpu_time::cpu_time;
+use crate::records::cpu_time::cpu_time;
 
 /// Hardware that this process computes with.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,8 +5,7 @@ use std::time::Duration;
 use config::figures::grouped;
 use train::{LossScalingReport, StepFate, StepReport};
 
-use crate::screen::rates::Rates;
-use crate::screen::terminal;
+use crate::records::rates::Rates;
 
 /// Whether lines have colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,14 +14,6 @@ pub enum Colour {
     On,
     /// Text only.
     Off,
-}
-
-impl Colour {
-    /// On for a terminal that has codes, unless `NO_COLOR` is set and not empty.
-    pub fn of_standard_output() -> Colour {
-        let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        if terminal::has_codes() && !is_refused { Colour::On } else { Colour::Off }
-    }
 }
 
 /// Whether a line tells how long the run still takes.

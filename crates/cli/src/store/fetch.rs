@@ -1,24 +1,26 @@
-//! `pleach fetch`: a run of a store in a folder of this machine.
+//! A run of a store in a folder of this machine.
+
+use std::path::Path;
 
 use config::Trusted;
 
-use crate::arguments::fetch::FetchArguments;
 use crate::failure::Failure;
 use crate::messages::stderr::tell;
-use crate::run::stored::{self, Brought, Patient};
+use crate::store::settings::Patient;
+use crate::store::stored::{self, Brought};
 
 /// Downloads the newest checkpoint that is whole, and the files of the run.
 ///
 /// # Errors
 /// A store without an answer or without a checkpoint, and a folder that has another run, cannot be written or is in
 /// use.
-pub fn fetch(arguments: &FetchArguments) -> Result<(), Failure> {
-    let stored = stored::open("the address", &Trusted::of_command_line(arguments.address.clone()), Patient::Fixed)?;
+pub fn fetch(address: &Trusted<String>, out: &Path) -> Result<(), Failure> {
+    let stored = stored::open("the address", address, Patient::Fixed)?;
     if stored.newest().map_err(stored::of_store)?.is_none() {
         return Err(stored::none(&stored));
     }
-    let (address, folder) = (stored.address(), arguments.out.display());
-    match stored::bring_newest(&stored, &arguments.out, "name another folder with --out")? {
+    let (address, folder) = (stored.address(), out.display());
+    match stored::bring_newest(&stored, out, "name another folder with --out")? {
         Brought::Downloaded(steps) => tell(&format!("{folder} has the run of {address} after step {steps}\n")),
         Brought::AsNew(steps) => {
             tell(&format!(

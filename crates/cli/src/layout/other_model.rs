@@ -7,7 +7,7 @@ use config::is_function_of_weights;
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::run::resume::{Changed, key_of};
+use crate::layout::changes::{Changed, key_of};
 
 /// Refuses `changed` keys of the run of the checkpoint at `path` that belong to its model; `asked` are the settings of
 /// the command line. A key that a later version has added has its default.
@@ -50,7 +50,7 @@ mod tests {
     use config::RunConfig;
 
     use super::*;
-    use crate::run::resume::changes;
+    use crate::layout::changes::changes;
 
     /// The refusal and the notes of a run that resumes with these keys, from a run file that lacks some.
     fn resumed(lacking: &str, asked: &[&str]) -> (String, String) {

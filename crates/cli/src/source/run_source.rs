@@ -17,10 +17,8 @@ use train::{PartSource, SourceError, TensorSource, has_averages};
 
 use crate::arguments::inference::{FromArguments, WeightsChoice};
 use crate::arguments::run::RunArguments;
-use crate::convert::hugging_face;
 use crate::failure::Failure;
 use crate::input;
-use crate::input::file_hash::{file_hash, sampled_hash};
 use crate::messages::stderr::tell;
 use crate::places::author::judge;
 use crate::places::checkpoint_path::{check_local, checkpoint_path, newest_sound, run_folder_of};
@@ -29,6 +27,8 @@ use crate::places::kept_run_file::kept_run_file;
 use crate::places::names::{RUN_FILE, WEIGHTS};
 use crate::places::own_places;
 use crate::process_group::meeting::Meeting;
+use crate::source::file_hash::{file_hash, sampled_hash};
+use crate::source::hugging_face_run;
 use crate::verdict::Verdict;
 
 /// A run to read from.
@@ -65,7 +65,7 @@ impl Weights {
     /// The averages of a checkpoint, or of the newest one of a run.
     fn averages(folder: &Path) -> Result<Weights, String> {
         let none = |what: String| format!("{what} has no moving average of weights; use --weights trained");
-        if hugging_face::is_folder(folder) {
+        if hugging_face_run::is_folder(folder) {
             return Err(none(folder.display().to_string()));
         }
         let path = checkpoint_path(folder).map_err(|failure| failure.to_string())?;
@@ -78,7 +78,7 @@ impl Weights {
     }
 
     fn trained(folder: &Path) -> Result<Weights, String> {
-        if hugging_face::is_folder(folder) {
+        if hugging_face_run::is_folder(folder) {
             return HuggingFaceFolder::open(folder).map(Weights::HuggingFace).map_err(|error| error.to_string());
         }
         if folder.join(MANIFEST).is_file() {
@@ -91,7 +91,7 @@ impl Weights {
     }
 
     fn path(folder: &Path) -> PathBuf {
-        let is_folder = folder.join(MANIFEST).is_file() || hugging_face::is_folder(folder);
+        let is_folder = folder.join(MANIFEST).is_file() || hugging_face_run::is_folder(folder);
         if is_folder { folder.to_path_buf() } else { folder.join(WEIGHTS) }
     }
 
@@ -219,7 +219,7 @@ impl RunSource {
     /// A folder that cannot be written.
     pub fn copy_tokenizer(&self, tokenizer: &TokenizerSpec, folder: &Path) -> Result<(), Failure> {
         if *tokenizer == self.config.data.tokenizer {
-            hugging_face::copy_tokenizer(&self.folder, folder)?;
+            hugging_face_run::copy_tokenizer(&self.folder, folder)?;
         }
         Ok(())
     }
@@ -288,7 +288,7 @@ impl RunSource {
 fn checkpoint_in_place_of_weights(folder: &Path) -> Result<Option<PathBuf>, Failure> {
     // A link to nothing is a fault of the folder.
     let has_weights = folder.join(WEIGHTS).symlink_metadata().is_ok();
-    if folder.join(MANIFEST).is_file() || hugging_face::is_folder(folder) || has_weights {
+    if folder.join(MANIFEST).is_file() || hugging_face_run::is_folder(folder) || has_weights {
         return Ok(None);
     }
     let newest = newest_sound(folder)?;
@@ -304,9 +304,9 @@ fn run_file(folder: &Path) -> Result<(String, KeptRunFile), Failure> {
         let checkpoint = Checkpoint::open(folder)?;
         return Ok((format!("the run file of {}", folder.display()), checkpoint.state().run.clone()));
     }
-    if hugging_face::is_folder(folder) {
+    if hugging_face_run::is_folder(folder) {
         let model = HuggingFaceFolder::open(folder)?.model;
-        let run_file = KeptRunFile::new(hugging_face::run_file(&model, folder));
+        let run_file = KeptRunFile::new(hugging_face_run::run_file(&model, folder));
         return Ok((format!("the run of {}", folder.display()), run_file));
     }
     let name = folder.join(RUN_FILE).display().to_string();

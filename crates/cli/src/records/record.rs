@@ -5,8 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Serialize, Serializer};
 use train::{Anomaly, EvaluationReport, StepFate, StepReport};
 
-use crate::screen::anomaly::anomaly_name;
-use crate::screen::rates::Rates;
+use crate::records::anomaly::anomaly_name;
+use crate::records::rates::Rates;
 
 /// A number with all of its digits. JSON has finite ones only: others are the strings `NaN`, `Infinity` and
 /// `-Infinity`, which number parsers of Python, Rust and JavaScript read.

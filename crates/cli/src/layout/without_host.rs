@@ -7,7 +7,7 @@ use blame::CauseKind;
 use config::RunConfig;
 use launcher::{Host, variable};
 
-use crate::launch::replan::{layout_keys, with_most_replicas};
+use crate::layout::replan::{layout_keys, with_most_replicas};
 use crate::places::newest_checkpoint::newest_checkpoint;
 use crate::process_group::several::Several;
 

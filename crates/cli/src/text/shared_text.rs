@@ -7,13 +7,13 @@ use data::{DataError, Dataset, Sources, Tokenizer, files_of};
 use rendezvous::TextHash;
 
 use crate::failure::Failure;
-use crate::input::downloads::downloaded;
 use crate::messages::patience::announced_while;
 use crate::process_group::company::Company;
 use crate::process_group::place::own_number;
 use crate::process_group::several::Several;
-use crate::processes::text_transfer::TextTransfer;
-use crate::screen::tokenize_progress::TokenizeProgress;
+use crate::store::downloads::downloaded;
+use crate::text::text_transfer::TextTransfer;
+use crate::text::tokenize_progress::TokenizeProgress;
 
 const TOKENIZER: &str = "the tokenizer of the run";
 const TOKENS: &str = "the hash of all tokens";

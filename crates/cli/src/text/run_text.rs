@@ -10,7 +10,7 @@ use data::{Baselines, Batches, Blanks, DataError, Dataset, LeftOut, Order, Targe
 use train::{Evaluation, EvaluationReport, SampleReport, Samples, Sampling, TokenSource, Validation};
 
 use crate::failure::Failure;
-use crate::infer::generate;
+use crate::text::prompt;
 
 /// Words of the text that a sample continues.
 const BEGINNING_WORDS: usize = 4;
@@ -215,7 +215,7 @@ fn bits_per_byte(nats_per_token: f64, tokens: u64, bytes: u64) -> f64 {
 
 /// The prompts of samples as tokens of the model.
 fn prompts(samples: &SampleSpec, tokenizer: &Tokenizer, vocabulary: usize) -> Result<Vec<Vec<i32>>, Failure> {
-    let tokens = |text: &String| generate::prompt(tokenizer, text, vocabulary);
+    let tokens = |text: &String| prompt::prompt(tokenizer, text, vocabulary);
     samples.prompts.iter().map(tokens).collect()
 }
 
