@@ -11,7 +11,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/cli/src/places/kept_run.rs", "the name of a folder that is kept"),
     ("crates/cli/src/run/measured_trace.rs", "the date of a trace, to align processes"),
     ("crates/cli/src/run_report/follow.rs", "dates of files, to see that they changed"),
-    ("crates/cli/src/screen/progress.rs", "dates in records"),
+    ("crates/cli/src/run/progress.rs", "dates in records"),
     ("crates/cli/src/records/record.rs", "dates in records"),
     ("crates/cli/src/watch/numbers.rs", "the date of the last step"),
     ("crates/cli/src/watch/status_file.rs", "the date of the last step"),

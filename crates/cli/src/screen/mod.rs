@@ -1,10 +1,8 @@
-//! Output for people: streams, files, numbers, and the line of a running run.
+//! Output for people: streams, tables, and lines that change.
 
 pub mod aligned;
 pub mod bar;
-pub mod journal;
 pub mod narrow;
 pub mod output;
 pub mod patience;
-pub mod progress;
 pub mod terminal;
