@@ -13,10 +13,10 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/config/src/", "run files that the command line names"),
     ("crates/cli/src/convert/hugging_face.rs", "the folder of --out"),
     ("crates/cli/src/infer/eval.rs", "the text of --data"),
-    ("crates/cli/src/input/downloads.rs", "the texts of `data tokenize`"),
-    ("crates/cli/src/run/author.rs", "run files that the user's secret confirms"),
-    ("crates/cli/src/run/fetch.rs", "the address of `fetch`"),
-    ("crates/cli/src/run/stored.rs", "the address of --resume, and keys of --set"),
+    ("crates/cli/src/store/downloads.rs", "the texts of `data tokenize`"),
+    ("crates/cli/src/places/author.rs", "run files that the user's secret confirms"),
+    ("crates/cli/src/main.rs", "the address of `fetch`"),
+    ("crates/cli/src/store/stored.rs", "the address of --resume, and keys of --set"),
     ("xtask/src/", "this list"),
 ];
 
@@ -54,7 +54,7 @@ mod tests {
         let code = "let a = Trusted::of_command_line(b); // Author::User\nAuthor::Unknown\nkept.load(name, Author::User)\n\
                     mod tests {\nAuthor::User\n}\n";
         assert_eq!(lines("crates/cli/src/run/resume.rs", code), [1, 3]);
-        for allowed in ["crates/cli/src/run/author.rs", "crates/cli/tests/b.rs"] {
+        for allowed in ["crates/cli/src/places/author.rs", "crates/cli/tests/b.rs"] {
             assert_eq!(lines(allowed, code), [0; 0], "{allowed}");
         }
     }

@@ -9,35 +9,47 @@ mod cluster;
 mod compare;
 mod completions;
 mod convert;
+mod description;
 mod doctor;
 mod explain;
 mod failure;
-mod gpu;
+mod folder;
+mod gpus;
 mod infer;
 mod input;
 mod inspect;
-mod kernels;
 #[cfg(unix)]
 mod launch;
+mod layout;
 mod memory;
 mod messages;
 mod panics;
 mod peer_memory;
+mod places;
 mod plan;
-mod processes;
+mod process_group;
 mod rank_hosts;
+mod records;
 mod run;
 mod run_report;
 mod screen;
 mod signal;
+mod signals;
 mod simulate;
+mod source;
+mod speaking;
+mod store;
+mod text;
+mod verdict;
 mod watch;
+mod work_share;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use arguments::{Arguments, Command};
 use clap::Parser;
+use config::Trusted;
 use failure::Failure;
 
 fn main() -> ExitCode {
@@ -48,10 +60,10 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return answered(&error),
     };
-    match run::interrupt::survive_file_limits().and_then(|()| run(&arguments.command)) {
+    match signals::interrupt::survive_file_limits().and_then(|()| run(&arguments.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            processes::speaking::tell(&failure);
+            speaking::tell(&failure);
             ExitCode::from(failure.exit_code())
         }
     }
@@ -111,14 +123,14 @@ fn leaves_nothing_half_done(command: &Command) -> bool {
 }
 
 fn run(command: &Command) -> Result<(), Failure> {
-    if !processes::work_share::has_part(command)? {
+    if !work_share::has_part(command)? {
         return Ok(());
     }
     for (option, place) in command.outputs() {
-        run::own_places::check_free(option, &place)?;
+        places::own_places::check_free(option, &place)?;
     }
     if leaves_nothing_half_done(command) {
-        run::interrupt::ends_at_once()?;
+        signals::interrupt::ends_at_once()?;
     }
     match command {
         Command::Train(arguments) => run::train::train(arguments),
@@ -141,7 +153,9 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::MpiAnswers(arguments) => doctor::mpi_library::print_answers(&arguments.library),
         Command::Explain(arguments) => explain::explain(arguments),
-        Command::Fetch(arguments) => run::fetch::fetch(arguments),
+        Command::Fetch(arguments) => {
+            store::fetch::fetch(&Trusted::of_command_line(arguments.address.clone()), &arguments.out)
+        }
         Command::Inspect(arguments) => inspect::inspect(arguments),
         Command::Simulate(arguments) => simulate::simulate(arguments),
         Command::Plan(arguments) => plan::plan(arguments),

@@ -4,14 +4,14 @@ use std::path::Path;
 
 use cluster::Cluster;
 use config::figures::{bytes, counted};
-use files::{InputKind, read_text};
-use launcher::{Host, RankPlacement, launch, parse_host_list};
+use launcher::{Host, RankPlacement, launch};
 use mesh::{Axis, AxisSet, Mesh, PlacementOrder, Rank};
 use train::Setup;
 
 use crate::failure::Failure;
 use crate::memory::host::{HostMemory, HostProcess, counted_processes};
-use crate::processes::place::variable_of_launch;
+use crate::process_group::host_file::read_hosts;
+use crate::process_group::place::variable_of_launch;
 
 /// Hosts that are drawn; of more, the first.
 const DRAWN: usize = 16;
@@ -35,16 +35,6 @@ enum Arenas {
     OnHosts,
     /// On an accelerator of each rank.
     OnAccelerators,
-}
-
-/// The hosts of a file. A host without a number has `default_processes`.
-///
-/// # Errors
-/// A file that cannot be read or does not list hosts.
-pub fn read_hosts(path: &Path, default_processes: usize) -> Result<Vec<Host>, Failure> {
-    let shown = path.display();
-    let text = read_text(path, InputKind::Hosts).map_err(|error| Failure::Input(format!("--hosts {shown} {error}")))?;
-    parse_host_list(&text, default_processes).map_err(|error| Failure::Input(format!("--hosts {shown}: {error}")))
 }
 
 impl RankHosts {
@@ -226,6 +216,7 @@ impl RankHosts {
 mod tests {
     use super::*;
     use cluster::named;
+    use launcher::parse_host_list;
     use mesh::AxisSizes;
 
     fn hosts(list: &str, dp: usize, tp: usize, pp: usize) -> RankHosts {

@@ -9,11 +9,11 @@ use crate::arguments::blame::BlameArguments;
 use crate::arguments::format::Format;
 use crate::failure::Failure;
 use crate::messages::stderr::tell;
-use crate::run::attempt::newest_checkpoint;
-use crate::run::interrupt;
-use crate::run::run_folder::CHECKPOINTS;
-use crate::run::unfinished::tell_unfinished;
+use crate::places::names::CHECKPOINTS;
+use crate::places::newest_checkpoint::newest_checkpoint;
+use crate::places::unfinished::tell_unfinished;
 use crate::screen::output::print;
+use crate::signals::interrupt;
 
 /// Prints what the arguments ask for.
 ///

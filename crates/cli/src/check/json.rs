@@ -7,13 +7,13 @@ use serde::Serialize;
 use train::GpuMemory;
 
 use crate::check::all_ranks::AllRanks;
-use crate::check::verdict::Verdict;
+use crate::check::memory_table::layers;
 use crate::compare::comparison::{Comparison, promise};
 use crate::failure::Failure;
 use crate::memory::machine::LimitSource;
 use crate::memory::need::{MemoryBudget, Need, largest_plan};
-use crate::memory::table::layers;
 use crate::rank_hosts::RankHosts;
+use crate::verdict::Verdict;
 
 #[derive(Serialize)]
 struct Run {

@@ -8,7 +8,7 @@ use config::{DeviceChoice, GpuCollectives, Problem, ProductAlgorithms, Products,
 use train::{ATTENTION_RANK_BYTES, AttentionUse, BlocksBy, NCCL_RANK_BYTES, check_products, own_process_margin_bytes};
 
 use crate::failure::Failure;
-use crate::gpu;
+use crate::gpus::devices;
 
 /// Accelerators of named profiles that have no kernels, by the beginnings of their names, and why.
 const WITHOUT_KERNELS: [(&str, &str); 3] = [
@@ -56,7 +56,7 @@ pub fn predicted(config: &RunConfig, cluster: &Cluster, ranks: usize) -> Result<
         }
         DeviceChoice::Cuda => {}
     }
-    if let Some(problem) = gpu::problem(config).or_else(|| problem(config, cluster, ranks)) {
+    if let Some(problem) = devices::problem(config).or_else(|| problem(config, cluster, ranks)) {
         return Err(Failure::Input(problem.to_string()));
     }
     Ok(format!(
@@ -104,7 +104,7 @@ fn without_kernels(cluster: &Cluster) -> Option<Problem> {
 fn other_products(config: &RunConfig, cluster: &Cluster) -> Option<Problem> {
     let name = cluster.accelerator.name.trim_start_matches("NVIDIA ").trim_start_matches("GeForce ");
     let (_, capability) = ARCHITECTURES.iter().find(|(beginning, _)| name.starts_with(beginning))?;
-    check_products(config.train.precision.products(), *capability).err().map(gpu::refusal)
+    check_products(config.train.precision.products(), *capability).err().map(devices::refusal)
 }
 
 /// A number of GPUs that a host of the cluster does not have, or with which several ranks would share one.
@@ -144,7 +144,7 @@ impl Margin {
             GpuCollectives::Auto | GpuCollectives::Nccl if config.run.ranks > 1 => NCCL_RANK_BYTES,
             GpuCollectives::Auto | GpuCollectives::Nccl | GpuCollectives::Host => 0,
         };
-        let attention_bytes = match (config.train.precision.products(), gpu::attention(config)) {
+        let attention_bytes = match (config.train.precision.products(), devices::attention(config)) {
             (Products::Device, AttentionUse::LibraryIfFound) => ATTENTION_RANK_BYTES,
             (Products::Device, AttentionUse::Kernels)
             | (Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8, _) => 0,

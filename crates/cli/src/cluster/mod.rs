@@ -16,11 +16,11 @@ use crate::arguments::cluster::{ClusterCommand, FitArguments, MeasureArguments, 
 use crate::cluster::profile::software;
 use crate::cluster::validate::Runs;
 use crate::failure::Failure;
-use crate::gpu::all_gpus;
+use crate::gpus::devices::all_gpus;
+use crate::gpus::peak::profile_of;
 use crate::memory::machine::memory_limit;
-use crate::screen::gpu_peak::profile_of;
+use crate::places::output_file::OutputFile;
 use crate::screen::output::print;
-use crate::screen::output_file::OutputFile;
 
 /// Runs one of the commands.
 ///

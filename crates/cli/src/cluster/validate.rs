@@ -18,10 +18,10 @@ use crate::arguments::cluster::{RowsArguments, ValidateArguments};
 use crate::arguments::format::Format;
 use crate::cluster::profile::{profile, software};
 use crate::failure::Failure;
-use crate::memory::table::aligned;
+use crate::places::output_file::OutputFile;
+use crate::screen::aligned::aligned;
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
-use crate::screen::output_file::OutputFile;
 use crate::screen::patience::shown_while;
 use crate::screen::terminal;
 

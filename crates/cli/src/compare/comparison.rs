@@ -8,10 +8,10 @@ use prove::{EqualityClass, RankOrder};
 use train::describe_engine;
 
 use crate::arguments::run::RunArguments;
-use crate::check::verdict::{self, Planned};
 use crate::failure::Failure;
 use crate::input;
-use crate::memory::host::shared_limit;
+use crate::process_group::shared_limit::shared_limit;
+use crate::verdict::{self, Planned};
 
 /// Two legal runs, compared key by key.
 #[derive(Debug)]

@@ -6,12 +6,13 @@ use serde_json::{Value, json};
 
 use crate::arguments::PairArguments;
 use crate::arguments::format::Format;
-use crate::check::verdict::Verdict;
 use crate::compare::pair::{Pair, RunRanks, Runs};
 use crate::failure::Failure;
-use crate::processes::company::{Company, Several};
-use crate::run::interrupt;
+use crate::process_group::company::Company;
+use crate::process_group::several::Several;
 use crate::screen::output::print;
+use crate::signals::interrupt;
+use crate::verdict::Verdict;
 
 /// Ranks that are named; of more, how many there are.
 const NAMED_RANKS: usize = 4;

@@ -6,19 +6,20 @@ use config::EngineChoice;
 use prove::EqualityClass;
 
 use crate::arguments::PairArguments;
-use crate::check::verdict::{self, Planned, Verdict};
 use crate::compare::comparison::{Difference, compare};
 use crate::failure::Failure;
+use crate::gpus::kernels;
 use crate::input;
-use crate::input::text::Text;
-use crate::kernels;
-use crate::memory::host::shared_limit;
-use crate::processes::company::{Company, Several, together};
-use crate::processes::meeting::Meeting;
-use crate::processes::shared_text::OwnText;
-use crate::run::interrupt::AtOnce;
-use crate::run::process_ranks::ProcessRanks;
-use crate::run::signal_relay::end_all_while;
+use crate::process_group::company::{Company, together};
+use crate::process_group::meeting::Meeting;
+use crate::process_group::process_ranks::ProcessRanks;
+use crate::process_group::several::Several;
+use crate::process_group::shared_limit::shared_limit;
+use crate::process_group::signal_relay::end_all_while;
+use crate::signals::interrupt::AtOnce;
+use crate::text::run_text::Text;
+use crate::text::shared_text::OwnText;
+use crate::verdict::{self, Planned, Verdict};
 
 /// Two layouts of one run.
 pub struct Pair {

@@ -12,13 +12,13 @@ use train::{ForwardingSink, Start, TensorMap};
 
 use crate::arguments::PairArguments;
 use crate::arguments::format::Format;
-use crate::check::verdict::Verdict;
 use crate::compare::pair::{Pair, RunRanks, Runs};
 use crate::failure::Failure;
-use crate::processes::delivery::{Deliverer, Destinations, receive_while};
-use crate::run::interrupt;
-use crate::run::process_ranks::ProcessRanks;
+use crate::process_group::delivery::{Deliverer, Destinations, receive_while};
+use crate::process_group::process_ranks::ProcessRanks;
 use crate::screen::output::print;
+use crate::signals::interrupt;
+use crate::verdict::Verdict;
 
 /// Runs both layouts and prints how they compare.
 ///

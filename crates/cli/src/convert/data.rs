@@ -10,12 +10,12 @@ use files::Draft;
 
 use crate::arguments::data::{DataCommand, TokenizeArguments};
 use crate::failure::Failure;
-use crate::input::downloads::downloaded_path;
 use crate::messages::patience::announced_while;
-use crate::processes::shared_text::made;
+use crate::places::output_file::data_file;
 use crate::screen::output::print;
-use crate::screen::output_file::data_file;
-use crate::screen::tokenize_progress::TokenizeProgress;
+use crate::store::downloads::downloaded_path;
+use crate::text::shared_text::made;
+use crate::text::tokenize_progress::TokenizeProgress;
 
 /// The ending of the name of a pair's tokenizer.
 const TOKENIZER_ENDING: &str = "tokenizer.json";

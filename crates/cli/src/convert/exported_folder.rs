@@ -4,28 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use data::TOKENIZER_FILE;
 use files::check_replaceable;
-use interchange::{is_exported, special_tokens};
+use interchange::is_exported;
 
 use crate::failure::Failure;
-use crate::run::own_places;
-use crate::run::run_folder::RUN_FILE;
-
-/// Files of the library about tokenization and generation, in addition to `tokenizer.json`; they are copied with the
-/// weights.
-pub const TOKENIZER_FILES: [&str; 10] = [
-    TOKENIZER_FILE,
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "tokenizer.model",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "chat_template.jinja",
-    special_tokens::GENERATION_CONFIG,
-];
+use crate::places::names::RUN_FILE;
+use crate::places::own_places;
+use crate::source::hugging_face_run::TOKENIZER_FILES;
 
 /// Names that an error lists.
 const MOST_NAMES: usize = 6;

@@ -1,44 +1,25 @@
-//! `pleach import` and `pleach export`: runs from and as folders of the Hugging Face library, and such a folder in
-//! place of a run's.
+//! `pleach import` and `pleach export`: runs from and as folders of the Hugging Face library.
 
 use std::path::{Path, PathBuf};
 
-use config::{ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Trusted, Unit, params};
-use data::TOKENIZER_FILE;
+use config::{ModelSpec, ParamSpec, Trusted, Unit, params};
 use files::{InputKind, read_text_of_file, same_file};
 use interchange::{Family, export, export_adapters, special_tokens};
 use mesh::Region;
 use train::{SourceError, TensorSink, TensorSource};
 
 use crate::arguments::hugging_face::{ExportArguments, ExportedForm, ImportArguments};
-use crate::convert::exported_folder::{EarlierExport, ExportedFolder, TOKENIZER_FILES};
+use crate::convert::exported_folder::{EarlierExport, ExportedFolder};
 use crate::convert::merged::MergedWeights;
 use crate::failure::Failure;
-use crate::input::run_source::RunSource;
+use crate::folder::run_folder::{RunFolder, WayOut};
 use crate::messages::stderr::tell;
-use crate::run::run_folder::{RESUMES, RunFolder, WEIGHTS, WayOut};
+use crate::places::names::{RESUMES, WEIGHTS};
+use crate::source::hugging_face_run::{TOKENIZER_FILES, copy_tokenizer, is_folder, tokenizer_of};
+use crate::source::run_source::RunSource;
 
 /// Elements that are copied at once, or one row where that is wider.
 const CHUNK_LEN: usize = 1 << 22;
-
-/// Whether `folder` is of the library and no run's.
-pub fn is_folder(folder: &Path) -> bool {
-    folder.join(interchange::folder::CONFIG).is_file() && !folder.join("run.toml").is_file()
-}
-
-/// The run that begins with a folder of the library: its model, and defaults.
-pub fn run_file(model: &ModelSpec, folder: &Path) -> String {
-    let mut config = RunConfig::quick_start();
-    config.model = model.clone();
-    config.train.sequence_length = model.context;
-    config.data.tokenizer = tokenizer_of(folder);
-    config.to_toml()
-}
-
-fn tokenizer_of(folder: &Path) -> TokenizerSpec {
-    let file = folder.join(TOKENIZER_FILE);
-    if file.is_file() { TokenizerSpec::File(file) } else { TokenizerSpec::OfTokenFiles }
-}
 
 /// Makes a run's folder of one of the library.
 ///
@@ -175,23 +156,4 @@ fn for_each_box(
         }
     }
     Ok(())
-}
-
-/// Copies the files that say how text becomes tokens, as far as they are there, and the special tokens of a folder of
-/// the library. Returns the names of the files.
-///
-/// # Errors
-/// A folder that cannot be written.
-pub fn copy_tokenizer(from: &Path, to: &Path) -> Result<Vec<&'static str>, Failure> {
-    let mut names = vec![];
-    for name in TOKENIZER_FILES {
-        let (source, target): (PathBuf, PathBuf) = (from.join(name), to.join(name));
-        if source.is_file() {
-            let copied = files::copy(&source, InputKind::Tokenizer, &target);
-            copied.map_err(|error| Failure::Input(format!("{} cannot be written: {error}", target.display())))?;
-            names.push(name);
-        }
-    }
-    special_tokens::keep(from, to)?;
-    Ok(names)
 }

@@ -27,7 +27,7 @@ use nvidia_libraries::NvidiaLibraries;
 /// # Errors
 /// Output that cannot be written.
 pub fn doctor(arguments: &DoctorArguments) -> Result<(), Failure> {
-    let environment = crate::processes::place::variable_of_launch;
+    let environment = crate::process_group::place::variable_of_launch;
     let machine = Machine::below(Path::new("/"), &environment);
     let measured = Measured::on(machine.cores.usable);
     let mpi = MpiLibrary::of_process(&environment);

@@ -11,7 +11,7 @@ use serde::Serialize;
 use train::ArchivedKernels;
 
 use super::libraries::loader_folders;
-use crate::gpu::{CARRIED, LIBRARIES, library_folders};
+use crate::gpus::devices::{CARRIED, LIBRARIES, library_folders};
 
 /// A library, or the reason why it was not opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -9,9 +9,9 @@ use program::{Category, CellKind, CellTimes, StepTimes, Timeline};
 use train::Setup;
 
 use crate::arguments::ExplainArguments;
-use crate::check::describe;
+use crate::description::run_lines::describe;
 use crate::failure::Failure;
-use crate::gpu;
+use crate::gpus::assignment;
 use crate::input;
 use crate::rank_hosts::RankHosts;
 use crate::screen::narrow::wrapped;
@@ -38,13 +38,13 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
         None => {
             let hosts = hosts.map_or(String::new(), |hosts| format!("{}\n", hosts.drawn()));
             let (mesh, gpus) =
-                (mesh_text::mesh(&setup), gpu::assignment(&config, &setup.mesh, ranks_of_hosts.as_deref()));
+                (mesh_text::mesh(&setup), assignment::assignment(&config, &setup.mesh, ranks_of_hosts.as_deref()));
             format!("{}\n{mesh}\n{hosts}{gpus}{}\n{}", describe(&config), stages(&setup), pipeline(&setup))
         }
         Some(rank) if arguments.step => program_text::every_instruction(&setup, rank),
         Some(rank) => {
             let host = hosts.map_or(String::new(), |hosts| hosts.place(rank));
-            let gpu = gpu::place(&config, &setup.mesh, ranks_of_hosts.as_deref(), rank);
+            let gpu = assignment::place(&config, &setup.mesh, ranks_of_hosts.as_deref(), rank);
             format!("{}{host}{gpu}\n{}", mesh_text::place(&setup, rank), program_text::folded(&setup, rank))
         }
     };

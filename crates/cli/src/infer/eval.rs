@@ -10,18 +10,18 @@ use train::{Evaluation, EvaluationReport, Setup};
 
 use crate::arguments::inference::EvalArguments;
 use crate::failure::Failure;
-use crate::input::run_source::RunSource;
-use crate::input::text::conversations;
-use crate::kernels;
+use crate::gpus::kernels;
 use crate::messages::stderr::tell;
-use crate::processes::company::{Company, together};
-use crate::processes::meeting::Meeting;
-use crate::processes::place::own_number;
-use crate::processes::shared_text::OwnText;
-use crate::run::interrupt;
-use crate::run::process_ranks::ProcessRanks;
-use crate::run::signal_relay::end_all_while;
+use crate::process_group::company::{Company, together};
+use crate::process_group::meeting::Meeting;
+use crate::process_group::place::own_number;
+use crate::process_group::process_ranks::ProcessRanks;
+use crate::process_group::signal_relay::end_all_while;
 use crate::screen::output::print;
+use crate::signals::interrupt;
+use crate::source::run_source::RunSource;
+use crate::text::run_text::conversations;
+use crate::text::shared_text::OwnText;
 
 /// Measures and prints.
 ///

@@ -13,17 +13,18 @@ use train::{
 
 use crate::arguments::inference::ForwardArguments;
 use crate::failure::Failure;
-use crate::input::run_source::RunSource;
+use crate::gpus::kernels;
 use crate::input::sequences::Sequences;
-use crate::kernels;
 use crate::messages::stderr::tell;
-use crate::processes::company::{Company, Part, together};
-use crate::processes::delivery::{Deliverer, Destinations, receive_while};
-use crate::processes::meeting::Meeting;
-use crate::run::interrupt;
-use crate::run::process_ranks::ProcessRanks;
-use crate::run::signal_relay::end_all_while;
-use crate::screen::output_file::data_file;
+use crate::places::output_file::data_file;
+use crate::process_group::company::{Company, together};
+use crate::process_group::delivery::{Deliverer, Destinations, receive_while};
+use crate::process_group::meeting::Meeting;
+use crate::process_group::process_ranks::ProcessRanks;
+use crate::process_group::several::Part;
+use crate::process_group::signal_relay::end_all_while;
+use crate::signals::interrupt;
+use crate::source::run_source::RunSource;
 
 /// Computes and writes.
 ///

@@ -10,15 +10,16 @@ use train::{GENERATION_ROWS, Generation, Listener, Sampling, Setup, Wish};
 
 use crate::arguments::inference::GenerateArguments;
 use crate::failure::Failure;
-use crate::input::run_source::RunSource;
-use crate::kernels;
-use crate::processes::company::{Company, together};
-use crate::processes::meeting::Meeting;
-use crate::run::interrupt::Interrupt;
-use crate::run::process_ranks::ProcessRanks;
-use crate::run::signal_relay::relay_while;
+use crate::gpus::kernels;
+use crate::process_group::company::{Company, together};
+use crate::process_group::meeting::Meeting;
+use crate::process_group::process_ranks::ProcessRanks;
+use crate::process_group::signal_relay::relay_while;
 use crate::screen::output::{ModelText, Reader, read_or_failed};
 use crate::signal::Signal;
+use crate::signals::interrupt::Interrupt;
+use crate::source::run_source::RunSource;
+use crate::text::prompt::prompt;
 
 /// Prints the prompt and what follows it, token by token.
 ///
@@ -160,28 +161,6 @@ fn sampling(arguments: &GenerateArguments) -> Result<Sampling, Failure> {
         return Err(Failure::Input("--top-k 0 leaves no token to sample; use 1 or more".into()));
     }
     Ok(Sampling { temperature, top_k, top_p, seed })
-}
-
-/// The tokens of `text`, of a model with `vocabulary` tokens.
-///
-/// # Errors
-/// A text without tokens, or with one that the model does not have.
-pub fn prompt(tokenizer: &Tokenizer, text: &str, vocabulary: usize) -> Result<Vec<i32>, Failure> {
-    // Without a prompt, a text begins where a line has ended.
-    let text = if text.is_empty() { "\n" } else { text };
-    let tokens =
-        tokenizer.encode(text).map_err(|error| Failure::Input(format!("the prompt has no tokens: {error}")))?;
-    if tokens.is_empty() {
-        let remedy = "use at least one character, such as --prompt \" \"";
-        return Err(Failure::Input(format!("the prompt is empty; {remedy}")));
-    }
-    if let Some(outside) = tokens.iter().find(|token| **token as usize >= vocabulary) {
-        return Err(Failure::Input(format!(
-            "token {outside} of the prompt is outside model.vocabulary = {vocabulary}; give the tokenizer of the run"
-        )));
-    }
-    // A vocabulary is below 2^31 wherever it is read.
-    Ok(tokens.into_iter().map(|token| token as i32).collect())
 }
 
 /// Prints characters as soon as they are whole.

@@ -1,25 +1,21 @@
 //! From arguments to a legal run.
 
-pub mod downloads;
-pub mod file_hash;
 pub mod presets;
-pub mod run_source;
 pub mod sequences;
-pub mod text;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use config::{DataSpec, Files, GivenWeights, Location, RunConfig, SourceSpec};
+use config::{GivenWeights, Location, RunConfig};
 use files::{InputKind, read_text};
-use stores::Address;
 
 use crate::arguments::run::RunArguments;
-use crate::check::verdict::{self, Planned, Verdict};
 use crate::failure::Failure;
-use crate::memory::host::shared_limit;
 use crate::memory::machine::MemoryLimit;
-use crate::run::run_folder::RUN_FILE;
+use crate::places::disk::Disk;
+use crate::places::names::RUN_FILE;
+use crate::process_group::shared_limit::shared_limit;
+use crate::verdict::{self, Planned, Verdict};
 
 /// The run that the arguments mean, planned and found to fit.
 ///
@@ -151,26 +147,6 @@ pub fn overrides(arguments: &RunArguments) -> Vec<String> {
     let quoted = |path: &Path| serde_json::Value::from(path.to_string_lossy());
     let data = arguments.data.iter().map(|path| format!("data.path={}", quoted(path)));
     arguments.overrides.iter().cloned().chain(data).collect()
-}
-
-/// Files as they are named, from the folder that the command was started in.
-#[derive(Debug)]
-pub struct Disk;
-
-impl Files for Disk {
-    fn vocabulary(&self, data: &DataSpec) -> Result<usize, String> {
-        let is_address = |source: &&SourceSpec| source.is_tokens() && Address::is_meant(&source.path.to_string_lossy());
-        if let Some(source) = data.sources.iter().find(is_address) {
-            let path = source.path.display();
-            return Err(format!("{path} is not on this machine; set model.vocabulary, or download it"));
-        }
-        data::vocabulary_of(data).map_err(|error| error.to_string())
-    }
-
-    fn text(&self, path: &Path) -> Result<String, String> {
-        // The caller says that it cannot be read.
-        read_text(path, InputKind::Schedule).map_err(|error| std::io::Error::from(error).to_string())
-    }
 }
 
 #[cfg(test)]

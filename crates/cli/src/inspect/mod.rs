@@ -1,7 +1,5 @@
 //! `pleach inspect`: what a checkpoint holds, whether it is sound, and how it differs from another.
 
-pub mod checkpoint_path;
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -12,12 +10,12 @@ use mesh::Region;
 
 use crate::arguments::InspectArguments;
 use crate::failure::Failure;
-use crate::inspect::checkpoint_path::checkpoint_path;
-use crate::memory::table::aligned;
-use crate::run::interrupt;
+use crate::places::checkpoint_path::checkpoint_path;
+use crate::screen::aligned::aligned;
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
 use crate::screen::terminal;
+use crate::signals::interrupt;
 
 /// Prints what the arguments ask for.
 ///

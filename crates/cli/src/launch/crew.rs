@@ -10,12 +10,12 @@ use crate::arguments::launch::LaunchArguments;
 use crate::failure::Failure;
 use crate::launch::job::Shell;
 use crate::launch::probe::{PAUSE, ReturnWatch, silent};
-use crate::launch::replan::{Replanned, comparing_profile, layout_keys, replan, with_most_replicas};
 use crate::launch::restart::{Progress, Restart};
 use crate::launch::signals::Signals;
 use crate::launch::supervisor::Outcome;
+use crate::layout::replan::{Replanned, comparing_profile, layout_keys, replan, with_most_replicas};
+use crate::layout::unwatched_hosts::{HostWatch, warning};
 use crate::messages::stderr::tell;
-use crate::run::unwatched_hosts::{HostWatch, warning};
 
 /// The hosts of a launch, with the layout that they run.
 pub struct Crew {

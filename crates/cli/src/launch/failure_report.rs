@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::launch::restart::{Restart, Trained};
 use crate::launch::supervisor::{Outcome, Supervised};
 use crate::messages::stderr::tell;
-use crate::run::attempt::{newest_checkpoint, shown_by};
+use crate::places::newest_checkpoint::{newest_checkpoint, shown_by};
 use crate::watch::{Event, Notify, fail_status};
 
 /// Largest difference of the clocks of two hosts.

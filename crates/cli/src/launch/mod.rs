@@ -10,7 +10,6 @@ mod lines;
 mod other_launcher;
 pub mod parent;
 mod probe;
-pub mod replan;
 mod restart;
 mod signals;
 mod supervisor;
@@ -35,12 +34,12 @@ use crate::launch::restart::{Progress, Restart};
 use crate::launch::signals::Signals;
 use crate::launch::supervisor::{Outcome, Supervised, supervise};
 use crate::messages::stderr::tell;
-use crate::processes::descriptors;
-use crate::processes::place::own_host;
-use crate::rank_hosts::read_hosts;
-use crate::run::author::{confirmed, of_all_starts};
-use crate::run::interrupt::survive_hangups;
+use crate::places::author::{confirmed, of_all_starts};
+use crate::process_group::descriptors;
+use crate::process_group::host_file::read_hosts;
+use crate::process_group::place::own_host;
 use crate::screen::output::print;
+use crate::signals::interrupt::survive_hangups;
 
 /// Starts the processes and supervises them to their end.
 ///

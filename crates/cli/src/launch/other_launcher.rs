@@ -14,7 +14,7 @@ use crate::launch::OWN_VARIABLES;
 use crate::launch::lines::LastWords;
 use crate::launch::restart::Restart;
 use crate::launch::supervisor::Member;
-use crate::processes::place::own_host;
+use crate::process_group::place::own_host;
 
 /// Between the programs of one `mpiexec` or `srun`.
 const NEXT_PROGRAM: &str = ":";

@@ -9,10 +9,12 @@ use config::{KeptRun, KeptRunFile, RunConfig, Secret, Trusted};
 use crate::arguments::{Arguments, Command, TrainArguments};
 use crate::failure::Failure;
 use crate::input;
-use crate::run::attempt::newest_checkpoint;
-use crate::run::resume::with_changes;
-use crate::run::run_folder::{RUN_FILE, kept_run_file};
-use crate::run::stored::{Described, Patient, described};
+use crate::layout::changes::with_changes;
+use crate::places::kept_run_file::kept_run_file;
+use crate::places::names::RUN_FILE;
+use crate::places::newest_checkpoint::newest_checkpoint;
+use crate::store::settings::Patient;
+use crate::store::stored::{Described, described};
 
 /// The store of a run is asked for its folder only; the processes wait for it longer.
 const STORE: Patient = Patient::InBackground(20.0);

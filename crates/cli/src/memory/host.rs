@@ -3,14 +3,12 @@
 
 use comm::processes::{Process, ProcessMap, receive_memory_bytes};
 use config::figures::{bytes, counted};
-use config::{DeviceChoice, RunConfig};
 use mesh::Rank;
 use train::{Setup, checkpoint_bytes};
 
 use crate::failure::Failure;
-use crate::memory::machine::{MemoryLimit, process_limit};
+use crate::memory::machine::MemoryLimit;
 use crate::memory::taken::arenas_bytes;
-use crate::processes::place::Launched;
 
 /// A process of a run: its host and its ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,21 +130,6 @@ fn state_bytes(setup: &Setup, processes: &[HostProcess], hosts: &[HostMemory]) -
     Ok(state)
 }
 
-/// The memory that all ranks of `config` share: none where a launcher started several processes, whose hosts are
-/// checked when they have met, and none where arenas are on GPUs, which are checked before they are allocated.
-pub fn shared_limit(config: &RunConfig) -> Option<MemoryLimit> {
-    match config.run.device {
-        DeviceChoice::Cuda => return None,
-        // Memory of GPUs in software is that of the host.
-        DeviceChoice::Cpu | DeviceChoice::SoftGpu => {}
-    }
-    match Launched::of_runs(&[config]) {
-        Ok(Launched::Several(_)) => None,
-        // Variables that cannot be used are refused when the processes meet.
-        Ok(Launched::Alone | Launched::InFirst) | Err(_) => process_limit(),
-    }
-}
-
 /// The connections and the host that needs most, in a line below that of the arenas.
 pub fn line(hosts: &[HostMemory]) -> String {
     let connections = hosts.iter().map(|host| host.connection_bytes).sum();
@@ -178,9 +161,11 @@ pub fn counted_processes(processes: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use config::RunConfig;
+
     use super::*;
-    use crate::check::verdict;
     use crate::memory::machine::LimitSource;
+    use crate::verdict;
 
     /// Two stages on two hosts: 2 processes of 2 ranks on a, one of 4 ranks on b.
     fn hosts() -> (Setup, Vec<HostMemory>) {

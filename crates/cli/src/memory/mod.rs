@@ -3,5 +3,4 @@
 pub mod host;
 pub mod machine;
 pub mod need;
-pub mod table;
 pub mod taken;

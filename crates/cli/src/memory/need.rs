@@ -8,8 +8,8 @@ use config::{
 use program::RankPlan;
 use train::Setup;
 
-use crate::check::verdict;
 use crate::memory::machine::{LimitSource, MemoryLimit};
+use crate::verdict;
 
 /// The memory that the arenas must fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,9 +27,10 @@ use crate::peer_memory::host_folder::{Held, HostFolder};
 use crate::peer_memory::memory_files::Copy;
 use crate::peer_memory::requests::{Peer, serve};
 use crate::peer_memory::storage::PeerStorage;
-use crate::processes::company::{Company, Several};
-use crate::processes::listening_addresses::own_address;
-use crate::run::run_folder::MEMORY;
+use crate::places::names::MEMORY;
+use crate::process_group::company::Company;
+use crate::process_group::listening_addresses::own_address;
+use crate::process_group::several::Several;
 
 pub use crate::peer_memory::memory_files::MemoryFiles;
 

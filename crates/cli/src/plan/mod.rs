@@ -16,9 +16,9 @@ use crate::cluster::gpus;
 use crate::cluster::profile::of_run;
 use crate::failure::Failure;
 use crate::input;
+use crate::places::output_file::OutputFile;
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
-use crate::screen::output_file::OutputFile;
 use crate::screen::patience::shown_while;
 use crate::screen::terminal;
 

@@ -10,7 +10,7 @@ use sim::Loss;
 use train::SetupError;
 
 use crate::arguments::cluster::Searched;
-use crate::memory::table::aligned;
+use crate::screen::aligned::aligned;
 
 /// The best layouts as a table, then the reason for each place, and how they were found.
 ///

@@ -7,9 +7,6 @@ use gpu::{BiasForm, FactorForm, MatrixElement, MatrixProduct, ResultForm};
 use serde::{Deserialize, Serialize};
 use train::{ChosenAlgorithms, StreamProduct};
 
-/// Its name in the folder of a run.
-pub const FILE: &str = "product_algorithms.json";
-
 /// More than the GPU models, drivers and libraries of any run.
 const MOST_PLATFORMS: usize = 64;
 

@@ -6,17 +6,18 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use blame::{Attempt, Attempts, Cause, CauseKind, Heard, Moment, OwnFailure, ProcessPart};
-use checkpoint::committed;
 use config::{RunConfig, without_credentials};
 use sync::lock;
-use train::Rings;
+use train::{Ending, Ports, Rings, TrainError};
 
 use crate::failure::Failure;
+use crate::layout::without_host;
 use crate::messages::stderr::tell;
-use crate::processes::company::{Company, Several};
-use crate::run::run_folder::{CHECKPOINTS, MEMORY};
+use crate::places::newest_checkpoint::{newest_checkpoint, shown_by};
+use crate::process_group::company::Company;
+use crate::process_group::process_ranks::ProcessRanks;
+use crate::process_group::several::Several;
 use crate::run::train::Session;
-use crate::run::without_host;
 use crate::watch::fail_status;
 
 /// The attempt as one of its processes takes part in it.
@@ -78,7 +79,7 @@ impl<'a> RunAttempt<'a> {
     fn of(session: &Session<'a>, attempt: Attempt) -> Result<RunAttempt<'a>, Failure> {
         let Session { verdict, company, .. } = session;
         let (process, host, several) = match company {
-            Company::Alone => (0, crate::processes::place::own_host(), None),
+            Company::Alone => (0, crate::process_group::place::own_host(), None),
             Company::Several(several) => (several.place.process, several.place.host.clone(), Some(several)),
         };
         let ranks = company.ranks_of(&verdict.config, &verdict.setup)?.into_iter().map(|rank| rank.0).collect();
@@ -192,6 +193,32 @@ impl<'a> RunAttempt<'a> {
     }
 }
 
+/// Trains `ranks`, as a part of `attempt`, which hears of a failure.
+///
+/// # Errors
+/// The failure of a rank.
+pub fn train_in(ranks: &ProcessRanks<'_>, ports: Ports<'_>, attempt: &RunAttempt<'_>) -> Result<Ending, Failure> {
+    let ports = Ports { rings: Some(&attempt.rings), ..ports };
+    let mut returns = None;
+    let ended = ranks.watched_with(
+        |setup, engine| {
+            train::run(setup, engine, ports).inspect_err(|error| match error {
+                TrainError::RollBack { step, .. } => {
+                    let kind = error.own_failure().cause.kind;
+                    returns = Some(Failure::RollBack { step: *step, kind, reason: error.to_string() });
+                }
+                TrainError::Prepare(_)
+                | TrainError::Rank(_)
+                | TrainError::Overflow { .. }
+                | TrainError::Skipping { .. }
+                | TrainError::NotFinite { .. } => attempt.note(error.own_failure()),
+            })
+        },
+        |description| attempt.note_stuck(description),
+    );
+    returns.map_or(ended, Err)
+}
+
 /// The cause of a failure that is not that of a rank.
 fn cause_of(failure: &Failure) -> Cause {
     let text = without_credentials(&failure.to_string());
@@ -200,17 +227,6 @@ fn cause_of(failure: &Failure) -> Cause {
         (_, kind) => kind,
     };
     Cause::new(kind, text)
-}
-
-/// The newest checkpoint of the run in `run`, on the disk or in memory, by its steps.
-pub fn newest_checkpoint(run: &Path) -> Option<u32> {
-    let newest = |folder: &str| committed(&run.join(folder)).ok()?.first().map(|found| found.steps);
-    newest(CHECKPOINTS).max(newest(MEMORY))
-}
-
-/// How a person reads the report.
-pub fn shown_by(run: &Path) -> String {
-    format!("`pleach blame {}` prints the report", run.display())
 }
 
 fn unusable(error: blame::AttemptError) -> Failure {

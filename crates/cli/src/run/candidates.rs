@@ -9,8 +9,8 @@ use checkpoint::{Checkpoint, CheckpointError, CheckpointFolder, Disk, Found, com
 use crate::failure::Failure;
 use crate::messages::stderr::tell;
 use crate::peer_memory::{IsFound, MemoryFiles};
-use crate::run::run_folder::{CHECKPOINTS, MEMORY};
-use crate::run::unfinished::line;
+use crate::places::names::{CHECKPOINTS, MEMORY};
+use crate::places::unfinished::line;
 
 /// Where the data of a checkpoint are.
 #[derive(Clone, Debug)]

@@ -10,21 +10,22 @@ use train::{
 
 use crate::arguments::TrainArguments;
 use crate::failure::Failure;
-use crate::input::text::Text;
-use crate::processes::company::{Company, Part, Several};
-use crate::processes::delivery::{self, Destinations, PieceDestination};
-use crate::run::attempt::RunAttempt;
-use crate::run::author::confirmed;
-use crate::run::interrupt::Interrupt;
+use crate::folder::run_folder::RunFolder;
+use crate::places::author::confirmed;
+use crate::process_group::company::Company;
+use crate::process_group::delivery::{self, Destinations, PieceDestination};
+use crate::process_group::process_ranks::ProcessRanks;
+use crate::process_group::several::{Part, Several};
+use crate::run::attempt::{RunAttempt, train_in};
 use crate::run::once_per_run::OncePerRun;
-use crate::run::process_ranks::ProcessRanks;
 use crate::run::product_algorithms::{self, Decided};
+use crate::run::progress::Progress;
 use crate::run::roll_back::returning;
-use crate::run::run_folder::RunFolder;
 use crate::run::train::Session;
 use crate::run::uploads::Uploads;
 use crate::run::work_times;
-use crate::screen::progress::Progress;
+use crate::signals::interrupt::Interrupt;
+use crate::text::run_text::Text;
 use crate::watch;
 
 /// Runs from `start` to the end, and leaves in `folder` what there is to leave.
@@ -135,7 +136,7 @@ fn commit_with(
         ..Ports::new(text.training(), observer)
     };
     let ranks = ProcessRanks::with_choices(company, &verdict.config, &verdict.setup, choices)?;
-    ranks.train_in(ports, attempt)
+    train_in(&ranks, ports, attempt)
 }
 
 /// The observer of a run whose signals may reach any process.

@@ -9,12 +9,11 @@ use files::{InputError, InputKind};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::processes::company::{Company, Part};
+use crate::places::names::LIBRARIES;
+use crate::process_group::company::Company;
+use crate::process_group::several::Part;
 use crate::run::algorithms_file::Platform;
 use crate::run::product_algorithms::all_gather;
-
-/// Its name in the folder of a run.
-pub const FILE: &str = "gpu_libraries.json";
 
 /// More than the GPU models, drivers and libraries of any run.
 const MOST: usize = 64;
@@ -65,7 +64,7 @@ pub fn record(
     };
     let own: Vec<Used> = own.iter().map(used).collect();
     let gpus: BTreeSet<Used> = all_gather(company, "libraries of GPUs", &own)?.into_iter().flatten().collect();
-    let path = folder.join(FILE);
+    let path = folder.join(LIBRARIES);
     match company.once("the file of libraries", || update(&path, gpus, algorithms))? {
         Part::First(line) => Ok(line),
         Part::Other(_) => Ok(None),

@@ -11,8 +11,8 @@ use sync::{into_inner, lock};
 use train::{Setup, Worker, WorkloadIndex};
 
 use crate::failure::Failure;
-use crate::processes::company::Several;
-use crate::screen::output_file::OutputFile;
+use crate::places::output_file::OutputFile;
+use crate::process_group::several::Several;
 use crate::simulate::rank_times::rank_times;
 
 /// Times of instructions of the last step that every rank has ended.

@@ -6,7 +6,7 @@ use config::figures::counted;
 use train::Ending;
 
 use crate::failure::Failure;
-use crate::run::attempt::newest_checkpoint;
+use crate::places::newest_checkpoint::newest_checkpoint;
 
 /// Why files are missing or not whole at the end of a run; `None` for each that is whole.
 #[derive(Debug, Default)]

@@ -11,33 +11,34 @@ use sim::{Algorithms, Trace};
 use train::{Ending, EvaluationReport, Start, StragglerWatch, describe_engine};
 
 use crate::arguments::TrainArguments;
-use crate::check::products;
-use crate::check::verdict::Verdict;
-use crate::check::{describe, memory_line};
+use crate::description::product_line;
+use crate::description::run_lines::{describe, memory_line};
 use crate::failure::Failure;
+use crate::folder::run_folder::RunFolder;
+use crate::gpus::kernels;
 use crate::infer::generate;
-use crate::input::text::Text;
-use crate::kernels;
+use crate::layout::unwatched_hosts::warning_of_process;
 use crate::memory::{host, taken};
 use crate::peer_memory::PeerMemory;
-use crate::processes::company::Company;
+use crate::places::names::LOG;
+use crate::places::output_file::OutputFile;
+use crate::places::own_places;
+use crate::process_group::company::Company;
+use crate::process_group::engine::{available_cores, crowded, threads};
+use crate::records::communication::communication;
+use crate::records::rates::{Capacity, Meter};
+use crate::records::timeline;
+use crate::records::unwritten::unwritten;
 use crate::run::attempt::RunAttempt;
-use crate::run::engine::{available_cores, crowded, threads};
-use crate::run::grace::Grace;
-use crate::run::interrupt::Interrupt;
+use crate::run::journal::Journal;
 use crate::run::measured_trace::{Recorder, Recording};
 use crate::run::missing::Missing;
-use crate::run::own_places;
-use crate::run::run_folder::{LOG, RunFolder};
+use crate::run::progress::{Progress, Screen, Told};
 use crate::run::train::Session;
-use crate::run::unwatched_hosts::warning_of_process;
-use crate::run_report::timeline;
-use crate::screen::journal::Journal;
-use crate::screen::output_file::OutputFile;
-use crate::screen::progress::{Progress, Screen, Told};
-use crate::screen::rates::{Capacity, Meter};
-use crate::screen::unwritten::unwritten;
-use crate::simulate::communication;
+use crate::signals::grace::Grace;
+use crate::signals::interrupt::Interrupt;
+use crate::text::run_text::Text;
+use crate::verdict::Verdict;
 use crate::watch::{Event, Watchers};
 
 /// Open ends of a run: all that it will write has its place before the first step.
@@ -99,7 +100,7 @@ impl<'a> OncePerRun<'a> {
         }
         if journal.has_audience() {
             let engine = describe_engine(config.run.device, config.run.threads_per_rank);
-            let products = products::line(config.train.precision, &engine);
+            let products = product_line::line(config.train.precision, &engine);
             let memory = memory_line(verdict)
                 + &host::line(&session.company.memory(config, &verdict.setup)?)
                 + &session.memory.map_or(String::new(), PeerMemory::line);

@@ -7,17 +7,17 @@ use train::{
 
 use crate::arguments::TrainArguments;
 use crate::failure::Failure;
-use crate::processes::company::Several;
-use crate::processes::delivery::Deliverer;
-use crate::run::attempt::RunAttempt;
-use crate::run::grace::Grace;
+use crate::process_group::delivery::Deliverer;
+use crate::process_group::process_ranks::ProcessRanks;
+use crate::process_group::several::Several;
+use crate::process_group::signal_relay::relay_while;
+use crate::run::attempt::{RunAttempt, train_in};
 use crate::run::measured_trace::{Recorder, Recording};
-use crate::run::process_ranks::ProcessRanks;
 use crate::run::product_algorithms;
 use crate::run::roll_back::returning;
-use crate::run::signal_relay::relay_while;
 use crate::run::train::Session;
 use crate::run::work_times::TimesSender;
+use crate::signals::grace::Grace;
 
 /// Hears all and prints nothing: process 0 asks and reports for all.
 pub struct Silent<'a> {
@@ -105,7 +105,7 @@ fn train(
         ..Ports::new(text.training(), silent)
     };
     let ranks = ProcessRanks::with_choices(company, &verdict.config, &verdict.setup, choices)?;
-    let trained = ranks.train_in(ports, attempt);
+    let trained = train_in(&ranks, ports, attempt);
     if let Err(returns @ Failure::RollBack { .. }) = trained {
         // Process 0 waits for the end of this delivery, too.
         deliverer.end()?;

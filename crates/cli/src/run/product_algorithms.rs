@@ -17,9 +17,11 @@ use train::{
 };
 
 use crate::failure::Failure;
-use crate::gpu;
-use crate::processes::company::{Company, Part};
-use crate::run::algorithms_file::{self, FILE, Kept, OfPlatform, Platform};
+use crate::gpus::devices;
+use crate::places::names::ALGORITHMS;
+use crate::process_group::company::Company;
+use crate::process_group::several::Part;
+use crate::run::algorithms_file::{self, Kept, OfPlatform, Platform};
 use crate::run::library_versions;
 use crate::run::product_tiles;
 use crate::run::train::Session;
@@ -53,8 +55,8 @@ impl Way {
     fn of(config: &RunConfig) -> Option<Way> {
         match config.run.product_algorithms {
             ProductAlgorithms::First => None,
-            ProductAlgorithms::Timed => gpu::has_gpus(config).then_some(Way::Timed),
-            ProductAlgorithms::Equal => gpu::has_gpus(config).then_some(Way::Equal),
+            ProductAlgorithms::Timed => devices::has_gpus(config).then_some(Way::Timed),
+            ProductAlgorithms::Equal => devices::has_gpus(config).then_some(Way::Equal),
         }
     }
 
@@ -88,7 +90,7 @@ pub fn decide(session: &Session<'_>) -> Result<Decided, Failure> {
     if way.is_none() && !is_recorded {
         return Ok(decided);
     }
-    let RunDevice::Gpus(gpus) = gpu::run_device(config)? else { return Ok(decided) };
+    let RunDevice::Gpus(gpus) = devices::run_device(config)? else { return Ok(decided) };
     let own = own_platforms(session, &gpus)?;
     let Decided { choices, mut notes } = decided;
     if is_recorded {
@@ -118,7 +120,7 @@ fn chosen(
     Decided { mut choices, mut notes }: Decided,
 ) -> Result<Decided, Failure> {
     let Session { verdict, company, .. } = session;
-    let path = &verdict.config.run.folder.join(FILE);
+    let path = &verdict.config.run.folder.join(ALGORITHMS);
     let (kept, unread) = of_first(company, "algorithms of the run", || Ok(read(path)))?;
     let kept = kept.map_or(Ok(Kept::new()), |text| algorithms_file::read(&text)).map_err(Failure::Work)?;
     let platforms: Vec<Platform> = own.keys().cloned().collect();
@@ -232,13 +234,13 @@ fn note(platform: &Platform, choice: &Choice, known: &ChosenAlgorithms, kept: &K
     if choice.not_proposed > 0 {
         let gone = counted(choice.not_proposed as u64, "algorithm");
         return format!(
-            "products by {chosen}\nwarning: the library does not propose {gone} of {FILE}; chosen again, with other bits\n"
+            "products by {chosen}\nwarning: the library does not propose {gone} of {ALGORITHMS}; chosen again, with other bits\n"
         );
     }
     match (choice.timed, known.is_empty(), kept.keys().next()) {
-        (0, ..) => format!("products by the algorithms of {FILE} for {on}\n"),
+        (0, ..) => format!("products by the algorithms of {ALGORITHMS} for {on}\n"),
         (_, true, Some(other)) => format!(
-            "products by {chosen}\nwarning: {FILE} has algorithms of {}, and none of {on}; chosen again, with other bits\n",
+            "products by {chosen}\nwarning: {ALGORITHMS} has algorithms of {}, and none of {on}; chosen again, with other bits\n",
             other.described()
         ),
         (_, true, None) | (_, false, _) => format!("products by {chosen}\n"),
@@ -250,7 +252,7 @@ fn note_of_equal(platform: &Platform, choice: &EqualChoice, seconds: f64) -> Str
     let EqualChoice { algorithms: _, compared, equal, by_library, not_proposed } = choice;
     let on = platform.described();
     let mut note = match compared {
-        0 => format!("products by pleach's kernels and by the algorithms of {FILE} for {on}\n"),
+        0 => format!("products by pleach's kernels and by the algorithms of {ALGORITHMS} for {on}\n"),
         _ => format!(
             "products compared on {on} in {seconds:.1} s: of {}, {equal} have algorithms with the same bits on random numbers, \
              and {by_library} are computed by them\n",
@@ -259,8 +261,9 @@ fn note_of_equal(platform: &Platform, choice: &EqualChoice, seconds: f64) -> Str
     };
     if *not_proposed > 0 {
         let gone = counted(*not_proposed as u64, "algorithm");
-        note +=
-            &format!("warning: the library does not propose {gone} of {FILE}; these products were compared again\n");
+        note += &format!(
+            "warning: the library does not propose {gone} of {ALGORITHMS}; these products were compared again\n"
+        );
     }
     note
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use train::{ModelChoices, ProductChoice, RunDevice, TileChoice, kernel_products};
 
 use crate::failure::Failure;
-use crate::gpu;
+use crate::gpus::devices;
 use crate::run::product_algorithms::{Decided, all_gather};
 use crate::run::train::Session;
 
@@ -37,8 +37,8 @@ struct Told {
 /// Failures of other processes; GPUs that cannot be found any more.
 pub fn decide(session: &Session<'_>) -> Result<Decided, Failure> {
     let Session { verdict, company, .. } = session;
-    let Some(which) = gpu::timed_tiles(&verdict.config) else { return Ok(Decided::default()) };
-    let RunDevice::Gpus(gpus) = gpu::run_device(&verdict.config)? else { return Ok(Decided::default()) };
+    let Some(which) = devices::timed_tiles(&verdict.config) else { return Ok(Decided::default()) };
+    let RunDevice::Gpus(gpus) = devices::run_device(&verdict.config)? else { return Ok(Decided::default()) };
     let products = kernel_products(&verdict.setup, session.text.training()).map_err(|error| error.to_string());
     let used = company.gpus_of(&verdict.config, &verdict.setup, &gpus)?;
     let of_models: BTreeMap<&str, usize> =

@@ -4,27 +4,28 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use checkpoint::{Checkpoint, Found, Hash, MANIFEST};
-use config::{BatchOrigin, DataSpec, HIDDEN, KeptRun, KeptRunFile, TokenizerSpec, is_secret_key, shown_setting};
+use config::{BatchOrigin, DataSpec, KeptRun, TokenizerSpec, shown_setting};
 use data::TOKENIZER_FILE;
 use serde_json::json;
 use train::{Start, check_tensors};
 
 use crate::arguments::TrainArguments;
-use crate::check::verdict::{Planned, Verdict, judge};
 use crate::failure::Failure;
-use crate::input::file_hash::file_hash;
-use crate::input::{self, Disk};
-use crate::inspect::checkpoint_path::run_around;
-use crate::memory::host::shared_limit;
+use crate::folder::run_folder::{RunFolder, WayOut};
+use crate::input;
+use crate::layout::changes::{Changed, changes, key_of, with_changes};
+use crate::layout::other_model;
 use crate::messages::stderr::tell;
 use crate::peer_memory::{Beginning, PeerMemory};
-use crate::processes::place::{Launched, own_number};
-use crate::run::author::{self, Judged};
+use crate::places::checkpoint_path::run_around;
+use crate::places::names::MEMORY;
+use crate::process_group::place::{Launched, own_number};
+use crate::process_group::shared_limit::shared_limit;
 use crate::run::candidates::{Candidate, Candidates, DataPlace, set_aside};
-use crate::run::other_model;
-use crate::run::run_folder::{MEMORY, RunFolder, WayOut};
-use crate::run::stored::{Resuming, resuming};
 use crate::run::train::Session;
+use crate::source::file_hash::file_hash;
+use crate::store::stored::{Resuming, resuming};
+use crate::verdict::{Planned, Verdict, judge};
 
 /// Resumes the run in `folder`. A checkpoint that is found damaged, at once or while ranks read it, is named and set
 /// aside, and the one before is taken. Several processes end when one of them finds damage in its part: they resume
@@ -40,7 +41,7 @@ pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> 
         )));
     }
     let is_first = own_number()? == 0;
-    let resuming = resuming(folder, &arguments.run)?;
+    let resuming = resuming(folder, &input::overrides(&arguments.run), is_first)?;
     let folder = resuming.folder.as_path();
     if is_first {
         RunFolder::check_unused(folder)?;
@@ -102,9 +103,6 @@ fn set_aside_for_next_start(folder: &Path, candidate: &Candidate, damage: &str) 
         "{damage}; {path} is damaged; renamed to {aside}; start the same command again to resume from the checkpoint before"
     )))
 }
-
-/// Changed keys of a run file, each with its values before and after.
-pub type Changed = BTreeMap<String, [serde_json::Value; 2]>;
 
 /// The folder of a run that resumes; newer checkpoints that are `damaged` are set aside.
 fn reopened(
@@ -288,155 +286,4 @@ fn other_text(checkpoint: &Checkpoint, before: Hash, (now, data): (Hash, &DataSp
         checkpoint.path().display(),
         data.held_out
     ))
-}
-
-/// The key of `section.key=value`.
-pub fn key_of(set: &str) -> &str {
-    set.split_once('=').map_or(set, |(key, _)| key.trim())
-}
-
-/// Keys that depend on the value of another key: where that is changed, they are left to their defaults.
-const DEPENDENT: &[(&str, &[&str])] = &[
-    (
-        "parallelism.zero",
-        &["parallelism.reduce", "parallelism.prefetch", "parallelism.reshard", "parallelism.shard_group"],
-    ),
-    ("parallelism.dp", &["parallelism.shard_group"]),
-    ("parallelism.pp", &["parallelism.stage_layers"]),
-    ("parallelism.schedule", DEPENDENT_ON_SCHEDULE),
-    ("parallelism.schedule_file", DEPENDENT_ON_SCHEDULE),
-    ("parallelism.recompute", &["parallelism.recompute_every", "parallelism.recompute_inputs"]),
-    ("parallelism.sequence_parallel", &["parallelism.recompute_inputs"]),
-    (
-        "train.precision",
-        &[
-            "train.products",
-            "train.initial_loss_scale",
-            "train.loss_scale_window",
-            "train.loss_scale_hysteresis",
-            "train.min_loss_scale",
-        ],
-    ),
-    ("data.path", &["data.sources"]),
-    ("data.sources", &["data.path"]),
-];
-
-/// Keys that have no effect where another one is removed.
-const OF_REMOVED: &[(&str, &str)] = &[("run.store", "run.store_seconds")];
-
-const DEPENDENT_ON_SCHEDULE: &[&str] = &[
-    "parallelism.schedule",
-    "parallelism.schedule_file",
-    "parallelism.stages_per_rank",
-    "parallelism.schedule_memory_percent",
-    "parallelism.stage_layers",
-];
-
-/// The run that the run file `kept`, called `name` in messages, is with the user's `overrides`, and its author.
-///
-/// # Errors
-/// All that is wrong with the run.
-pub fn with_changes(kept: &KeptRunFile, name: &str, overrides: &[String]) -> Result<(KeptRun, Judged), Failure> {
-    let judged = author::judge(kept);
-    let base = kept.edited(|run| base(run, overrides));
-    let base = base.map_err(|reason| Failure::Input(format!("{name}: {reason}")))?;
-    let run = base.load(name, judged.author, overrides, &Disk).map_err(Failure::Run)?;
-    Ok((run, judged))
-}
-
-/// The run file `run` without what `overrides` replace or make meaningless. Ranks follow from the degrees, which are
-/// all there.
-pub fn base(run: &str, overrides: &[String]) -> Result<String, String> {
-    let mut table: toml::Table = run.parse().map_err(|error: toml::de::Error| error.message().to_string())?;
-    let changed: Vec<&str> = overrides.iter().map(|set| key_of(set)).collect();
-    let dependent = DEPENDENT.iter().filter(|(key, _)| changed.contains(key)).flat_map(|(_, dependent)| *dependent);
-    let removed: Vec<&str> =
-        overrides.iter().filter(|set| set.trim_end().ends_with('=')).map(|set| key_of(set)).collect();
-    let orphaned = OF_REMOVED.iter().filter(|(key, _)| removed.contains(key)).map(|(_, orphan)| orphan);
-    for key in dependent.chain(orphaned).chain(&["run.ranks"]) {
-        let (section, name) = key.split_once('.').unwrap_or(("", key));
-        if let Some(section) = table.get_mut(section).and_then(toml::Value::as_table_mut) {
-            section.remove(name);
-        }
-    }
-    Ok(table.to_string())
-}
-
-/// Keys whose values differ, each with both; a secret is not shown. The folder is where it is.
-pub fn changes(before: &str, after: &str) -> Changed {
-    let [before, after] = [before, after].map(values);
-    let keys = before.keys().chain(after.keys()).filter(|key| *key != "run.folder");
-    let both = |key: &String| [&before, &after].map(|values| values.get(key).cloned().unwrap_or_default());
-    let changed = keys.map(|key| (key.clone(), both(key))).filter(|(_, [before, after])| before != after);
-    let shown = |value: serde_json::Value| if value.is_null() { value } else { HIDDEN.into() };
-    changed.map(|(key, both)| if is_secret_key(&key) { (key, both.map(shown)) } else { (key, both) }).collect()
-}
-
-/// The values of a resolved run file by `section.key`.
-fn values(run: &str) -> BTreeMap<String, serde_json::Value> {
-    let table: toml::Table = run.parse().unwrap_or_default();
-    let sections = table.iter().filter_map(|(section, keys)| Some((section, keys.as_table()?)));
-    let of_section = |(section, keys): (&String, &toml::Table)| {
-        let section = section.clone();
-        keys.clone()
-            .into_iter()
-            .map(move |(key, value)| (format!("{section}.{key}"), serde_json::to_value(value).unwrap_or_default()))
-    };
-    sections.flat_map(of_section).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use config::RunConfig;
-
-    use super::*;
-
-    fn resumed(run: &str, overrides: &[&str]) -> RunConfig {
-        let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
-        let base = base(run, &overrides).expect("a run file");
-        RunConfig::load("", &base, &overrides).unwrap_or_else(|problems| panic!("{problems:?}"))
-    }
-
-    #[test]
-    fn a_run_leaves_its_store_by_one_key() {
-        let run = resumed("", &["run.store=s3://bucket/a", "run.store_seconds=60"]).to_toml();
-        assert_eq!(resumed(&run, &[]).run.store_seconds, 60.0);
-        assert_eq!(resumed(&run, &["run.store=s3://bucket/b"]).run.store_seconds, 60.0);
-        assert_eq!(resumed(&run, &["run.store="]).run.store, None);
-    }
-
-    #[test]
-    fn nothing_changes_by_itself() {
-        let run = RunConfig::quick_start().to_toml();
-        assert_eq!(resumed(&run, &[]).to_toml(), run);
-        assert_eq!(changes(&run, &run), BTreeMap::new());
-    }
-
-    #[test]
-    fn another_layout_needs_its_own_keys_only() {
-        let of = |overrides: &[&str]| {
-            let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
-            RunConfig::load("", "", &overrides).expect("legal").to_toml()
-        };
-        let sharded = of(&["parallelism.zero=3", "parallelism.shard_group=2", "parallelism.schedule=interleaved"]);
-        let off = resumed(&sharded, &["parallelism.zero=0", "parallelism.schedule=zb-v"]);
-        assert_eq!((off.parallelism.zero, off.parallelism.shard_group), (config::ZeroStage::Off, None));
-        let one = resumed(&sharded, &["parallelism.dp=1", "parallelism.tp=1", "parallelism.pp=1"]);
-        assert_eq!((one.run.ranks, one.parallelism.zero), (1, resumed(&sharded, &[]).parallelism.zero));
-        let single = resumed(&of(&["train.precision=fp16"]), &["train.precision=fp32"]);
-        assert_eq!(single.train.precision, config::Precision::Fp32(config::Products::Chained));
-    }
-
-    #[test]
-    fn what_changes_is_recorded_with_both_values() {
-        let run = RunConfig::quick_start().to_toml();
-        let after =
-            resumed(&run, &["train.learning_rate=0.5", "train.batch_ramp={ start = 4, increment = 4, sequences = 9 }"]);
-        let changed = changes(&run, &after.to_toml());
-        let record = serde_json::to_string(&changed).expect("JSON");
-        assert_eq!(
-            record,
-            "{\"train.batch_ramp\":[null,{\"increment\":4,\"sequences\":9,\"start\":4}],\"train.learning_rate\":[0.003,0.5]}"
-        );
-    }
 }

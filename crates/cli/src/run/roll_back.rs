@@ -8,12 +8,13 @@ use config::BatchOrigin;
 use serde_json::json;
 use train::Start;
 
-use crate::check::verdict::{Planned, Verdict, judge};
 use crate::failure::Failure;
-use crate::memory::host::shared_limit;
-use crate::processes::company::{Company, Part};
-use crate::run::run_folder::RunFolder;
+use crate::folder::run_folder::RunFolder;
+use crate::process_group::company::Company;
+use crate::process_group::several::Part;
+use crate::process_group::shared_limit::shared_limit;
 use crate::run::train::Session;
+use crate::verdict::{Planned, Verdict, judge};
 
 /// Times that a run may return to the same checkpoint: each time it leaves out more data.
 const MOST_RETURNS: usize = 3;

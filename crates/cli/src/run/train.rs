@@ -8,24 +8,26 @@ use checkpoint::{CheckpointFolder, Disk};
 use train::Start;
 
 use crate::arguments::TrainArguments;
-use crate::check::verdict::{Planned, Verdict};
 use crate::failure::Failure;
+use crate::folder::run_folder::{RunFolder, check_apart};
 use crate::input;
-use crate::input::run_source::RunSource;
-use crate::input::text::Text;
 use crate::messages::stderr::tell;
 use crate::peer_memory::{Beginning, IsFound, PeerMemory};
-use crate::processes::company::{Company, Part, together};
-use crate::processes::meeting::Meeting;
-use crate::processes::shared_text::OwnText;
+use crate::places::kept_run::Earlier;
+use crate::places::names::CHECKPOINTS;
+use crate::places::own_places;
+use crate::process_group::company::{Company, together};
+use crate::process_group::meeting::Meeting;
+use crate::process_group::several::Part;
 use crate::run::first_process;
-use crate::run::interrupt::{self, AtOnce};
-use crate::run::kept_run::Earlier;
 use crate::run::other_process;
-use crate::run::own_places;
 use crate::run::resume::resume;
-use crate::run::run_folder::{CHECKPOINTS, RunFolder, check_apart};
 use crate::run::uploads::Uploads;
+use crate::signals::interrupt::{self, AtOnce};
+use crate::source::run_source::RunSource;
+use crate::text::run_text::Text;
+use crate::text::shared_text::OwnText;
+use crate::verdict::{Planned, Verdict};
 
 /// Trains as the arguments say. Steps go to the standard output, everything else to the standard error.
 ///
@@ -117,7 +119,7 @@ impl Session<'_> {
             let config = &self.verdict.config;
             own_places::check_outside(&config.run.folder, "--trace", arguments.trace.as_deref())?;
             let folder = open(self.verdict)?;
-            own_places::check_inputs(&folder, arguments, config, earlier(arguments))?;
+            own_places::check_inputs(folder.path(), arguments.run.file.as_deref(), config, earlier(arguments))?;
             Ok(folder)
         })?;
         let opened = match start {

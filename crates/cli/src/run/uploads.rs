@@ -11,11 +11,12 @@ use stores::Unanswered;
 use sync::{Condvar, Mutex, lock, wait, wait_timeout};
 
 use crate::failure::Failure;
+use crate::folder::run_folder::RunFolder;
 use crate::messages::patience::announced_by;
 use crate::messages::stderr::tell;
-use crate::run::run_folder::{CHECKPOINTS, RunFolder};
-use crate::run::stored;
-use crate::screen::unanswered::failing;
+use crate::places::names::CHECKPOINTS;
+use crate::store::stored;
+use crate::store::unanswered::failing;
 
 /// Time from one warning of uploads that fail to the next.
 const BETWEEN_WARNINGS: Duration = Duration::from_secs(60);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sync::lock;
 use train::{CallTimes, Work, WorkTimes};
 
-use crate::processes::company::Several;
+use crate::process_group::several::Several;
 
 /// Topic of the times.
 pub const TOPIC: &str = "times of ranks";

@@ -14,14 +14,16 @@ use sim::Trace;
 use sync::lock;
 use train::Setup;
 
-use crate::check::{describe, verdict};
+use crate::description::run_lines::describe;
 use crate::failure::Failure;
 use crate::memory::need::{Need, largest_plan};
-use crate::run::own_places;
-use crate::run::run_folder::{METRICS, RESUMES, RUN_FILE, kept_run_file};
-use crate::run::stored::check_local;
-use crate::run::unfinished::tell_unfinished;
-use crate::run_report::timeline::{TIMELINE, planned};
+use crate::places::checkpoint_path::check_local;
+use crate::places::kept_run_file::kept_run_file;
+use crate::places::names::{METRICS, RESUMES, RUN_FILE, TIMELINE};
+use crate::places::own_places;
+use crate::places::unfinished::tell_unfinished;
+use crate::records::timeline::planned;
+use crate::verdict;
 
 /// Lines of a file of metrics that a report takes: some 300 bytes of memory each.
 const MOST_LINES: usize = 1 << 21;

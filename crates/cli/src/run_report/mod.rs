@@ -2,7 +2,6 @@
 
 mod follow;
 mod gather;
-pub mod timeline;
 
 use std::io::Write;
 use std::path::{Component, Path, PathBuf};
@@ -12,11 +11,11 @@ use report::{Delivery, Run};
 use crate::arguments::report::ReportArguments;
 use crate::failure::Failure;
 use crate::messages::stderr::tell;
-use crate::run::own_places;
+use crate::places::output_file::OutputFile;
+use crate::places::own_places;
 use crate::run_report::follow::Server;
 use crate::run_report::gather::Gathered;
 use crate::screen::output::print;
-use crate::screen::output_file::OutputFile;
 
 /// The page's name where nobody gives one.
 const PAGE: &str = "report.html";

@@ -1,20 +1,8 @@
-//! Output for people: streams, files, numbers, and the line of a running run.
+//! Output for people: streams, tables, and lines that change.
 
-pub mod anomaly;
+pub mod aligned;
 pub mod bar;
-pub mod cpu_time;
-pub mod gpu_peak;
-pub mod journal;
-pub mod metrics_file;
 pub mod narrow;
 pub mod output;
-pub mod output_file;
 pub mod patience;
-pub mod progress;
-pub mod rates;
-pub mod record;
-pub mod step_line;
 pub mod terminal;
-pub mod tokenize_progress;
-pub mod unanswered;
-pub mod unwritten;

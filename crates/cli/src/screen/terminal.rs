@@ -2,6 +2,8 @@
 
 use std::io::IsTerminal;
 
+use crate::records::step_line::Colour;
+
 /// Its columns: those of the standard output, else as `COLUMNS` says.
 pub fn columns() -> Option<usize> {
     let said = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
@@ -21,6 +23,12 @@ pub fn has_codes() -> bool {
 /// The same of a terminal that reads the standard error.
 pub fn errors_have_codes() -> bool {
     std::io::stderr().is_terminal() && knows_codes()
+}
+
+/// Colours for a terminal that has codes, unless `NO_COLOR` is set and not empty.
+pub fn colour() -> Colour {
+    let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    if has_codes() && !is_refused { Colour::On } else { Colour::Off }
 }
 
 fn knows_codes() -> bool {

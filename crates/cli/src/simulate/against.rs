@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sim::Trace;
 
 use crate::failure::Failure;
-use crate::memory::table::aligned;
+use crate::screen::aligned::aligned;
 
 /// An instruction of one pipeline rank, predicted and measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]

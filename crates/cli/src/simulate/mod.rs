@@ -9,26 +9,27 @@ use std::collections::BTreeSet;
 
 use cluster::Cluster;
 use config::figures::{bytes, counted, grouped, seconds, three_digits};
-use config::{Degrees, Parallelism, RunConfig, unique_parameters};
+use config::{Parallelism, RunConfig, unique_parameters};
 use plan::known_errors::known_errors;
 use plan::search::MEMORY_MARGIN;
 use plan::{Prediction, PreparedStep};
 use serde::Serialize;
-use sim::{Caption, Loss, MemoryOverTime, MemoryPart, RankMemory, RankTrace, Trace, legend, lines, share};
+use sim::{Caption, Loss, MemoryOverTime, MemoryPart, RankMemory, Trace, legend, lines, share};
 
 use crate::arguments::cluster::SimulateArguments;
 use crate::arguments::format::Format;
 use crate::arguments::traced_ranks::TracedRanks;
-use crate::check::sizes;
 use crate::cluster::gpus;
 use crate::cluster::profile::of_run;
+use crate::description::run_lines::sizes;
 use crate::failure::Failure;
 use crate::input;
 use crate::messages::stderr::tell;
+use crate::places::output_file::OutputFile;
 use crate::plan::text::gaps;
+use crate::records::communication::communication;
 use crate::screen::narrow::{table, wrapped};
 use crate::screen::output::print;
-use crate::screen::output_file::OutputFile;
 use crate::screen::terminal;
 use crate::simulate::actual_step::Actual;
 use crate::simulate::against::Comparison;
@@ -122,25 +123,6 @@ fn write_trace(
 /// `dp 8 x tp 4 x pp 12`.
 fn layout(config: &RunConfig) -> String {
     config.parallelism.degrees.to_string()
-}
-
-/// The rank of a trace whose communication is exposed longest; nothing where no rank has a replica or another stage to
-/// communicate with.
-pub fn communication(trace: &Trace, degrees: Degrees) -> String {
-    let Degrees { dp, cp, tp: _, pp } = degrees;
-    if dp * cp * pp == 1 {
-        return String::new();
-    }
-    let ranks = trace.ranks.iter().map(RankTrace::communication);
-    match ranks.filter(|own| own.all_ns > 0).max_by_key(|own| own.exposed_ns) {
-        None => String::new(),
-        Some(own) => format!(
-            "comms   {} of gathers, reductions and sends on a rank, {} exposed: {:.1} %\n",
-            seconds(own.all_ns),
-            seconds(own.exposed_ns),
-            100.0 * own.exposed_share()
-        ),
-    }
 }
 
 struct Told<'a> {

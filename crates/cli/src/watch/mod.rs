@@ -15,14 +15,14 @@ use sync::lock;
 use train::{EvaluationReport, SaveReport, StepReport, Straggler};
 
 use crate::failure::Failure;
-use crate::screen::anomaly::anomaly_line;
-use crate::screen::rates::Rates;
+use crate::records::anomaly::anomaly_line;
+use crate::records::rates::Rates;
 use crate::watch::numbers::Numbers;
 use crate::watch::server::Server;
 use crate::watch::status_file::StatusFile;
 
 pub use notify::{Event, Notify};
-pub use status_file::{STATUS, State, fail as fail_status};
+pub use status_file::{State, fail as fail_status};
 
 /// Tells of the failure of a run in `step` that nothing watches any more.
 pub fn fail(config: &RunConfig, step: u32, message: &str) {

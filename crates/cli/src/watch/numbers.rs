@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use train::{Anomaly, SaveReport, StepFate, StepReport};
 
-use crate::screen::rates::Rates;
+use crate::records::rates::Rates;
 
 /// The newest value of everything that a run counts or measures.
 #[derive(Debug, Default)]

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use files::InputKind;
 use serde_json::{Value, json};
 
-use crate::processes::place::own_host;
+use crate::places::names::STATUS;
+use crate::process_group::place::own_host;
 
-/// The name of the file in the folder of a run.
-pub const STATUS: &str = "status.json";
 /// Shortest time between two renewals.
 const PAUSE: Duration = Duration::from_secs(1);
 

@@ -1,0 +1,88 @@
+//! A run in a few lines.
+
+use config::figures::{bytes, counted, three_digits};
+use config::{LoraSpec, ModelSpec, Parallelism, RunConfig, TopQuery, all_params, unique_parameters};
+
+use crate::memory::need::{MemoryBudget, Need};
+use crate::verdict::Verdict;
+
+/// A run in a few lines.
+pub fn describe(config: &RunConfig) -> String {
+    let paths: Vec<String> = config.data.sources.iter().map(|source| source.path.display().to_string()).collect();
+    let corpus = if paths.is_empty() { "embedded text".to_string() } else { paths.join(", ") };
+    let (steps, folder) = (counted(u64::from(config.train.steps), "step"), config.run.folder.display());
+    format!("{}run     {steps} on {corpus}, results in {folder}\n", sizes(config))
+}
+
+/// Model, ranks and step of a run, which do not depend on where it runs.
+pub fn sizes(config: &RunConfig) -> String {
+    let (model, parallelism, train) = (&config.model, &config.parallelism, &config.train);
+    let tokens = train.global_batch * train.sequence_length;
+    format!(
+        "model   {}: {}, hidden {}, {}\n\
+         {}ranks   {} = {}{}\n\
+         step    {}: {} of {}, {} of {} per replica\n",
+        counted(unique_parameters(model), "parameter"),
+        layers(model),
+        model.hidden,
+        counted(model.num_heads as u64, "head"),
+        adapters(model),
+        config.run.ranks,
+        parallelism.degrees,
+        sum_order(parallelism),
+        counted(tokens as u64, "token"),
+        counted(train.global_batch as u64, "sequence"),
+        train.sequence_length,
+        counted(parallelism.num_microbatches(train.global_batch) as u64, "microbatch"),
+        parallelism.microbatch_size,
+    )
+}
+
+/// The parameters that a run with adapters trains, with their share, in a line.
+fn adapters(model: &ModelSpec) -> String {
+    let Some(LoraSpec { rank, alpha, targets }) = &model.lora else { return String::new() };
+    let trained: u64 = all_params(model).filter(|param| model.trains(param.unit)).map(|param| param.len() as u64).sum();
+    let share = 100.0 * trained as f64 / unique_parameters(model) as f64;
+    let targets: Vec<&str> = targets.iter().map(|target| target.name()).collect();
+    let (trained, targets) = (counted(trained, "parameter"), targets.join(", "));
+    format!("lora    {trained} trained, {} %: rank {rank}, alpha {alpha}, {targets}\n", three_digits(share))
+}
+
+/// In which order gradients are summed over replicas, where that is not rank order.
+fn sum_order(parallelism: &Parallelism) -> String {
+    match parallelism.sum_tree {
+        tree if 1 < tree && tree < parallelism.degrees.dp => {
+            format!("; gradients of {tree} neighbouring replicas are added first")
+        }
+        _ => String::new(),
+    }
+}
+
+/// Those of the stack, and the one after the final norm where there is one.
+fn layers(model: &ModelSpec) -> String {
+    let stack = counted(model.num_layers as u64, "layer");
+    match model.top_query {
+        TopQuery::Off => stack,
+        TopQuery::On => format!("{stack} and a top query's"),
+    }
+}
+
+/// How much memory the arenas of a run need, and how much there is. Other memory of the process is not planned.
+pub fn memory_line(verdict: &Verdict) -> String {
+    let need = Need::new(&verdict.setup);
+    let together = format!(
+        "{} of arenas in {} together",
+        bytes(need.together_bytes()),
+        counted(verdict.config.run.ranks as u64, "rank")
+    );
+    let line = match verdict.budget {
+        MemoryBudget::PerRank(there) | MemoryBudget::PerAccelerator(there) => {
+            let largest = need.stage_bytes.iter().copied().max().unwrap_or(0);
+            format!("{} of arena per rank at most, {} available; {together}", bytes(largest), bytes(there))
+        }
+        MemoryBudget::Together(limit) => format!("{together}; {} has {}", limit.source, bytes(limit.bytes)),
+        MemoryBudget::Unknown => together,
+    };
+    let hosts = need.on_hosts().map_or(String::new(), |on_hosts| format!("        {on_hosts}\n"));
+    format!("memory  {line}\n{hosts}")
+}

@@ -1,0 +1,83 @@
+//! Messages about kernels of GPUs that are compiled before a command computes.
+
+use config::figures::counted;
+use config::{DeviceChoice, RunConfig};
+use device::Numerics;
+use train::{RunDevice, ToCompile, check_numerics};
+
+use crate::failure::Failure;
+use crate::gpus::devices;
+use crate::messages::stderr;
+
+/// The work of the compiler before the ranks of `config` compute; `None` for other devices, and where all is kept.
+///
+/// # Errors
+/// A device that this machine does not have.
+pub fn to_compile(config: &RunConfig) -> Result<Option<ToCompile>, Failure> {
+    if !devices::has_gpus(config) {
+        return Ok(None);
+    }
+    match devices::run_device(config)? {
+        RunDevice::Cpu => Ok(None),
+        RunDevice::Gpus(gpus) => Ok(gpus.to_compile()),
+    }
+}
+
+/// The line that is printed before the compiler begins.
+pub fn line(work: &ToCompile) -> String {
+    let files = counted(work.sources as u64, "file");
+    format!("kernels {files} to compile before the GPU computes; this may take minutes\n")
+}
+
+/// The warning where every start compiles again.
+pub fn warning(work: &ToCompile) -> Option<String> {
+    let (folder, reason) = (work.folder.display(), work.refused.as_ref()?);
+    Some(format!(
+        "warning: compiled kernels cannot be kept in {folder}: {reason}; each start compiles them again; name a folder \
+         that can be written in XDG_CACHE_HOME\n"
+    ))
+}
+
+/// Says both on the standard error.
+///
+/// # Errors
+/// As [`to_compile`].
+pub fn tell(config: &RunConfig) -> Result<(), Failure> {
+    if let Some(work) = to_compile(config)? {
+        stderr::tell(&(line(&work) + &warning(&work).unwrap_or_default()));
+    }
+    Ok(())
+}
+
+/// Where kernels would have to be compiled once more, computes on cores instead, if they have the numerics of `config`:
+/// the bits are the same.
+///
+/// # Errors
+/// As [`to_compile`].
+pub fn without_compiling_again(config: &mut RunConfig) -> Result<(), Failure> {
+    let numerics = Numerics::of(config.train.precision, config.train.sums);
+    if to_compile(config)?.is_some() && check_numerics(DeviceChoice::Cpu, numerics).is_ok() {
+        (config.run.device, config.run.gpus) = (DeviceChoice::Cpu, None);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_takes_no_code_is_named() {
+        let work = ToCompile { sources: 22, folder: "/var/cache/pleach/kernels".into(), refused: None };
+        assert_eq!(line(&work), "kernels 22 files to compile before the GPU computes; this may take minutes\n");
+        assert_eq!(warning(&work), None);
+        let refused = ToCompile { refused: Some("Not a directory (os error 20)".into()), ..work };
+        assert_eq!(
+            warning(&refused).as_deref(),
+            Some(
+                "warning: compiled kernels cannot be kept in /var/cache/pleach/kernels: Not a directory (os error 20); \
+                 each start compiles them again; name a folder that can be written in XDG_CACHE_HOME\n"
+            )
+        );
+    }
+}

@@ -1,0 +1,7 @@
+//! The text of a run.
+
+pub mod prompt;
+pub mod run_text;
+pub mod shared_text;
+pub mod text_transfer;
+pub mod tokenize_progress;
