@@ -15,7 +15,7 @@ pub const MAX_CIRCLE: usize = 3;
 
 /// Loops that are still open: crates with their numbers of circles of more than [`MAX_CIRCLE`] files, and of loops of
 /// folders.
-const OPEN: &[(&str, usize, usize)] = &[("cli", 1, 1)];
+const OPEN: &[(&str, usize, usize)] = &[("cli", 1, 2)];
 
 /// The shape of a loop.
 #[derive(Clone, Debug, PartialEq, Eq)]

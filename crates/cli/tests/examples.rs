@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// In addition to the arenas a process holds the text, and per rank a thread's stack and the kernels' packing buffers: at
-/// most 44 MiB.
+/// In addition to the arenas a process holds the text, and per rank a thread's stack and the kernels' packing buffers:
+/// at most 44 MiB.
 const OTHER_MEGABYTES: f64 = 46.1;
 /// Pages of the program that a run reads: 21 of 41 MB of a release, and 33 of 71 MB without optimisation.
 const PROGRAM_SHARE: f64 = 0.52;

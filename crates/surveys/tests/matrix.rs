@@ -17,7 +17,7 @@ use train::StepFate;
 /// Another seed is another sample.
 const SEED: u32 = 3;
 
-/// What cells of all tests are compared with.
+/// References and oracles of all tests.
 static KNOWN: LazyLock<Known> = LazyLock::new(Known::default);
 
 /// Every two values of a row, with their columns.

@@ -19,6 +19,7 @@ pub fn announced_by<T>(said: impl Fn(Duration) -> String + Sync, work: impl FnOn
     every(SILENCE, |elapsed| tell(&format!("{}\n", said(elapsed))), work)
 }
 
+/// Does `work`, and calls `announce` with the time so far after each `silence`.
 pub fn every<T>(silence: Duration, announce: impl Fn(Duration) + Sync, work: impl FnOnce() -> T) -> T {
     let began = Instant::now();
     thread::scope(|scope| {

@@ -38,6 +38,7 @@ pub fn run_file(model: &ModelSpec, folder: &Path) -> String {
     config.to_toml()
 }
 
+/// The tokenizer of a folder: its file, or that of token files where it has none.
 pub fn tokenizer_of(folder: &Path) -> TokenizerSpec {
     let file = folder.join(TOKENIZER_FILE);
     if file.is_file() { TokenizerSpec::File(file) } else { TokenizerSpec::OfTokenFiles }

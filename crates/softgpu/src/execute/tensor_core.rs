@@ -32,8 +32,8 @@ impl Rule {
 /// The exponent of a zero: lower than that of every other number.
 const NO_EXPONENT: i32 = -10_000;
 
-/// Numbers as signed significands and exponents: each exponent is that of the leading place, also where it is empty. Arrays
-/// of each, so that vector instructions take eight at once.
+/// Numbers as signed significands and exponents: each exponent is that of the leading place, also where it is empty.
+/// Arrays of each, so that vector instructions take eight at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Factors<const N: usize> {
     significands: [i32; N],
@@ -74,8 +74,8 @@ pub fn format_of(format: NumberFormat) -> Format {
 /// Columns of a product.
 pub const COLUMNS: usize = 8;
 
-/// One block for the steps `steps` of a row `a[step]` and all columns of `b[step][column]`, added to `sums`. Nothing is a
-/// NaN or infinite.
+/// One block for the steps `steps` of a row `a[step]` and all columns of `b[step][column]`, added to `sums`. Nothing is
+/// a NaN or infinite.
 #[inline(always)]
 pub fn add_block(
     rule: Rule,

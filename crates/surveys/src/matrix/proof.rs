@@ -17,8 +17,8 @@ use crate::results::Row;
 /// The result of running a cell, or the reason why it did not run.
 pub type Finding = Result<Row, String>;
 
-/// Runs all `cells` on `workers` threads (each starts its runs' ranks) and tells every finding. What they are compared with
-/// is taken from `known`, or added to it.
+/// Runs all `cells` on `workers` threads (each starts its runs' ranks) and tells every finding. References and oracles
+/// are taken from `known`, or added to it.
 pub fn prove_all(cells: &[Cell], workers: usize, known: &Known, tell: &(dyn Fn(&Cell, Finding) + Sync)) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
