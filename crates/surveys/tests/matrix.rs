@@ -1,4 +1,4 @@
-//! Cells of the support matrix in which every two values of its factors meet, and most three;
+//! Cells of the support matrix in which every two values of its factors meet;
 //! `cargo run --release -p surveys --bin matrix` tries all.
 
 #![allow(clippy::unwrap_used)]
@@ -27,7 +27,7 @@ fn pairs(row: &[String; 7]) -> impl Iterator<Item = [(usize, &String); 2]> {
 
 /// The first of the cells in which every three values meet, as many as every two need: those that add most.
 #[test]
-fn every_two_factors_and_most_three_combine() {
+fn every_two_factors_combine() {
     let cells = Cell::all();
     let rows: Vec<[String; 7]> = cells.iter().map(Cell::values).collect();
     let all: BTreeSet<_> = rows.iter().flat_map(pairs).collect();
