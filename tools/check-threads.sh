@@ -37,17 +37,17 @@ faults)
         # The new time makes cargo compile it again.
         cat "$2" > "$copy/$2"
     }
-    with_fault blame crates/blame/src/entry_words.rs 's/    entry.store(word(field::NUMBER), 0, Ordering::Relaxed);//'
-    with_fault blame crates/blame/src/entry_words.rs 's/number(before) == number(after)/true/'
-    with_fault comm crates/comm/src/threads/inbox.rs 's/None => self.changed.notify_one(),/None => {}/'
-    with_fault comm crates/comm/src/threads/inbox.rs 's/self.changed.notify_all();//'
-    with_fault comm crates/comm/src/threads/shared_memory.rs 's/self.0.owner.wake_from_completion();//'
-    with_fault comm crates/comm/src/threads/shared_memory.rs 's/if self.0.open.fetch_sub(1, Ordering::Release) == 1/if false/'
-    with_fault comm crates/comm/src/processes/pieces.rs 's/self.pieces.wake_first();//'
-    with_fault cpu crates/cpu/src/pool.rs 's/sleepers if sleepers <= threads => self.opened.notify_all(),/1 => {}/'
-    with_fault cpu crates/cpu/src/pool.rs 's/if state.is_owner_asleep {/if false {/'
-    with_fault cpu crates/cpu/src/pool.rs 's/if state.running == 0 {/if false {/'
-    with_fault device crates/device/src/queue.rs 's/self.ended.notify_all();//'
+    with_fault blame crates/training/blame/src/entry_words.rs 's/    entry.store(word(field::NUMBER), 0, Ordering::Relaxed);//'
+    with_fault blame crates/training/blame/src/entry_words.rs 's/number(before) == number(after)/true/'
+    with_fault comm crates/network/comm/src/threads/inbox.rs 's/None => self.changed.notify_one(),/None => {}/'
+    with_fault comm crates/network/comm/src/threads/inbox.rs 's/self.changed.notify_all();//'
+    with_fault comm crates/network/comm/src/threads/shared_memory.rs 's/self.0.owner.wake_from_completion();//'
+    with_fault comm crates/network/comm/src/threads/shared_memory.rs 's/if self.0.open.fetch_sub(1, Ordering::Release) == 1/if false/'
+    with_fault comm crates/network/comm/src/processes/pieces.rs 's/self.pieces.wake_first();//'
+    with_fault cpu crates/kernels/cpu/src/pool.rs 's/sleepers if sleepers <= threads => self.opened.notify_all(),/1 => {}/'
+    with_fault cpu crates/kernels/cpu/src/pool.rs 's/if state.is_owner_asleep {/if false {/'
+    with_fault cpu crates/kernels/cpu/src/pool.rs 's/if state.running == 0 {/if false {/'
+    with_fault device crates/step/device/src/queue.rs 's/self.ended.notify_all();//'
     rm -r "$copy"
     if [ "$not_found" != 0 ]; then echo "$not_found faults are not found" >&2; exit 1; fi
     ;;

@@ -9,7 +9,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 exec python3 - "$@" <<'PROGRAM'
-import csv, datetime, json, os, subprocess, sys
+import csv, datetime, glob, json, os, subprocess, sys
 
 KEPT = "target/faults.tsv"
 # Name, fault, what must hold, crate, test, environment, portions.
@@ -96,12 +96,17 @@ def said(output):
     return [line.strip() for line in lines if line.strip() and not line.startswith(runner)]
 
 
+def folder(package):
+    """The folder of a crate."""
+    return os.path.dirname(glob.glob(f"crates/*/{package}/Cargo.toml")[0])
+
+
 def portion(count, number):
     name, _, _, package, test, environment, _ = count
     words = [program(package), "--exact", test, "--nocapture", "--test-threads", "1"]
     print(f"{name}: portion {number}", file=sys.stderr, flush=True)
     # Test programs run in the folder of their crate, as `cargo test` starts them.
-    done = subprocess.run(words, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, cwd=f"crates/{package}")
+    done = subprocess.run(words, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, cwd=folder(package))
     if done.returncode != 0 or "1 passed" not in done.stdout:
         sys.exit(f"{name}: portion {number} failed\n{done.stdout}")
     printed = "; ".join(said(done.stdout))

@@ -25,7 +25,7 @@ run() {
     for name in "$@"; do
         case "$wanted" in "  " | *" $name "*) ;; *) continue ;; esac
         if grep -q "^$commit [^ ]* $package $name " "$results"; then continue; fi
-        line=$(limited "$(pwd)/$file" "crates/$package" "$name")
+        line=$(limited "$(pwd)/$file" "$(dirname crates/*/"$package"/Cargo.toml)" "$name")
         printf '%s %s %s %s %ss: %s\n' "$commit" "$(date -u +%Y-%m-%d)" "$package" "$name" "$seconds" "$line" >> "$results"
         tail -n 1 "$results"
     done

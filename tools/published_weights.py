@@ -7,7 +7,7 @@
 
 Files are given in the order of their tensor-parallel ranks. Each becomes one `model_part-N.safetensors`, one after the other; GPT-NeoX has a
 file per rank and layer, whose names number them. Nothing is cut, turned or added here: pleach does that as it reads
-(crates/interchange/src/names.rs). Files of metaseq that are also sharded over data parallelism go through its own
+(crates/training/interchange/src/names.rs). Files of metaseq that are also sharded over data parallelism go through its own
 `reshard_fsdp.py --unflatten-weights` before. Python's standard library is enough, and pickled files run no code (tools/pickled_tensors.py).
 """
 

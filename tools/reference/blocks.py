@@ -1,6 +1,6 @@
 """Words of sums as tensor cores add products in blocks, from exact fractions.
 
-    python tools/reference/blocks.py > crates/cpu/tests/blocks/words.txt
+    python tools/reference/blocks.py > crates/kernels/cpu/tests/blocks/words.txt
 
 A line: the format of the factors, the sum before, sixteen factors a, sixteen factors b, the sum after one block of 16
 (25 fraction bits, exponents from -133 on), and that after two blocks of 8 (24 bits, from -132 on), all as hexadecimal

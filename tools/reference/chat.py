@@ -1,4 +1,4 @@
-"""Makes crates/data/src/tests/chat: what transformers makes of conversations under chat templates, token by token.
+"""Makes crates/training/data/src/tests/chat: what transformers makes of conversations under chat templates, token by token.
 
     pip install transformers jinja2
     python tools/reference/chat.py
@@ -20,7 +20,7 @@ import tokenizers
 import transformers
 from transformers.utils import chat_template_utils
 
-FOLDER = pathlib.Path(__file__).parents[2] / "crates/data/src/tests/chat"
+FOLDER = pathlib.Path(__file__).parents[2] / "crates/training/data/src/tests/chat"
 SPECIAL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|head|>", "<|tail|>", "<|eot|>", "<turn>", "</turn>", "[INST]", "[/INST]"]
 
 

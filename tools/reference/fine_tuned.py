@@ -3,7 +3,7 @@
     pip install torch transformers peft jinja2
     python tools/reference/fine_tuned.py target/release/pleach
 
-The base is random, with the tokenizer and a template of crates/data/src/tests/chat. Adapters are trained on eight ranks, on
+The base is random, with the tokenizer and a template of crates/training/data/src/tests/chat. Adapters are trained on eight ranks, on
 the answers only. The merged export answers in transformers, and the adapters on the base in PEFT; both must give the
 greedy tokens of `pleach generate`. The loss of answers must be that of transformers, by its own masks.
 """
@@ -18,7 +18,7 @@ import peft
 import torch
 import transformers
 
-FIXTURES = pathlib.Path(__file__).parents[2] / "crates/data/src/tests/chat"
+FIXTURES = pathlib.Path(__file__).parents[2] / "crates/training/data/src/tests/chat"
 WORDS = ["river", "stone", "cloud", "apple", "tiger", "lemon", "chair", "glass"]
 TOKENS = 24
 LORA = 'model.lora={ rank = 8, alpha = 16.0, targets = ["query", "key", "value", "output", "gate", "up", "down"] }'

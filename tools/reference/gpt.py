@@ -1,4 +1,4 @@
-"""Makes the vectors of crates/prove/tests/pytorch: small GPTs trained for ten or twenty steps by PyTorch in double precision.
+"""Makes the vectors of crates/proof/prove/tests/pytorch: small GPTs trained for ten or twenty steps by PyTorch in double precision.
 
     pip install torch numpy
     python tools/reference/gpt.py [NAME ...]
@@ -20,7 +20,7 @@ from torch.optim import _muon
 
 from tensors import save, single
 
-FOLDER = pathlib.Path(__file__).parents[2] / "crates/prove/tests/pytorch"
+FOLDER = pathlib.Path(__file__).parents[2] / "crates/proof/prove/tests/pytorch"
 VOCABULARY = 31
 IGNORED = -100
 

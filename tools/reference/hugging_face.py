@@ -1,4 +1,4 @@
-"""Makes the folders of crates/cli/tests/hugging_face: small models of every class that pleach reads, as the library
+"""Makes the folders of crates/app/cli/tests/hugging_face: small models of every class that pleach reads, as the library
 writes them.
 
     pip install torch transformers numpy
@@ -24,7 +24,7 @@ import transformers
 
 from tensors import save
 
-FOLDER = pathlib.Path(__file__).parents[2] / "crates/cli/tests/hugging_face"
+FOLDER = pathlib.Path(__file__).parents[2] / "crates/app/cli/tests/hugging_face"
 VOCABULARY, LENGTH, SEQUENCES = 31, 10, 3
 COMMON = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": None}
 NO_DROPOUT = {"attention_dropout": 0.0}

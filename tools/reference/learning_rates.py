@@ -1,4 +1,4 @@
-"""Makes crates/config/src/tests/learning_rates.txt: the rates of schedules of PyTorch and transformers, step by step.
+"""Makes crates/step/config/src/tests/learning_rates.txt: the rates of schedules of PyTorch and transformers, step by step.
 
     pip install torch transformers
     python tools/reference/learning_rates.py
@@ -14,7 +14,7 @@ from transformers import get_cosine_with_hard_restarts_schedule_with_warmup, get
 
 from tensors import single
 
-FILE = pathlib.Path(__file__).parents[2] / "crates/config/src/tests/learning_rates.txt"
+FILE = pathlib.Path(__file__).parents[2] / "crates/step/config/src/tests/learning_rates.txt"
 PEAK, MINIMUM = single(3e-3), single(2e-4)
 
 

@@ -1,4 +1,4 @@
-"""Makes the vectors of crates/prove/tests/pytorch/long: one sequence with several documents, by PyTorch in double precision.
+"""Makes the vectors of crates/proof/prove/tests/pytorch/long: one sequence with several documents, by PyTorch in double precision.
 
     pip install torch numpy
     python tools/reference/long_sequence.py

@@ -1,4 +1,4 @@
-"""Makes the vectors of crates/cpu/tests/vectors: what PyTorch computes for each operation, in double precision.
+"""Makes the vectors of crates/kernels/cpu/tests/vectors: what PyTorch computes for each operation, in double precision.
 
     pip install torch numpy
     python tools/reference/ops.py
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from tensors import save, single
 
-FOLDER = pathlib.Path(__file__).parents[2] / "crates/cpu/tests/vectors"
+FOLDER = pathlib.Path(__file__).parents[2] / "crates/kernels/cpu/tests/vectors"
 
 
 class Case:

@@ -1,9 +1,9 @@
-"""Makes crates/cli/tests/published_weights: small files as `torch.save` writes them, for `tools/published_weights.py`.
+"""Makes crates/app/cli/tests/published_weights: small files as `torch.save` writes them, for `tools/published_weights.py`.
 
     pip install torch
     python tools/reference/pickled.py
 
-Those of GLM-130B and CodeGeeX hold the tensors of crates/cli/tests/hugging_face/glm and codegeex, in the forms of PyTorch since 1.6 and before.
+Those of GLM-130B and CodeGeeX hold the tensors of crates/app/cli/tests/hugging_face/glm and codegeex, in the forms of PyTorch since 1.6 and before.
 Those of metaseq and GPT-NeoX-20B hold a few numbers, which `expected.json` has as well.
 """
 
@@ -14,7 +14,7 @@ import struct
 
 import torch
 
-TESTS = pathlib.Path(__file__).parents[2] / "crates/cli/tests"
+TESTS = pathlib.Path(__file__).parents[2] / "crates/app/cli/tests"
 FOLDER = TESTS / "published_weights"
 
 

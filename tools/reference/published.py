@@ -1,4 +1,4 @@
-"""Makes crates/cli/tests/hugging_face/glm and codegeex: small models in the form in which `tools/published_weights.py` leaves the published ones.
+"""Makes crates/app/cli/tests/hugging_face/glm and codegeex: small models in the form in which `tools/published_weights.py` leaves the published ones.
 
     pip install torch numpy
     python tools/reference/published.py
@@ -17,7 +17,7 @@ import torch.nn.functional as F
 
 from tensors import save
 
-FOLDER = pathlib.Path(__file__).parents[2] / "crates/cli/tests/hugging_face"
+FOLDER = pathlib.Path(__file__).parents[2] / "crates/app/cli/tests/hugging_face"
 LAYERS, HIDDEN, HEADS, VOCABULARY, LENGTH, SEQUENCES = 2, 16, 4, 32, 10, 3
 WIDTH = HIDDEN // HEADS
 EPSILON = 1e-5

@@ -1,9 +1,9 @@
 """Tables of parquet and Arrow, and compressed streams, as pyarrow and zstd write them.
 
     pip install pyarrow==26.0.1 zstandard==0.25.0
-    python tools/reference/tables.py crates/formats/src/tests/tables crates/formats/src/tests/encrypted
+    python tools/reference/tables.py crates/base/formats/src/tests/tables crates/base/formats/src/tests/encrypted
 
-Row i of every table is known without it: crates/formats/src/tests/tables.rs has the same rule. Columns are before and
+Row i of every table is known without it: crates/base/formats/src/tests/tables.rs has the same rule. Columns are before and
 after those that are read, so that a reader must find them.
 """
 

@@ -7,7 +7,7 @@ use data::DOCUMENT_MARK;
 use crate::repository::{Repository, SourceFile};
 
 /// The path of the corpus.
-pub const PATH: &str = "crates/data/corpus/pleach.txt";
+pub const PATH: &str = "crates/training/data/corpus/pleach.txt";
 
 /// Shorter paragraphs are part of the language: only longer ones count as repeated.
 const SHORTEST_REPETITION_BYTES: usize = 80;

@@ -66,20 +66,20 @@ mod tests {
         let text =
             "pub fn a() {}\n/// B.\n#[derive(Debug)]\npub struct B {\n    pub field: u32,\n}\n\npub const fn c() {}\n";
         let expected = [
-            "crates/mesh/src/a.rs:1: fn a is public and has no doc comment",
-            "crates/mesh/src/a.rs:8: fn c is public and has no doc comment",
+            "crates/step/mesh/src/a.rs:1: fn a is public and has no doc comment",
+            "crates/step/mesh/src/a.rs:8: fn c is public and has no doc comment",
         ];
-        assert_eq!(found("crates/mesh/src/a.rs", text), expected);
-        assert_eq!(found("crates/mesh/src/tests/a.rs", text), [""; 0]);
-        assert_eq!(found("crates/mesh/src/a.rs", "mod tests {\n    pub fn a() {}\n}\n"), [""; 0]);
-        assert_eq!(found("crates/mesh/src/a.rs", "const A: &str = \"\\\npub fn a() {}\";\n"), [""; 0]);
+        assert_eq!(found("crates/step/mesh/src/a.rs", text), expected);
+        assert_eq!(found("crates/step/mesh/src/tests/a.rs", text), [""; 0]);
+        assert_eq!(found("crates/step/mesh/src/a.rs", "mod tests {\n    pub fn a() {}\n}\n"), [""; 0]);
+        assert_eq!(found("crates/step/mesh/src/a.rs", "const A: &str = \"\\\npub fn a() {}\";\n"), [""; 0]);
     }
 
     #[test]
     fn attributes_may_have_several_lines() {
         let text = "/// A.\n#[expect(\n    dead_code,\n    reason = \"a\"\n)]\npub enum A {}\n";
-        assert_eq!(found("crates/mesh/src/a.rs", text), [""; 0]);
+        assert_eq!(found("crates/step/mesh/src/a.rs", text), [""; 0]);
         let bare = text.strip_prefix("/// A.\n").expect("a comment");
-        assert_eq!(found("crates/mesh/src/a.rs", bare).len(), 1);
+        assert_eq!(found("crates/step/mesh/src/a.rs", bare).len(), 1);
     }
 }

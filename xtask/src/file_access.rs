@@ -18,20 +18,23 @@ const CALLS: &[&str] = &[
 
 /// Files and folders that may use them, each with the files that it opens.
 const ALLOWED: &[(&str, &str)] = &[
-    ("crates/files/", "the reader and the writer"),
-    ("crates/cli/src/doctor/", "files of the system"),
-    ("crates/cli/src/launch/failure_report.rs", "/proc and /sys"),
-    ("crates/cli/src/launch/leftovers.rs", "/proc"),
-    ("crates/cli/src/memory/", "/proc and /sys"),
-    ("crates/comm/src/processes/process_map.rs", "/proc"),
-    ("crates/mpi/src/find.rs", "/proc"),
-    ("crates/plan/src/machine/resident.rs", "/proc"),
-    ("crates/checkpoint/src/disk.rs", "folders, to make names last"),
-    ("crates/secrets/src/secret.rs", "a new secret, for its owner alone"),
-    ("crates/nvidia/src/nvrtc/cache.rs", "the cache of compiled kernels"),
-    ("crates/train/src/engine/run_device.rs", "the archive of compiled kernels, a regular file of a fixed name"),
-    ("crates/plan/src/bin/", "pages of this repository"),
-    ("crates/surveys/", "pages of this repository"),
+    ("crates/base/files/", "the reader and the writer"),
+    ("crates/app/cli/src/doctor/", "files of the system"),
+    ("crates/app/cli/src/launch/failure_report.rs", "/proc and /sys"),
+    ("crates/app/cli/src/launch/leftovers.rs", "/proc"),
+    ("crates/app/cli/src/memory/", "/proc and /sys"),
+    ("crates/network/comm/src/processes/process_map.rs", "/proc"),
+    ("crates/network/mpi/src/find.rs", "/proc"),
+    ("crates/planning/plan/src/machine/resident.rs", "/proc"),
+    ("crates/training/checkpoint/src/disk.rs", "folders, to make names last"),
+    ("crates/base/secrets/src/secret.rs", "a new secret, for its owner alone"),
+    ("crates/kernels/nvidia/src/nvrtc/cache.rs", "the cache of compiled kernels"),
+    (
+        "crates/training/train/src/engine/run_device.rs",
+        "the archive of compiled kernels, a regular file of a fixed name",
+    ),
+    ("crates/planning/plan/src/bin/", "pages of this repository"),
+    ("crates/testing/surveys/", "pages of this repository"),
 ];
 
 /// Calls in product code of a file that is not allowed to have them.
@@ -78,13 +81,13 @@ mod tests {
     fn each_call_is_found_in_product_code_alone() {
         for call in CALLS {
             let text = format!("fn a() {{\n    {call}b);\n}}\n");
-            assert_eq!(lines("crates/mesh/src/a.rs", &text), [2], "{call}");
-            assert_eq!(lines("crates/mesh/src/tests/a.rs", &text), [0; 0]);
-            assert_eq!(lines("crates/files/src/a.rs", &text), [0; 0]);
+            assert_eq!(lines("crates/step/mesh/src/a.rs", &text), [2], "{call}");
+            assert_eq!(lines("crates/step/mesh/src/tests/a.rs", &text), [0; 0]);
+            assert_eq!(lines("crates/base/files/src/a.rs", &text), [0; 0]);
             let tested = format!("#[cfg(test)]\nmod tests {{\n    {call}b);\n}}\n");
-            assert_eq!(lines("crates/mesh/src/a.rs", &tested), [0; 0]);
-            assert_eq!(lines("crates/mesh/src/a.rs", &format!("// {call}b)\n")), [0; 0]);
-            assert_eq!(lines("crates/mesh/src/a.rs", &format!("fn a() {{ Token{call}b) }}\n")), [0; 0]);
+            assert_eq!(lines("crates/step/mesh/src/a.rs", &tested), [0; 0]);
+            assert_eq!(lines("crates/step/mesh/src/a.rs", &format!("// {call}b)\n")), [0; 0]);
+            assert_eq!(lines("crates/step/mesh/src/a.rs", &format!("fn a() {{ Token{call}b) }}\n")), [0; 0]);
         }
     }
 

@@ -13,6 +13,7 @@ pub mod documented;
 pub mod file_access;
 pub mod finding;
 pub mod glossary;
+pub mod layers;
 pub mod loops;
 pub mod modules;
 pub mod page_links;

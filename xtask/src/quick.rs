@@ -71,11 +71,14 @@ pub fn check() -> Result<String, String> {
 
 /// The crates of the files at `paths`.
 fn crates_of<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<&'static str> {
-    let folders: BTreeSet<&str> = paths
-        .filter_map(|path| path.strip_prefix("crates/").unwrap_or(path).split_once('/'))
-        .map(|(name, _)| name)
-        .collect();
+    let folders: BTreeSet<&str> = paths.filter_map(folder_of_crate).collect();
     ALLOWED.iter().map(|(name, _)| *name).filter(|name| folders.contains(name)).collect()
+}
+
+/// The name of the folder of a file's crate: `crates/LAYER/NAME`, or `xtask`.
+fn folder_of_crate(path: &str) -> Option<&str> {
+    let below = path.strip_prefix("crates/").and_then(|path| path.split_once('/')).map_or(path, |(_, below)| below);
+    below.split_once('/').map(|(name, _)| name)
 }
 
 /// `crates`, and those that use one of them directly.
@@ -113,8 +116,13 @@ mod tests {
 
     #[test]
     fn crates_are_those_of_changed_files_and_their_users() {
-        let paths =
-            ["crates/interchange/src/lib.rs", "README.md", "xtask/src/main.rs", "docs/gpu.md", "crates/gone/a.rs"];
+        let paths = [
+            "crates/training/interchange/src/lib.rs",
+            "README.md",
+            "xtask/src/main.rs",
+            "docs/gpu.md",
+            "crates/gone/a.rs",
+        ];
         let changed = crates_of(paths.into_iter());
         assert_eq!(names(&changed), "interchange, xtask");
         assert_eq!(names(&with_users(&changed)), "cli, interchange, xtask");

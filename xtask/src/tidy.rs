@@ -7,6 +7,7 @@ use crate::documented;
 use crate::file_access;
 use crate::finding::Finding;
 use crate::glossary;
+use crate::layers;
 use crate::page_links;
 use crate::repository::{Repository, SourceFile};
 use crate::rust_code::{code_only, function_lengths};
@@ -21,37 +22,38 @@ const MAX_FILE_LINES: usize = 600;
 /// Longest function.
 const MAX_FUNCTION_LINES: usize = 80;
 /// Functions that may be longer, because they are one exhaustive match: `(file, function)`.
-const LONG_MATCHES: &[(&str, &str)] = &[("crates/cpu/src/execute.rs", "execute"), ("crates/cpu/src/parts.rs", "part")];
+const LONG_MATCHES: &[(&str, &str)] =
+    &[("crates/kernels/cpu/src/execute.rs", "execute"), ("crates/kernels/cpu/src/parts.rs", "part")];
 /// Files and folders that may contain unsafe code: memory that ranks share as threads and as processes, the calls of a
 /// library of MPI and the memory that they use, those of NVIDIA's libraries, the arena, kernels, the map of a ring, a
 /// counting allocator in a test.
 const UNSAFE_ALLOWED: &[&str] = &[
-    "crates/device/src/arena.rs",
-    "crates/comm/src/host.rs",
-    "crates/comm/src/threads/shared_memory.rs",
-    "crates/comm/src/processes/pieces.rs",
-    "crates/comm/src/processes/mpi_route.rs",
-    "crates/comm/src/processes/peer_memory.rs",
-    "crates/mpi/src/functions.rs",
-    "crates/mpi/src/library.rs",
-    "crates/mpi/src/mover.rs",
-    "crates/nvidia/src/library.rs",
-    "crates/nvidia/src/table.rs",
-    "crates/nvidia/src/nvrtc/calls.rs",
-    "crates/nvidia/src/driver/calls/",
-    "crates/nvidia/src/cublaslt/calls.rs",
-    "crates/nvidia/src/cudnn/calls.rs",
-    "crates/nvidia/src/nccl/calls.rs",
-    "crates/nvidia/src/tests/driver_errors.rs",
-    "crates/nvidia/src/tests/soft_library.rs",
-    "crates/blame/src/ring.rs",
-    "crates/cpu/",
-    "crates/data/src/memory_map.rs",
-    "crates/data/tests/hostile_templates/counting.rs",
-    "crates/softgpu/src/execute/instruction_sets.rs",
-    "crates/softgpu_driver/",
-    "crates/gpu_rank/src/staging.rs",
-    "crates/prove/tests/allocations.rs",
+    "crates/step/device/src/arena.rs",
+    "crates/network/comm/src/host.rs",
+    "crates/network/comm/src/threads/shared_memory.rs",
+    "crates/network/comm/src/processes/pieces.rs",
+    "crates/network/comm/src/processes/mpi_route.rs",
+    "crates/network/comm/src/processes/peer_memory.rs",
+    "crates/network/mpi/src/functions.rs",
+    "crates/network/mpi/src/library.rs",
+    "crates/network/mpi/src/mover.rs",
+    "crates/kernels/nvidia/src/library.rs",
+    "crates/kernels/nvidia/src/table.rs",
+    "crates/kernels/nvidia/src/nvrtc/calls.rs",
+    "crates/kernels/nvidia/src/driver/calls/",
+    "crates/kernels/nvidia/src/cublaslt/calls.rs",
+    "crates/kernels/nvidia/src/cudnn/calls.rs",
+    "crates/kernels/nvidia/src/nccl/calls.rs",
+    "crates/kernels/nvidia/src/tests/driver_errors.rs",
+    "crates/kernels/nvidia/src/tests/soft_library.rs",
+    "crates/training/blame/src/ring.rs",
+    "crates/kernels/cpu/",
+    "crates/training/data/src/memory_map.rs",
+    "crates/training/data/tests/hostile_templates/counting.rs",
+    "crates/kernels/softgpu/src/execute/instruction_sets.rs",
+    "crates/testing/softgpu_driver/",
+    "crates/kernels/gpu_rank/src/staging.rs",
+    "crates/proof/prove/tests/allocations.rs",
 ];
 /// Names that say nothing about what is inside.
 const EMPTY_NAMES: &[&str] = &["utils", "util", "common", "helpers", "helper", "misc"];
@@ -74,6 +76,7 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
     findings.extend(signposts::check(repository));
     findings.extend(page_links::check(repository));
     findings.extend(test_programs::check(repository));
+    findings.extend(layers::check(repository));
     findings
 }
 
@@ -219,17 +222,25 @@ mod tests {
         let long_file = "// a line\n".repeat(601);
         let long_function = format!("fn long() {{\n{}}}\n", "    step();\n".repeat(79));
         let cases: [(&str, &str, &str); 9] = [
-            ("crates/mesh/src/a.rs", "fn a() { std::fs::write(b, c) }\n", "crates/mesh/src/a.rs:1: `fs::write(`"),
-            ("crates/mesh/src/a.rs", &long_file, "601 lines; at most 600"),
-            ("crates/mesh/src/a.rs", &long_function, "function long has 81 lines; at most 80"),
-            ("crates/mesh/src/a.rs", "fn a() {\n    unsafe { b() }\n}\n", "crates/mesh/src/a.rs:2: unsafe code"),
-            ("crates/mesh/src/a.rs", concat!("fn a() { to", "do!() }\n"), concat!("to", "do! stands for")),
             (
-                "crates/mesh/src/tests/a.rs",
+                "crates/step/mesh/src/a.rs",
+                "fn a() { std::fs::write(b, c) }\n",
+                "crates/step/mesh/src/a.rs:1: `fs::write(`",
+            ),
+            ("crates/step/mesh/src/a.rs", &long_file, "601 lines; at most 600"),
+            ("crates/step/mesh/src/a.rs", &long_function, "function long has 81 lines; at most 80"),
+            (
+                "crates/step/mesh/src/a.rs",
+                "fn a() {\n    unsafe { b() }\n}\n",
+                "crates/step/mesh/src/a.rs:2: unsafe code",
+            ),
+            ("crates/step/mesh/src/a.rs", concat!("fn a() { to", "do!() }\n"), concat!("to", "do! stands for")),
+            (
+                "crates/step/mesh/src/tests/a.rs",
                 concat!("#[test]\n#[ig", "nore]\nfn a() {}\n"),
                 concat!("#[ig", "nore stands for"),
             ),
-            ("crates/mesh/src/utils.rs", "", "`utils` is not a name"),
+            ("crates/step/mesh/src/utils.rs", "", "`utils` is not a name"),
             ("docs/a.md", concat!("see `/wo", "rk/a`\n"), "one machine only"),
             ("crates/odd/Cargo.toml", "[package]\nname = \"odd\"\n", "crate odd is not in the table"),
         ];
@@ -249,8 +260,8 @@ mod tests {
 
     #[test]
     fn comments_strings_kernels_and_longer_paths_are_left_alone() {
-        assert_eq!(findings("crates/mesh/src/a.rs", "// unsafe todo!\nconst A: &str = \"unsafe\";\n"), [""; 0]);
-        assert_eq!(findings("crates/cpu/src/kernel.rs", "fn a() {\n    unsafe { b() }\n}\n"), [""; 0]);
+        assert_eq!(findings("crates/step/mesh/src/a.rs", "// unsafe todo!\nconst A: &str = \"unsafe\";\n"), [""; 0]);
+        assert_eq!(findings("crates/kernels/cpu/src/kernel.rs", "fn a() {\n    unsafe { b() }\n}\n"), [""; 0]);
         assert_eq!(findings("docs/a.md", "a frame/wo",), [""; 0]);
         assert_eq!(findings("docs/a.md", concat!("see docs/wo", "rk/a\n")), [""; 0]);
     }

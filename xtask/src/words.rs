@@ -20,7 +20,7 @@ const TEXTS: &[&str] = &["md", "toml", "py", "sh", "yaml", "sbatch"];
 /// Scripts without an extension.
 const SCRIPTS: &[&str] = &[".ci/run"];
 /// Files and folders that must name replaced phrases, and the frozen corpus.
-const EXEMPT: &[&str] = &["crates/data/corpus/", "docs/glossary.md", "xtask/src/words.rs", "xtask/src/words/"];
+const EXEMPT: &[&str] = &["crates/training/data/corpus/", "docs/glossary.md", "xtask/src/words.rs", "xtask/src/words/"];
 
 /// Every replaced phrase of the repository.
 pub fn check(repository: &Repository) -> Vec<Finding> {
@@ -107,7 +107,7 @@ mod tests {
     fn a_planted_phrase_is_found_in_every_kind_of_file() {
         let text = "\n// the ranks are told, \"and told\"\n";
         for path in
-            ["crates/mesh/src/a.rs", "docs/a.md", "examples/a.toml", "tools/a.py", "tools/a.sh", ".ci/run", "a.cu"]
+            ["crates/step/mesh/src/a.rs", "docs/a.md", "examples/a.toml", "tools/a.py", "tools/a.sh", ".ci/run", "a.cu"]
         {
             let found = findings(&[(path, text)]);
             assert_eq!(found.len(), 1, "{path}");
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn exempt_files_and_struck_out_sentences_are_not_checked() {
-        for path in ["docs/glossary.md", "xtask/src/words/table.rs", "crates/data/corpus/a.md", "a.txt"] {
+        for path in ["docs/glossary.md", "xtask/src/words/table.rs", "crates/training/data/corpus/a.md", "a.txt"] {
             assert_eq!(findings(&[(path, "told\n")]), [""; 0], "{path}");
         }
         assert_eq!(findings(&[("docs/a.md", "~~we are told~~ we report\n")]), [""; 0]);
