@@ -9,7 +9,6 @@ use program::RankPlan;
 use train::Setup;
 
 use crate::memory::machine::{LimitSource, MemoryLimit};
-use crate::verdict;
 
 /// The memory that the arenas must fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,7 +209,7 @@ fn plan_of(config: &RunConfig) -> Option<Setup> {
     // Smaller batches need less.
     train.batch_ramp = None;
     train.global_batch = num_microbatches * parallelism.degrees.dp * parallelism.microbatch_size;
-    verdict::plan(model, parallelism, train, &config.run.samples).ok()
+    Setup::of_run(model, parallelism, train, &config.run.samples).ok()
 }
 
 /// This number of changes is tried on top of each other.
@@ -389,7 +388,7 @@ mod tests {
                 ];
                 let config = RunConfig::load("", "", &overrides).expect("legal");
                 let RunConfig { model, parallelism, train, .. } = config.clone();
-                let whole = verdict::plan(model, parallelism, train, &config.run.samples).expect("a plan");
+                let whole = Setup::of_run(model, parallelism, train, &config.run.samples).expect("a plan");
                 let few = plan_of(&config).expect("a plan");
                 assert_eq!(Need::new(&few), Need::new(&whole), "{recompute}, {global_batch}");
             }
