@@ -16,10 +16,11 @@ mod failure;
 mod folder;
 mod gpus;
 mod infer;
-mod input;
 mod inspect;
 #[cfg(unix)]
 mod launch;
+#[cfg(unix)]
+mod launch_command;
 mod layout;
 mod memory;
 mod messages;
@@ -27,10 +28,12 @@ mod panics;
 mod peer_memory;
 mod places;
 mod plan;
+mod presets;
 mod process_group;
 mod rank_hosts;
 mod records;
 mod run;
+mod run_file;
 mod run_report;
 mod screen;
 mod signal;
@@ -38,8 +41,10 @@ mod signals;
 mod simulate;
 mod source;
 mod speaking;
+mod spec;
 mod store;
 mod text;
+mod train_command;
 mod verdict;
 mod watch;
 mod work_share;
@@ -133,11 +138,11 @@ fn run(command: &Command) -> Result<(), Failure> {
         signals::interrupt::ends_at_once()?;
     }
     match command {
-        Command::Train(arguments) => run::train::train(arguments),
+        Command::Train(arguments) => train_command::train(arguments),
         #[cfg(unix)]
-        Command::Launch(arguments) => launch::launch(arguments),
+        Command::Launch(arguments) => launch_command::launch(arguments),
         #[cfg(unix)]
-        Command::LaunchAgent => launch::agent::serve(),
+        Command::LaunchAgent => launch::agent::serve(launch_command::LANGUAGE),
         #[cfg(unix)]
         Command::LaunchGuard => launch::guard::serve(),
         #[cfg(not(unix))]
@@ -168,6 +173,6 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Import(arguments) => convert::hugging_face::import(arguments),
         Command::Export(arguments) => convert::hugging_face::write(arguments),
         Command::Presets(arguments) if arguments.compare => plan::published_runs::compare(),
-        Command::Presets(_) => input::presets::presets(),
+        Command::Presets(_) => presets::presets(),
     }
 }

@@ -104,7 +104,7 @@ mod tests {
     use config::RunConfig;
 
     use super::*;
-    use crate::input::presets;
+    use crate::presets;
 
     #[test]
     fn layers_that_are_no_neighbours_are_named_apart() {

@@ -87,6 +87,14 @@ impl Company {
         Ok(Some(Company::Several(several)))
     }
 
+    /// The processes, where there are several.
+    pub fn several(&self) -> Option<&Several> {
+        match self {
+            Company::Alone => None,
+            Company::Several(several) => Some(several),
+        }
+    }
+
     /// Does `work` in process 0; the others wait until it is done.
     ///
     /// # Errors
