@@ -18,7 +18,6 @@ mod gpus;
 mod infer;
 mod input;
 mod inspect;
-#[cfg(unix)]
 mod launch;
 mod layout;
 mod memory;
@@ -53,7 +52,6 @@ use config::Trusted;
 use failure::Failure;
 
 fn main() -> ExitCode {
-    #[cfg(unix)]
     launch::parent::end_with_launcher();
     panics::leave_libraries_to_their_callers();
     let arguments = match Arguments::try_parse_from(arguments::software_value::joined(std::env::args_os())) {
@@ -134,16 +132,9 @@ fn run(command: &Command) -> Result<(), Failure> {
     }
     match command {
         Command::Train(arguments) => run::train::train(arguments),
-        #[cfg(unix)]
         Command::Launch(arguments) => launch::launch(arguments),
-        #[cfg(unix)]
         Command::LaunchAgent => launch::agent::serve(),
-        #[cfg(unix)]
         Command::LaunchGuard => launch::guard::serve(),
-        #[cfg(not(unix))]
-        Command::Launch(_) | Command::LaunchAgent | Command::LaunchGuard => Err(Failure::Input(
-            "pleach launch needs a Unix system; start each process with PLEACH_PROCESS and PLEACH_PROCESSES".into(),
-        )),
         Command::Check(arguments) => check::check(arguments),
         Command::Prove(arguments) => compare::prove::prove(arguments),
         Command::Diff(arguments) => compare::diff::diff(arguments),

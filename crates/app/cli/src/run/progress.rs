@@ -458,22 +458,8 @@ mod tests {
         assert_eq!(line, "measuring held-out text: 25 % done, 1:30 left");
     }
     use crate::records::rates::Capacity;
+    use crate::records::step_line::tests::report;
     use config::RunConfig;
-
-    fn report() -> StepReport {
-        StepReport {
-            step: 7,
-            loss: 2.345_678,
-            gradient_norm: 0.987_6,
-            loss_scaling: None,
-            z_loss: None,
-            anomaly: None,
-            learning_rate: 1.5e-3,
-            tokens: 2048,
-            valid_tokens: 2048,
-            wall: Duration::from_millis(250),
-        }
-    }
 
     /// A file without a name: it ends with its use.
     fn log_file(name: &str) -> File {
