@@ -17,9 +17,7 @@ mod folder;
 mod gpus;
 mod infer;
 mod inspect;
-#[cfg(unix)]
 mod launch;
-#[cfg(unix)]
 mod launch_command;
 mod layout;
 mod memory;
@@ -58,7 +56,6 @@ use config::Trusted;
 use failure::Failure;
 
 fn main() -> ExitCode {
-    #[cfg(unix)]
     launch::parent::end_with_launcher();
     panics::leave_libraries_to_their_callers();
     let arguments = match Arguments::try_parse_from(arguments::software_value::joined(std::env::args_os())) {
@@ -139,16 +136,9 @@ fn run(command: &Command) -> Result<(), Failure> {
     }
     match command {
         Command::Train(arguments) => train_command::train(arguments),
-        #[cfg(unix)]
         Command::Launch(arguments) => launch_command::launch(arguments),
-        #[cfg(unix)]
         Command::LaunchAgent => launch::agent::serve(launch_command::LANGUAGE),
-        #[cfg(unix)]
         Command::LaunchGuard => launch::guard::serve(),
-        #[cfg(not(unix))]
-        Command::Launch(_) | Command::LaunchAgent | Command::LaunchGuard => Err(Failure::Input(
-            "pleach launch needs a Unix system; start each process with PLEACH_PROCESS and PLEACH_PROCESSES".into(),
-        )),
         Command::Check(arguments) => check::check(arguments),
         Command::Prove(arguments) => compare::prove::prove(arguments),
         Command::Diff(arguments) => compare::diff::diff(arguments),

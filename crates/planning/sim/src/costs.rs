@@ -270,7 +270,7 @@ impl Pricing<'_> {
             ZeroStage::Off | ZeroStage::One | ZeroStage::Two { .. } => [0, 0],
             ZeroStage::Three { gathering: Gathering { reshard: Reshard::AfterBackward, .. }, .. } => [once_ns, 0],
             ZeroStage::Three { gathering: Gathering { reshard: Reshard::AfterUse, .. }, .. } => {
-                [once_ns, if matches!(unit, Unit::Layer(_)) { once_ns } else { 0 }]
+                [once_ns, if unit.is_repeated() { once_ns } else { 0 }]
             }
         }
     }

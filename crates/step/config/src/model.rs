@@ -263,7 +263,7 @@ pub struct ModelSpec {
 impl ModelSpec {
     /// Whether the parameters of `unit` are trained: those of adapters alone, where there are any.
     pub fn trains(&self, unit: Unit) -> bool {
-        self.lora.is_none() || matches!(unit, Unit::Adapters(_))
+        self.lora.is_none() || unit.is_adapters()
     }
 
     /// The classes of the model's units.

@@ -355,7 +355,7 @@ impl At<'_> {
 
     /// The parameters of this unit's adapters, of which the gradient of each is a function of the other.
     fn adapters(&self) -> Option<Value> {
-        let adapters = self.parameter_units().find(|unit| matches!(unit, Unit::Adapters(_)))?;
+        let adapters = self.parameter_units().find(|unit| unit.is_adapters())?;
         Some(self.view.parameters(adapters))
     }
 

@@ -121,7 +121,7 @@ impl Pass {
         match kind {
             PassKind::Forward => Some(Turn { unit, microbatch, half: Half::Forward }),
             PassKind::Recompute | PassKind::BackwardInput | PassKind::BackwardWeight => {
-                (unit != Unit::Head).then_some(Turn { unit, microbatch, half: Half::Backward })
+                (!unit.makes_gradients_forward()).then_some(Turn { unit, microbatch, half: Half::Backward })
             }
         }
     }

@@ -81,8 +81,7 @@ impl RankView {
     /// Whether this rank has the parameters of `unit`: a tied table is held by the head's rank too.
     pub fn holds(&self, unit: Unit) -> bool {
         self.has_parameters(unit)
-            && (self.owner(unit) == Some(self.pp)
-                || unit == Unit::Table && self.tied == Tied::Yes && self.computes(Unit::Head))
+            && (self.owner(unit) == Some(self.pp) || unit.is_read_at_both_ends(self.tied) && self.computes(Unit::Head))
     }
 
     /// Whether `unit` has parameters at all.
@@ -158,8 +157,12 @@ impl RankView {
     /// The accumulators that hold a finished gradient once the tied ones are summed, and that this rank counts in
     /// the global norm. A tied table is counted by the embedding's rank.
     pub fn norm_accumulators(&self) -> impl Iterator<Item = (Unit, Unit)> + '_ {
-        let counts = |unit| unit != Unit::Table || self.computes(Unit::Embedding);
-        self.accumulators().filter(move |&(unit, by)| counts(unit) && by == self.finisher(unit))
+        self.accumulators().filter(|&(unit, by)| self.has_first_copy(unit) && by == self.finisher(unit))
+    }
+
+    /// Whether this rank, which holds `unit`, is the first in pipeline order that does.
+    pub fn has_first_copy(&self, unit: Unit) -> bool {
+        !unit.is_read_at_both_ends(self.tied) || self.computes(Unit::Embedding)
     }
 
     /// The computing unit of this rank in whose sum the finished gradient of `unit` is: the head where one rank has

@@ -345,6 +345,7 @@ mod tests {
 
     use super::*;
     use crate::records::rates::Capacity;
+    use crate::records::step_line::tests::report;
     use crate::run::observer::Audience;
 
     #[test]
@@ -382,21 +383,6 @@ mod tests {
 
         fn warn(&self, _text: &str) -> std::io::Result<()> {
             Ok(())
-        }
-    }
-
-    fn report() -> StepReport {
-        StepReport {
-            step: 7,
-            loss: 2.345_678,
-            gradient_norm: 0.987_6,
-            loss_scaling: None,
-            z_loss: None,
-            anomaly: None,
-            learning_rate: 1.5e-3,
-            tokens: 2048,
-            valid_tokens: 2048,
-            wall: Duration::from_millis(250),
         }
     }
 

@@ -359,7 +359,7 @@ impl<'a> Pipeline<'a> {
         let mut held: Vec<Unit> =
             stages.flat_map(|stage| self.units(stage)).flat_map(|unit| self.parameters.read_by(unit)).collect();
         held.sort_unstable();
-        let tables = held.iter().filter(|unit| **unit == Unit::Table).count();
-        held.split_off(tables.saturating_sub(1))
+        held.dedup();
+        held
     }
 }

@@ -77,7 +77,7 @@ impl Check<'_> {
             };
             let last_write = list.last().map(|(index, _)| *index);
             self.ordered((last_write, "the last contribution"), (reduction, &name));
-            let reader = if unit == Unit::Table && tied.is_some() { tied } else { norm };
+            let reader = if unit.is_read_at_both_ends(view.tied) && tied.is_some() { tied } else { norm };
             self.ordered((reduction, &name), (reader, "what reads its sum"));
         }
         for unit in view.trained_units() {

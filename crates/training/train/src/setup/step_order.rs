@@ -328,7 +328,7 @@ impl Work<'_> {
         let time = |of: &dyn Fn(&PassTimes) -> u64| {
             units.iter().map(|unit| of(self.times.of(*unit)) / per_unit).sum::<u64>() as usize
         };
-        let layers = || units.iter().filter(|unit| matches!(unit, Unit::Layer(_)));
+        let layers = || units.iter().filter(|unit| unit.is_repeated());
         let bytes = |of: &dyn Fn(&Footprint) -> usize| {
             layers().map(|layer| of(self.footprints.units.of(*layer))).sum::<usize>()
         };
