@@ -5,10 +5,9 @@ use ::gpu::Capability;
 use cluster::{Cluster, Constant};
 use config::figures::bytes;
 use config::{DeviceChoice, GpuCollectives, Problem, ProductAlgorithms, Products, RunConfig};
+use run::failure::Failure;
+use run::gpus::devices;
 use train::{ATTENTION_RANK_BYTES, AttentionUse, BlocksBy, NCCL_RANK_BYTES, check_products, own_process_margin_bytes};
-
-use crate::failure::Failure;
-use crate::gpus::devices;
 
 /// Accelerators of named profiles that have no kernels, by the beginnings of their names, and why.
 const WITHOUT_KERNELS: [(&str, &str); 3] = [
