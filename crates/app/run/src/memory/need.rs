@@ -3,7 +3,7 @@
 use config::figures::{apart, bytes, grouped};
 use config::{
     Degrees, FullRecompute, Gathering, GradientReduction, Parallelism, Problem, Recompute, Reshard, RunConfig,
-    SavedInputs, ScheduleKind, ScheduleSpec, SequenceParallel, TiedSum, ZeroStage,
+    SavedInputs, ScheduleKind, ScheduleSpec, SequenceParallel, ZeroStage,
 };
 use program::RankPlan;
 use train::Setup;
@@ -193,7 +193,7 @@ impl Change {
 
 /// The plan of `config` with as few microbatches as give the same memory. A pipeline that holds no more than it needs
 /// repeats itself once it is full, so that more than twice of what it holds adds nothing; a GPipe pipeline holds all of
-/// them, as does a step at whose end a tied table's sum is made.
+/// them.
 fn plan_of(config: &RunConfig) -> Option<Setup> {
     let RunConfig { model, parallelism, mut train, .. } = config.clone();
     let all = parallelism.num_microbatches(train.global_batch);
@@ -202,8 +202,7 @@ fn plan_of(config: &RunConfig) -> Option<Setup> {
         ScheduleSpec::Given(_) => all,
         ScheduleSpec::Generated(kind) => {
             let repeating = 2 * kind.held_passes(parallelism.degrees.pp, all) + 2;
-            let waiting = TiedSum::max_waiting_microbatches(&model, &parallelism, &train);
-            all.min(repeating.max(waiting + 1).next_multiple_of(kind.microbatch_group(parallelism.degrees.pp)))
+            all.min(repeating.next_multiple_of(kind.microbatch_group(parallelism.degrees.pp)))
         }
     };
     // Smaller batches need less.
@@ -371,7 +370,6 @@ fn changes(config: &RunConfig, budget: MemoryBudget) -> Vec<Change> {
 mod tests {
     use super::*;
 
-    /// Where a tied table's sum is made at the end of the step, and where so few microbatches would have it made there.
     #[test]
     fn a_plan_of_few_microbatches_needs_what_the_run_needs() {
         for recompute in ["none", "full"] {
