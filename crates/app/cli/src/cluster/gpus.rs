@@ -4,8 +4,8 @@
 use ::gpu::Capability;
 use cluster::{Cluster, Constant};
 use config::figures::bytes;
-use config::{DeviceChoice, GpuCollectives, Problem, ProductAlgorithms, Products, RunConfig};
-use train::{ATTENTION_RANK_BYTES, AttentionUse, BlocksBy, NCCL_RANK_BYTES, check_products, own_process_margin_bytes};
+use config::{DeviceChoice, GpuCollectives, Problem, Products, RunConfig};
+use train::{ATTENTION_RANK_BYTES, AttentionUse, NCCL_RANK_BYTES, check_products, own_process_margin_bytes};
 
 use crate::failure::Failure;
 use crate::gpus::devices;
@@ -131,11 +131,7 @@ pub struct Margin {
 impl Margin {
     /// That of a rank of `config`, which has a process of its own.
     pub fn of(config: &RunConfig) -> Margin {
-        let blocks = match config.run.product_algorithms {
-            ProductAlgorithms::Equal => BlocksBy::KernelsOrLibrary,
-            ProductAlgorithms::First | ProductAlgorithms::Timed => BlocksBy::Kernels,
-        };
-        let own = own_process_margin_bytes(config.train.precision.products(), blocks);
+        let own = own_process_margin_bytes(config.train.precision.products(), devices::blocks_by(config));
         match config.run.device {
             DeviceChoice::Cpu | DeviceChoice::SoftGpu => return Margin { bytes: 0, attention_bytes: 0 },
             DeviceChoice::Cuda => {}

@@ -11,7 +11,6 @@ mod missing;
 pub mod once_per_run;
 pub mod other_process;
 mod product_algorithms;
-mod product_tiles;
 pub mod progress;
 pub mod resume;
 pub mod roll_back;
