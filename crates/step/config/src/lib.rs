@@ -15,6 +15,7 @@ mod data_spec;
 mod degrees;
 pub mod figures;
 mod fnv;
+mod kernel_contest;
 mod layout;
 mod learning_rate;
 mod load;
@@ -53,6 +54,7 @@ pub use data_spec::{
 };
 pub use degrees::{Degrees, UnsupportedAxis};
 pub use fnv::Fnv1a;
+pub use kernel_contest::{KernelContest, TimedAlgorithms, TimedTiles, kernel_contest};
 pub use layout::{SHARD_BLOCK, Segment, UnitLayout};
 pub use learning_rate::{DecayLength, DecayShape, LearningRateSchedule};
 pub use local_attention::{LocalAttention, MAX_PATTERN, Reach};

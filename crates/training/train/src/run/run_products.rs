@@ -1,11 +1,9 @@
-//! The products of a run for a library, found before it starts: its programs run for a step on devices that compute
-//! nothing.
+//! The products of a run, found before it starts: its programs run for a step on devices that compute nothing.
 
 use std::collections::HashSet;
-use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 
-use cuda::{BlocksProduct, KernelProduct, StreamProduct};
+use cuda::RunProduct;
 use device::{ArenaSize, Device, DeviceError, Numerics, Op, Stream, Tensor, forward_order};
 use mesh::{Axis, Rank};
 use sync::lock;
@@ -19,39 +17,14 @@ use crate::setup::Setup;
 use crate::wish::Wish;
 use crate::worker::batch::TokenSource;
 
-/// The products of the first step as a library takes them, in no order, each once.
+/// The products of the first step, in no order, each once. Data- and tensor-parallel peers have the same ones, so one
+/// rank of each pipeline coordinate stands for them.
 ///
 /// # Errors
 /// Programs that do not run.
-pub fn library_products(setup: &Setup, tokens: &dyn TokenSource) -> Result<Vec<StreamProduct>, TrainError> {
-    noted(setup, tokens, |op, stream, noted| noted.extend(op.unfused().filter_map(|op| StreamProduct::of(&op, stream))))
-}
-
-/// The products of the first step as pleach's kernels take them, in no order, each once.
-///
-/// # Errors
-/// Programs that do not run.
-pub fn kernel_products(setup: &Setup, tokens: &dyn TokenSource) -> Result<Vec<KernelProduct>, TrainError> {
-    noted(setup, tokens, |op, _, noted| noted.extend(KernelProduct::of(op)))
-}
-
-/// The products of the first step as both take them, in no order, each once.
-///
-/// # Errors
-/// Programs that do not run.
-pub fn blocks_products(setup: &Setup, tokens: &dyn TokenSource) -> Result<Vec<BlocksProduct>, TrainError> {
-    noted(setup, tokens, |op, stream, noted| noted.extend(BlocksProduct::of(op, stream)))
-}
-
-/// All that `note` notes of operations of the first step, in no order, each once. Data- and tensor-parallel peers have
-/// the same ones, so one rank of each pipeline coordinate stands for them.
-fn noted<K: Copy + Eq + Hash + Send + 'static>(
-    setup: &Setup,
-    tokens: &dyn TokenSource,
-    note: Note<K>,
-) -> Result<Vec<K>, TrainError> {
-    let noted = Arc::new(Mutex::new(HashSet::new()));
-    let engine = NotingEngine { inner: MetaEngine::new(&setup.mesh), noted: Arc::clone(&noted), note };
+pub fn run_products(setup: &Setup, tokens: &dyn TokenSource) -> Result<Vec<RunProduct>, TrainError> {
+    let noted = Noted::default();
+    let engine = NotingEngine { inner: MetaEngine::new(&setup.mesh), noted: Arc::clone(&noted) };
     let is_first = |rank: &Rank| {
         let coord = setup.mesh.coord(*rank);
         [Axis::DpOuter, Axis::DpInner, Axis::Tp, Axis::Cp].into_iter().all(|axis| coord.along(axis) == 0)
@@ -73,22 +46,18 @@ impl Observer for Unheard {
     }
 }
 
-type Noted<K> = Arc<Mutex<HashSet<K>>>;
-
-/// Adds what there is to note of an operation.
-type Note<K> = fn(&Op, Stream, &mut HashSet<K>);
+type Noted = Arc<Mutex<HashSet<RunProduct>>>;
 
 /// Ranks that note their products.
-struct NotingEngine<K> {
+struct NotingEngine {
     inner: MetaEngine,
-    noted: Noted<K>,
-    note: Note<K>,
+    noted: Noted,
 }
 
-impl<K: Send + 'static> Engine for NotingEngine<K> {
+impl Engine for NotingEngine {
     fn open(&self, rank: Rank, size: ArenaSize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
         let RankEngine { device, memory, communicators } = self.inner.open(rank, size, numerics)?;
-        let device = Box::new(NotingDevice { inner: device, noted: Arc::clone(&self.noted), note: self.note });
+        let device = Box::new(NotingDevice { inner: device, noted: Arc::clone(&self.noted) });
         Ok(RankEngine { device, memory, communicators })
     }
 
@@ -109,16 +78,15 @@ impl<K: Send + 'static> Engine for NotingEngine<K> {
     }
 }
 
-struct NotingDevice<K> {
+struct NotingDevice {
     inner: Box<dyn Device>,
-    noted: Noted<K>,
-    note: Note<K>,
+    noted: Noted,
 }
 
-impl<K: Send> Device for NotingDevice<K> {
+impl Device for NotingDevice {
     /// Nothing is kept of other operations.
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        (self.note)(op, stream, &mut lock(&self.noted));
+        lock(&self.noted).extend(RunProduct::of(op, stream));
         Ok(())
     }
 

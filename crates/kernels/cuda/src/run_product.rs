@@ -1,15 +1,77 @@
-//! Tiles that were chosen for the products of a run, each with or without the activation that follows. They change no
-//! bit.
+//! The products of a run, as libraries and as pleach's kernels take them, and what is chosen for them.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use config::{Activation, Products};
-use device::{Dtype, Op, Orientation, Tensor, Write};
+use device::{Dtype, Op, Orientation, Stream, Tensor, Write};
 use gpu::{BiasForm, Capability, DevicePointer, FactorForm, MatrixElement, MatrixProduct, ResultForm, alignment};
 
-use crate::chosen_algorithms::ANY_ARENA;
 use crate::launch::{Code, ProductTile, Site, library_product};
-use crate::timing_memory::offsets;
+use crate::library_products::workspace_bytes;
+
+/// The tile of each of some products of pleach's kernels, on one GPU model. Other products have the tile that is
+/// estimated to be the fastest. Tiles change no bit.
+pub type ChosenTiles = HashMap<KernelProduct, ProductTile>;
+
+/// The words of an algorithm for each of some products, on one GPU model with one driver and one library. Other
+/// products have the first algorithm that the library proposes.
+pub type ChosenAlgorithms = HashMap<StreamProduct, [u64; 8]>;
+
+/// In place of the words of an algorithm: pleach's kernels. No library has these words.
+pub const BY_KERNELS: [u64; 8] = [u64::MAX; 8];
+
+/// A product of a run, as pleach's kernels and as a library take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RunProduct {
+    pub of_kernels: KernelProduct,
+    pub of_library: StreamProduct,
+}
+
+impl RunProduct {
+    /// The product of an operation on a stream; `None` for operations that libraries do not have.
+    pub fn of(op: &Op, stream: Stream) -> Option<RunProduct> {
+        let of_kernels = KernelProduct::of(op)?;
+        let of_library = StreamProduct { product: of_kernels.product, workspace_bytes: workspace_bytes(stream) };
+        Some(RunProduct { of_kernels, of_library })
+    }
+}
+
+/// A product with the memory that algorithms have on its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StreamProduct {
+    pub product: MatrixProduct,
+    /// 0 on streams without a workspace.
+    pub workspace_bytes: usize,
+}
+
+impl fmt::Display for StreamProduct {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MatrixProduct { sizes: [m, n, k], factors, result, a, b, write, bias, .. } = self.product;
+        let letter = |form| match form {
+            FactorForm::Plain => 'N',
+            FactorForm::Transposed => 'T',
+        };
+        let write = match write {
+            ResultForm::Assigned => "",
+            ResultForm::Accumulated => ", accumulated",
+        };
+        let bias = match bias {
+            BiasForm::Absent => "",
+            BiasForm::Present => ", with bias",
+        };
+        let [factors, result] = [factors, result].map(name);
+        write!(f, "{m} x {n} x {k} {}{} from {factors} to {result}{bias}{write}", letter(a), letter(b))
+    }
+}
+
+fn name(element: MatrixElement) -> &'static str {
+    match element {
+        MatrixElement::F32 => "fp32",
+        MatrixElement::Bf16 => "bf16",
+        MatrixElement::F16 => "fp16",
+    }
+}
 
 /// A product of pleach's kernels with everything on which their times depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,44 +138,16 @@ impl KernelProduct {
     }
 }
 
-/// Memory of a run, wherever it is.
-fn any_site() -> Site {
+/// Memory of a run, wherever it is: its address has the alignment of every arena.
+pub(crate) fn any_site() -> Site {
     Site {
-        arena: ANY_ARENA,
+        arena: DevicePointer(1 << 40),
         arena_bytes: usize::MAX,
         multiprocessors: 1,
         capability: Capability { major: 9, minor: 0 },
         products: Products::Blocks16,
         code: Code::Of90,
         tile: None,
-    }
-}
-
-/// The tile of each of some products of pleach's kernels, on one GPU model. Other products have the tile that is
-/// estimated to be the fastest.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ChosenTiles(HashMap<KernelProduct, ProductTile>);
-
-impl ChosenTiles {
-    /// The tile of a product that has one.
-    pub fn of(&self, product: &KernelProduct) -> Option<ProductTile> {
-        self.0.get(product).copied()
-    }
-
-    /// Number of products that have one.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether no product has one.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl FromIterator<(KernelProduct, ProductTile)> for ChosenTiles {
-    fn from_iter<I: IntoIterator<Item = (KernelProduct, ProductTile)>>(all: I) -> ChosenTiles {
-        ChosenTiles(all.into_iter().collect())
     }
 }
 
@@ -148,6 +182,29 @@ fn product_op(product: &MatrixProduct) -> Option<(Op, usize)> {
         },
     };
     Some((op, end))
+}
+
+/// Distance of matrices, and the largest alignment that a product knows.
+const ALIGNMENT: usize = MatrixProduct::MAX_ALIGNMENT as usize;
+
+/// Where a product's a, b, d and bias are, as bytes after a multiple of [`ALIGNMENT`], and the first byte after them.
+pub(crate) fn offsets(product: &MatrixProduct) -> ([usize; 4], usize) {
+    let [a, b, d] = product.shapes();
+    let bias = match product.bias {
+        BiasForm::Absent => [0, 0],
+        BiasForm::Present => [1, product.sizes[1]],
+    };
+    let [a_stride, b_stride, d_stride] = product.strides;
+    let elements = [product.factors, product.factors, product.result, product.result];
+    let matrices = [(a, a_stride), (b, b_stride), (d, d_stride), (bias, 0)];
+    let (mut offsets, mut next) = ([0; 4], 0);
+    for (index, (([rows, cols], stride), element)) in matrices.into_iter().zip(elements).enumerate() {
+        // No multiple of more than the product's alignment.
+        offsets[index] = next + product.alignments[index] as usize % ALIGNMENT;
+        let elements = rows.saturating_sub(1) * stride + cols;
+        next = (offsets[index] + elements as usize * element.bytes()).next_multiple_of(ALIGNMENT);
+    }
+    (offsets, next)
 }
 
 fn dtype(element: MatrixElement) -> Dtype {

@@ -1,4 +1,4 @@
-//! The list of a run's products for a library, next to the products that its ranks submit.
+//! The list of a run's products, next to the products that its ranks submit.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use mesh::Coord;
 use sync::lock;
 use testkit::text::{Labels, ProofText};
 use testkit::wrapped_engine::WrappedEngine;
-use train::{Observer, Ports, RankEngine, Setup, StepReport, StreamProduct, Wish, library_products, run};
+use train::{Observer, Ports, RankEngine, RunProduct, Setup, StepReport, Wish, run, run_products};
 
 struct Unheard;
 
@@ -19,7 +19,7 @@ impl Observer for Unheard {
     }
 }
 
-type Products = Arc<Mutex<HashSet<StreamProduct>>>;
+type Products = Arc<Mutex<HashSet<RunProduct>>>;
 
 /// A device that notes its products, and computes.
 struct Noting {
@@ -29,7 +29,7 @@ struct Noting {
 
 impl Device for Noting {
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        lock(&self.products).extend(op.unfused().filter_map(|op| StreamProduct::of(&op, stream)));
+        lock(&self.products).extend(RunProduct::of(op, stream));
         self.inner.submit(stream, op)
     }
 
@@ -75,7 +75,7 @@ fn the_list_has_every_product_of_a_run() {
             communicators,
         };
         run(&setup, &WrappedEngine::new(&setup, &wrap), Ports::new(&words, &Unheard)).expect("a run");
-        let listed: HashSet<StreamProduct> = library_products(&setup, &words).expect("a list").into_iter().collect();
+        let listed: HashSet<RunProduct> = run_products(&setup, &words).expect("a list").into_iter().collect();
         let submitted = lock(&products);
         assert!(submitted.len() >= 6, "{case:?}: {}", submitted.len());
         assert_eq!(listed, *submitted, "{case:?}");

@@ -1,14 +1,13 @@
-//! Algorithms of the library of products, and tiles of pleach's kernels, that were chosen for the GPU models of a run.
+//! Kernels and algorithms that are chosen for the products of a run, on the GPU models that it has.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use cuda::{
-    BlocksProduct, ChosenAlgorithms, ChosenTiles, EqualChoice, KernelProduct, StreamProduct, TileChoice, TimedTiles,
-};
+use config::{TimedAlgorithms, TimedTiles};
+use cuda::{Choice, ChosenAlgorithms, ChosenTiles, RunProduct, Source};
 use device::DeviceError;
-use gpu_rank::{named, on_gpu};
+use gpu_rank::on_gpu;
 
 use crate::engine::gpus::{GpuError, Gpus};
 
@@ -54,56 +53,42 @@ impl Gpus {
         self.attention.find().ok()
     }
 
-    /// Chooses algorithms for `products` on the GPU of this index, before it has ranks: see
-    /// [`cuda::choose_algorithms`].
-    ///
-    /// # Errors
-    /// The driver's and the library's.
-    pub fn choose_algorithms(
-        &self,
-        index: usize,
-        products: &[StreamProduct],
-        known: &ChosenAlgorithms,
-    ) -> Result<cuda::Choice, DeviceError> {
-        let gpu = self.context(index)?;
-        let library = self.product_library(index, &gpu)?;
-        cuda::choose_algorithms(&gpu, &*library, products, known).map_err(|cause| DeviceError::Accelerator {
-            what: format!("time products by {} on {}", library.name(), named(&self.facts()[index])),
-            cause: Box::new(cause),
-        })
-    }
-
-    /// Chooses tiles for those of `products` that pleach's kernels compute in blocks of 16 on the GPU of this index,
-    /// before it has ranks: see [`cuda::choose_tiles`].
+    /// Chooses tiles of pleach's kernels for `products` on the GPU of this index, before it has ranks: see
+    /// [`cuda::choose`]. None is timed after `limit`.
     ///
     /// # Errors
     /// The driver's and the compiler's.
     pub fn choose_tiles(
         &self,
         index: usize,
-        products: &[KernelProduct],
-        limits: (TimedTiles, Duration),
-    ) -> Result<TileChoice, DeviceError> {
+        products: &[RunProduct],
+        (which, limit): (TimedTiles, Duration),
+    ) -> Result<Choice, DeviceError> {
         let (gpu, facts) = (self.context(index)?, &self.facts()[index]);
         let code = self.code(facts.capability)?.operations;
-        cuda::choose_tiles(&gpu, &code, products, limits).map_err(|error| on_gpu(facts, error))
+        cuda::choose(&gpu, &code, products, (Source::Tiles(which), limit)).map_err(|error| on_gpu(facts, error))
     }
 
-    /// Chooses among pleach's kernels and equal algorithms for `products` in blocks of 16 on the GPU of this index,
-    /// before it has ranks: see [`cuda::choose_equal_algorithms`].
+    /// Chooses algorithms of the library for `products` on the GPU of this index, before it has ranks: those that are
+    /// `known`, or else the fastest ones, and equal ones against pleach's kernels with these tiles. None is timed after
+    /// `limit`.
     ///
     /// # Errors
     /// The driver's, the compiler's and the library's.
-    pub fn choose_equal_algorithms(
+    pub fn choose_algorithms(
         &self,
         index: usize,
-        products: &[BlocksProduct],
+        products: &[RunProduct],
+        (algorithms, limit): (TimedAlgorithms, Duration),
         (known, tiles): (&ChosenAlgorithms, &ChosenTiles),
-        limit: Duration,
-    ) -> Result<EqualChoice, DeviceError> {
+    ) -> Result<Choice, DeviceError> {
         let (gpu, facts) = (self.context(index)?, &self.facts()[index]);
-        let (code, library) = (self.code(facts.capability)?.operations, self.product_library(index, &gpu)?);
-        cuda::choose_equal_algorithms(&gpu, (&code, &*library), products, (known, tiles), limit)
-            .map_err(|error| on_gpu(facts, error))
+        let code = match algorithms {
+            TimedAlgorithms::Proposed => vec![],
+            TimedAlgorithms::Equal => self.code(facts.capability)?.operations,
+        };
+        let library = &*self.product_library(index, &gpu)?;
+        let source = Source::Library { library, algorithms, known, tiles };
+        cuda::choose(&gpu, &code, products, (source, limit)).map_err(|error| on_gpu(facts, error))
     }
 }

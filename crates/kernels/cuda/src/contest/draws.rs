@@ -1,4 +1,4 @@
-//! Random numbers of whole products, on which results of two kernels are compared.
+//! Random numbers of whole products, on which kernels are timed and their results are compared.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ const PATTERN: usize = 1_048_573;
 
 /// A matrix of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Filled {
+pub(super) enum Filled {
     A = 1,
     B,
     /// The numbers that a result has before the product.
@@ -23,7 +23,7 @@ pub(crate) enum Filled {
 
 /// How the numbers of a product are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Draw {
+pub(super) enum Draw {
     /// About normal, as initial weights and activations.
     Normal,
     /// All positive, so that sums grow.
@@ -81,21 +81,43 @@ impl Draw {
         (start, bytes): (DevicePointer, usize),
         (filled, element): (Filled, MatrixElement),
     ) -> Result<(), DriverError> {
-        if bytes == 0 {
-            return Ok(());
-        }
         let pattern = self.bytes(filled, (bytes / element.bytes()).min(PATTERN), element);
-        let pinned = allocate_pinned(gpu, pattern.len())?;
-        gpu.write_pinned(pinned.handle(), 0, &pattern)?;
-        gpu.upload(stream, start, pinned.handle(), 0, pattern.len())?;
-        let mut done = pattern.len();
-        while done < bytes {
-            let more = done.min(bytes - done);
-            gpu.copy(stream, start.offset(done), start, more)?;
-            done += more;
-        }
-        gpu.synchronize(stream)
+        repeat(gpu, stream, (start, bytes), &pattern)
     }
+}
+
+/// Fills memory with random numbers from 2^-7 to 2 in every type: products of zeros need less power and are faster.
+pub(super) fn fill_to_time(
+    gpu: &Arc<dyn Gpu>,
+    stream: StreamHandle,
+    (start, bytes): (DevicePointer, usize),
+) -> Result<(), DriverError> {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let words = std::iter::repeat_with(|| (random.next() as u16 & 0x83ff | 0x3c00).to_le_bytes());
+    let pattern: Vec<u8> = words.take(PATTERN.min(bytes.div_ceil(2))).flatten().collect();
+    repeat(gpu, stream, (start, bytes), &pattern)
+}
+
+/// Fills `bytes` from `start` on with `pattern`, again and again, as work of `stream`, and waits for it.
+fn repeat(
+    gpu: &Arc<dyn Gpu>,
+    stream: StreamHandle,
+    (start, bytes): (DevicePointer, usize),
+    pattern: &[u8],
+) -> Result<(), DriverError> {
+    let mut done = pattern.len().min(bytes);
+    if done == 0 {
+        return Ok(());
+    }
+    let pinned = allocate_pinned(gpu, pattern.len())?;
+    gpu.write_pinned(pinned.handle(), 0, pattern)?;
+    gpu.upload(stream, start, pinned.handle(), 0, done)?;
+    while done < bytes {
+        let more = done.min(bytes - done);
+        gpu.copy(stream, start.offset(done), start, more)?;
+        done += more;
+    }
+    gpu.synchronize(stream)
 }
 
 /// Factors whose terms are large or 2^20 times smaller.
