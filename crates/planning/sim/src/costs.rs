@@ -376,13 +376,13 @@ impl Pricing<'_> {
         let (gather_ns, ranks) = match parallelism.zero.keeps(StateKind::Optimizer) {
             Kept::Whole => (0, 1),
             Kept::Shard => {
-                let axes = parallelism.shard_axes();
+                let axes = layout.axes().shards;
                 (gathered(axes, layout.padded_len()), self.collectives.mesh.size(axes))
             }
         };
         let each = matrices.iter().map(|(segment, _)| {
             let products = orthogonalising(segment.param.matrix_shape());
-            let gather_ns = gathered(parallelism.tensor_axes(), segment.param.len());
+            let gather_ns = gathered(segment.param.sharding.axes(), segment.param.len());
             gather_ns + busy_ns(self.cluster, &products).round() as u64
         });
         let each: Vec<u64> = each.collect();

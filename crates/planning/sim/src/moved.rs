@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cluster::Software;
 use comm::{CollectiveCall, Operation};
-use config::{Kept, ModelSpec, Parallelism, StateKind, Unit, UnitLayout};
+use config::{ModelSpec, Parallelism, StateKind, Unit, UnitLayout};
 use device::SumTree;
 use mesh::{Axis, AxisSet, Mesh, Rank};
 use program::{GradientAxes, GroupCall, Instr, Partner, Pass, PeerGroup, RankView, UnitCalls};
@@ -155,10 +155,7 @@ impl Movements<'_> {
 
     fn of_unit(&self, unit: Unit) -> Option<UnitCalls<'_>> {
         let (parallelism, layout) = (self.parallelism, self.layouts.get(&unit)?);
-        let updated = match parallelism.zero.keeps(StateKind::Optimizer) {
-            Kept::Whole => 0..layout.padded_len(),
-            Kept::Shard => layout.part(self.mesh.size(parallelism.shard_axes()), 0),
-        };
+        let updated = layout.kept(parallelism.zero, StateKind::Optimizer, self.mesh.origin());
         Some(UnitCalls { parallelism, layout, updated })
     }
 

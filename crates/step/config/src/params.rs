@@ -7,6 +7,7 @@ use crate::lora::{LinearLayer, LoraSpec};
 use crate::model::{Biases, Blocks, ModelSpec, NormKind, Position, TopQuery};
 use crate::parallelism::{Parallelism, SequenceParallel};
 use crate::unit::Unit;
+use crate::unit_axes::UnitAxes;
 
 /// How a parameter is split between the ranks of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +148,7 @@ impl ParamSpec {
 }
 
 /// The axes over which a parameter's gradient is summed: those on which the value that it is applied to varies
-/// and the parameter itself does not. Data always varies over the data axes.
+/// and the parameter itself does not. Tokens always vary over [`UnitAxes::TOKENS`].
 pub fn gradient_axes(param: &ParamSpec, parallelism: &Parallelism) -> AxisSet {
     let tensor = parallelism.tensor_axes();
     let value_varies = match param.applied_to {
@@ -157,7 +158,7 @@ pub fn gradient_axes(param: &ParamSpec, parallelism: &Parallelism) -> AxisSet {
         },
         AppliedTo::Heads | AppliedTo::Hidden | AppliedTo::Vocabulary => tensor,
     };
-    value_varies.union(parallelism.data_axes()).difference(param.sharding.axes())
+    value_varies.union(UnitAxes::TOKENS).difference(param.sharding.axes())
 }
 
 /// The parameters of `unit`, decayed ones first: the order of its flat buffer.

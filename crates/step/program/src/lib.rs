@@ -53,7 +53,7 @@ pub use linked::link;
 pub use memory::{least_memory, live_host_memory, live_memory, live_over_programs, plan_memory};
 pub use next_gathers::UpdatedGathers;
 pub use passes::{CompileError, CompileInput, compile, compile_rank, save_instrs, saved_units};
-pub use peers::{PeerGroup, Peers};
+pub use peers::{PeerGroup, PeerGroups, Peers};
 pub use program::Program;
 pub use program_set::{ProgramSet, ProgramSetError};
 pub use rank_plan::{Category, Extent, MemoryPlan, PlannedLife, RankPlan};

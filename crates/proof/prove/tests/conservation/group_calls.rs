@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use device::{DeviceError, Dtype, Reduction, Stream};
-use program::{Collective, GroupCall, Instr, Partner, PeerGroup};
+use program::{Collective, GroupCall, Instr, Partner, PeerGroup, PeerGroups};
 use testkit::intercepted::{Call, intercept_calls};
 use testkit::wrapped_engine::WrappedEngine;
 use train::{Observer, Ports, RankEngine, StepReport, Wish, Worker};
@@ -87,8 +87,8 @@ fn listed(worker: &Worker<'_>, instr: Instr) -> Vec<Seen> {
 }
 
 /// The rank with a log of its collectives on the reduction stream; sums are repeated or left out by `fault`.
-fn logged(rank: RankEngine, log: &Log, fault: Option<Fault>) -> RankEngine {
-    PeerGroup::ALL.into_iter().chain([PeerGroup::WORLD]).fold(rank, |rank, group| {
+fn logged(rank: RankEngine, groups: &PeerGroups, log: &Log, fault: Option<Fault>) -> RankEngine {
+    groups.iter().chain([PeerGroup::WORLD]).fold(rank, |rank, group| {
         let log = Arc::clone(log);
         intercept_calls(rank, group, move |_, communicator, stream, call| {
             let times = fault.filter(|fault| fault.group == group && stream == Stream::Reduce);
@@ -120,7 +120,8 @@ fn differences(case: &Case, fault: Option<Fault>) -> Vec<String> {
     let setup = case.setup();
     let logs: Vec<Log> = setup.mesh.ranks().map(|_| Log::default()).collect();
     let comparer = Comparer { logs, differences: Mutex::default() };
-    let wrap = |coord, rank| logged(rank, &comparer.logs[setup.mesh.rank(coord).0], fault);
+    let groups = setup.groups();
+    let wrap = |coord, rank| logged(rank, &groups, &comparer.logs[setup.mesh.rank(coord).0], fault);
     let engine = WrappedEngine::new(&setup, &wrap);
     let tokens = case.tokens();
     // A sum that is left out may leave no finite loss, which ends the run.

@@ -61,6 +61,7 @@ impl Check<'_> {
 
     fn run(mut self, contributions: &Contributions) -> Vec<Violation> {
         let view = &self.program.view;
+        self.unit_axes();
         let norm = self.once(Instr::GradNorm);
         let tied = if view.sums_tied() { self.once(Instr::SumTied) } else { None };
         self.ordered((tied, "the sum of the tied table's gradients"), (norm, "the norm"));
@@ -129,6 +130,20 @@ impl Check<'_> {
             }
         }
         found.last().copied()
+    }
+
+    /// The axes by which a unit is reduced and sharded must be those that follow from its declarations.
+    fn unit_axes(&mut self) {
+        let view = &self.program.view;
+        for unit in view.parameter_units() {
+            let (needed, got) = (view.declared.axes(unit), *view.axes.of(unit));
+            if needed != got {
+                self.violation(&format!(
+                    "{unit} must be reduced over {} and sharded over {}; got {} and {}",
+                    needed.data, needed.shards, got.data, got.shards
+                ));
+            }
+        }
     }
 
     /// Each parameter's gradient must be summed over exactly the axes that follow from the parameter's declaration.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use config::Unit;
+use config::{Unit, UnitAxes};
 use mesh::AxisSet;
 
 use crate::peers::PeerGroup;
@@ -51,11 +51,13 @@ impl Calls {
                     way(*instr, view).into_iter().for_each(|what| call(what, Value::OutputGrad { unit, microbatch }));
                 }
                 Instr::GatherParams { unit } => {
-                    call(What::Join(PeerGroup::Along(view.shard_axes)), view.parameters(unit))
+                    call(What::Join(PeerGroup::Along(view.axes.of(unit).shards)), view.parameters(unit))
                 }
                 Instr::ReduceGrads { unit, by, axes } => {
                     let value = view.contribution(unit, by);
-                    reduced(&axes, view).into_iter().for_each(|axes| call(What::Join(PeerGroup::Along(axes)), value));
+                    reduced(&axes, *view.axes.of(unit))
+                        .into_iter()
+                        .for_each(|axes| call(What::Join(PeerGroup::Along(axes)), value));
                 }
                 Instr::SumTied if instr.partner(view) != Partner::Nobody => {
                     call(What::Join(PeerGroup::Ends), view.gradient(Unit::Table));
@@ -91,10 +93,9 @@ fn way(instr: Instr, view: &RankView) -> Option<What> {
 
 /// The axes of the groups over which a reduction goes, one after the other: of parameters by themselves, then of the
 /// whole buffer.
-fn reduced(axes: &GradientAxes, view: &RankView) -> Vec<AxisSet> {
-    let RankView { data_axes, shard_axes, .. } = *view;
-    let of_parameters: BTreeSet<AxisSet> = axes.beyond(data_axes).collect();
-    let of_buffer = [shard_axes, data_axes.difference(shard_axes)];
+fn reduced(axes: &GradientAxes, of_unit: UnitAxes) -> Vec<AxisSet> {
+    let of_parameters: BTreeSet<AxisSet> = axes.beyond(of_unit.data).collect();
+    let of_buffer = [of_unit.shards, of_unit.replicas()];
     let of_buffer = of_buffer.into_iter().filter(|group| !axes.union().intersection(*group).is_empty());
     of_parameters.into_iter().filter(|axes| !axes.is_empty()).chain(of_buffer).collect()
 }

@@ -51,7 +51,7 @@ fn noted<K: Copy + Eq + Hash + Send + 'static>(
     note: Note<K>,
 ) -> Result<Vec<K>, TrainError> {
     let noted = Arc::new(Mutex::new(HashSet::new()));
-    let engine = NotingEngine { inner: MetaEngine::new(&setup.mesh), noted: Arc::clone(&noted), note };
+    let engine = NotingEngine { inner: MetaEngine::new(setup.groups()), noted: Arc::clone(&noted), note };
     let is_first = |rank: &Rank| {
         let coord = setup.mesh.coord(*rank);
         [Axis::DpOuter, Axis::DpInner, Axis::Tp, Axis::Cp].into_iter().all(|axis| coord.along(axis) == 0)

@@ -67,7 +67,7 @@ pub struct WorkTimes {
     pub step: u32,
     /// Nanoseconds of its own work, in the order of [`Work::ALL`].
     pub own_ns: [u64; Work::ALL.len()],
-    /// Its collectives, by the index of the group in [`PeerGroup::ALL`].
+    /// Its collectives, by the index of the group among those of the run ([`program::PeerGroups::index`]).
     pub calls: BTreeMap<usize, CallTimes>,
     /// Nanoseconds in which it waited for what a stage sent, by that stage.
     pub received_ns: BTreeMap<usize, u64>,

@@ -39,8 +39,9 @@ pub enum Copies {
 
 /// The pieces that cover `range` of the flat buffer of `layout`, without padding.
 pub fn pieces(layout: &UnitLayout, range: Range<usize>, place: ModelCoord, copies: Copies) -> Vec<Piece<'_>> {
+    let axes = layout.axes();
     let is_listed = |segment: &&Segment| match copies {
-        Copies::First => place.is_first_copy(&segment.param),
+        Copies::First => place.is_first_copy(&segment.param, axes),
         Copies::Every => true,
     };
     layout.segments.iter().filter(is_listed).flat_map(|segment| segment_pieces(segment, &range, place)).collect()
@@ -90,7 +91,7 @@ fn global_piece<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::{AppliedTo, Degrees, Init, Parallelism, RunConfig, Sharding, Unit};
+    use config::{AppliedTo, Degrees, Init, Sharding, Unit};
     use mesh::{Axis, AxisSizes, Rank};
 
     fn param(name: &str, shape: &[usize], sharding: Sharding) -> ParamSpec {
@@ -106,9 +107,8 @@ mod tests {
     }
 
     fn place(tp: usize, position: usize) -> ModelCoord {
-        let degrees = Degrees { tp, ..Degrees::ONE };
-        let parallelism = Parallelism { degrees, ..RunConfig::quick_start().parallelism };
-        ModelCoord::new(&parallelism, parallelism.mesh().expect("a mesh").coord(Rank(position)))
+        let mesh = Degrees { tp, ..Degrees::ONE }.mesh(1).expect("a mesh");
+        ModelCoord::new(mesh.coord(Rank(position)))
     }
 
     #[test]
