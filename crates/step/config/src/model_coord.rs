@@ -1,6 +1,6 @@
 //! A rank's place among the ranks that hold the parameters of one stage and one replica.
 
-use mesh::{Axis, AxisSet, Coord};
+use mesh::{Axis, AxisSet, Coord, Region};
 
 use crate::params::ParamSpec;
 use crate::unit_axes::UnitAxes;
@@ -32,9 +32,9 @@ impl ModelCoord {
         self.0.position(stage_and_replica(UnitAxes::TOKENS)) == 0
     }
 
-    /// Global `(row, col)` of the rank's first element of `param`.
-    pub fn start(&self, param: &ParamSpec) -> (usize, usize) {
-        param.local_start(&self.0)
+    /// The rank's part of `param`, as [`ParamSpec::local_box`].
+    pub fn part(&self, param: &ParamSpec) -> Region {
+        param.local_box(&self.0)
     }
 
     /// Ranks along `axes`, and this rank's position among them.

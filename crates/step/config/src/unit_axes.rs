@@ -56,7 +56,7 @@ mod tests {
             assert_eq!(UnitAxes::of(&params(&model(), unit)), dense, "{unit}");
         }
         assert_eq!(dense.replicas(), AxisSet::of(Axis::DpOuter));
-        let cp = Sharding::Split { dim: 0, axis: Axis::Cp };
+        let cp = Sharding::Split { dim: 0, axes: AxisSet::of(Axis::Cp) };
         let split = params(&model(), Unit::Table).into_iter().map(|param| ParamSpec { sharding: cp, ..param });
         let split = UnitAxes::of(&split.collect::<Vec<_>>());
         assert_eq!(split, UnitAxes { data: AxisSet::DATA, shards: AxisSet::of(Axis::DpInner) });

@@ -161,8 +161,9 @@ mod tests {
         assert_eq!(names(&dense), own.into_iter().chain(["pipeline", "pair of pipeline ends"]).collect::<Vec<_>>());
 
         let params = config::params(&model, Unit::Table);
-        let split =
-            params.into_iter().map(|param| ParamSpec { sharding: Sharding::Split { dim: 0, axis: Axis::Cp }, ..param });
+        let split = params
+            .into_iter()
+            .map(|param| ParamSpec { sharding: Sharding::Split { dim: 0, axes: AxisSet::of(Axis::Cp) }, ..param });
         let split = UnitLayout::new(split.collect(), parallelism.axis_sizes(), 1);
         let more = [own[0], own[1], "group along dp_inner", "group of replicas", "pipeline", "pair of pipeline ends"];
         assert_eq!(names(&[split]), more);

@@ -119,8 +119,8 @@ fn orthogonalise(
 ) -> Result<[usize; 2], DeviceError> {
     let device = &*ports.device;
     let split = match matrix.param.sharding {
-        Sharding::Split { dim, axis } => {
-            Some((dim, ports.communicators.over(axis)?)).filter(|(_, group)| group.size() > 1)
+        Sharding::Split { dim, axes } => {
+            Some((dim, ports.communicators.over(axes)?)).filter(|(_, group)| group.size() > 1)
         }
         Sharding::Replicated | Sharding::VocabularyRows { .. } => None,
     };
