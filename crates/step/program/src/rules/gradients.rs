@@ -4,7 +4,7 @@
 use config::{GradientReduction, Kept, Microbatch, StateKind, Unit};
 
 use super::{Contributions, on_rank};
-use crate::{GradientAxes, Instr, Program, Purpose, Rule, Violation};
+use crate::{Family, GradientAxes, Instr, Program, Purpose, Rule, Violation};
 
 pub(super) fn gradients(program: &Program, contributions: &Contributions) -> Vec<Violation> {
     let check = Check { program, violations: vec![] };
@@ -170,28 +170,18 @@ impl Check<'_> {
     fn nothing_else(&mut self) {
         let view = &self.program.view;
         for (index, instr) in self.program.instrs.iter().enumerate() {
-            let known = match *instr {
-                Instr::ReduceGrads { unit, by, .. } => view.accumulators().any(|pair| pair == (unit, by)),
-                Instr::SumTied => view.sums_tied(),
-                Instr::OptimizerStep { unit } => view.holds(unit),
-                Instr::FetchState { unit } | Instr::OffloadState { unit } => view.offloaded(unit).next().is_some(),
-                Instr::OffloadActs { unit, .. } | Instr::FetchActs { unit, .. } => {
+            let is_gathered = |unit| view.holds(unit) && view.zero.keeps(StateKind::Optimizer) == Kept::Shard;
+            let known = match instr.family() {
+                Family::Reduce { unit, by, .. } => view.accumulators().any(|pair| pair == (unit, by)),
+                Family::SumTied => view.sums_tied(),
+                Family::Update { unit } => view.holds(unit),
+                Family::CopyState { unit } => view.offloaded(unit).next().is_some(),
+                Family::CopyActs { unit, .. } => {
                     view.computes(unit) && view.offloaded_activations(unit).next().is_some()
                 }
-                Instr::GatherParams { unit } | Instr::FreeParams { unit } => {
-                    view.holds(unit) && view.zero.keeps(StateKind::Optimizer) == Kept::Shard
-                }
-                Instr::Load { .. }
-                | Instr::Forward { .. }
-                | Instr::Recompute { .. }
-                | Instr::BackwardInput { .. }
-                | Instr::BackwardWeight { .. }
-                | Instr::SendAct { .. }
-                | Instr::RecvAct { .. }
-                | Instr::SendGrad { .. }
-                | Instr::RecvGrad { .. }
-                | Instr::GradNorm
-                | Instr::Save { .. } => true,
+                Family::Gather { unit } => is_gathered(unit),
+                Family::Bookkeeping { unit } => !matches!(instr, Instr::FreeParams { .. }) || is_gathered(unit),
+                Family::Pass(_) | Family::Load { .. } | Family::Transfer { .. } | Family::GradNorm => true,
             };
             if !known {
                 self.violation(&format!("instruction {index}, `{instr}`, is about nothing that this rank has"));

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use blame::{Attempt, Peers, Ring, RingHeader};
-use config::Unit;
 use mesh::{AxisSet, Rank};
-use program::{Instr, PeerGroup, PeerGroups, RankView};
+use program::{Family, Instr, Partner, PeerGroup, PeerGroups, RankView};
 
 /// Where the rings of this process are.
 #[derive(Clone, Debug)]
@@ -77,31 +76,20 @@ impl RankRing {
 
     /// The ranks that `instr` may wait for.
     fn peers(&self, view: &RankView, instr: Instr) -> Peers {
-        let stage = |unit: Option<Unit>| {
-            let owner = unit.and_then(|unit| view.owner(unit));
-            owner.and_then(|stage| self.pipeline.get(stage)).map_or(Peers::None, |rank| Peers::Rank(*rank))
-        };
         let group = |which| self.group(which);
-        match instr {
-            Instr::SendAct { unit, .. } | Instr::RecvGrad { unit, .. } => stage(view.next(unit)),
-            Instr::RecvAct { unit, .. } | Instr::SendGrad { unit, .. } => stage(Some(unit)),
-            Instr::Forward { .. }
-            | Instr::Recompute { .. }
-            | Instr::BackwardInput { .. }
-            | Instr::BackwardWeight { .. } => group(PeerGroup::TENSOR),
-            Instr::GatherParams { unit } | Instr::ReduceGrads { unit, .. } => {
-                group(PeerGroup::Along(view.axes.of(unit).shards))
-            }
-            Instr::SumTied => group(PeerGroup::Ends),
-            Instr::GradNorm => group(PeerGroup::WORLD),
-            Instr::Load { .. }
-            | Instr::FreeParams { .. }
-            | Instr::OptimizerStep { .. }
-            | Instr::FetchState { .. }
-            | Instr::OffloadState { .. }
-            | Instr::OffloadActs { .. }
-            | Instr::FetchActs { .. }
-            | Instr::Save { .. } => Peers::None,
+        match instr.family() {
+            Family::Transfer { .. } => match instr.partner(view) {
+                Partner::To(stage) | Partner::From(stage) => {
+                    self.pipeline.get(stage).map_or(Peers::None, |rank| Peers::Rank(*rank))
+                }
+                Partner::Nobody | Partner::Peers(_) | Partner::Ends { .. } | Partner::World => Peers::None,
+            },
+            Family::Pass(_) => group(PeerGroup::TENSOR),
+            Family::Gather { unit } | Family::Reduce { unit, .. } => group(PeerGroup::Along(view.axes.of(unit).shards)),
+            Family::SumTied => group(PeerGroup::Ends),
+            Family::GradNorm => group(PeerGroup::WORLD),
+            Family::Load { .. } | Family::Update { .. } | Family::CopyState { .. } => Peers::None,
+            Family::CopyActs { .. } | Family::Bookkeeping { .. } => Peers::None,
         }
     }
 }
