@@ -5,7 +5,7 @@ use clap_complete::Shell;
 
 use crate::arguments::{Arguments, CompletionsArguments};
 use crate::failure::Failure;
-use crate::input::presets;
+use crate::presets;
 use crate::screen::output::print;
 
 /// Completes the word at the cursor, which Readline may have split at `=` and `:`.

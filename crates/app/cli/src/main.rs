@@ -16,10 +16,9 @@ mod failure;
 mod folder;
 mod gpus;
 mod infer;
-mod input;
 mod inspect;
-#[cfg(unix)]
 mod launch;
+mod launch_command;
 mod layout;
 mod memory;
 mod messages;
@@ -27,10 +26,12 @@ mod panics;
 mod peer_memory;
 mod places;
 mod plan;
+mod presets;
 mod process_group;
 mod rank_hosts;
 mod records;
 mod run;
+mod run_file;
 mod run_report;
 mod screen;
 mod signal;
@@ -38,8 +39,10 @@ mod signals;
 mod simulate;
 mod source;
 mod speaking;
+mod spec;
 mod store;
 mod text;
+mod train_command;
 mod verdict;
 mod watch;
 mod work_share;
@@ -53,7 +56,6 @@ use config::Trusted;
 use failure::Failure;
 
 fn main() -> ExitCode {
-    #[cfg(unix)]
     launch::parent::end_with_launcher();
     panics::leave_libraries_to_their_callers();
     let arguments = match Arguments::try_parse_from(arguments::software_value::joined(std::env::args_os())) {
@@ -133,17 +135,10 @@ fn run(command: &Command) -> Result<(), Failure> {
         signals::interrupt::ends_at_once()?;
     }
     match command {
-        Command::Train(arguments) => run::train::train(arguments),
-        #[cfg(unix)]
-        Command::Launch(arguments) => launch::launch(arguments),
-        #[cfg(unix)]
-        Command::LaunchAgent => launch::agent::serve(),
-        #[cfg(unix)]
+        Command::Train(arguments) => train_command::train(arguments),
+        Command::Launch(arguments) => launch_command::launch(arguments),
+        Command::LaunchAgent => launch::agent::serve(launch_command::LANGUAGE),
         Command::LaunchGuard => launch::guard::serve(),
-        #[cfg(not(unix))]
-        Command::Launch(_) | Command::LaunchAgent | Command::LaunchGuard => Err(Failure::Input(
-            "pleach launch needs a Unix system; start each process with PLEACH_PROCESS and PLEACH_PROCESSES".into(),
-        )),
         Command::Check(arguments) => check::check(arguments),
         Command::Prove(arguments) => compare::prove::prove(arguments),
         Command::Diff(arguments) => compare::diff::diff(arguments),
@@ -168,6 +163,6 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Import(arguments) => convert::hugging_face::import(arguments),
         Command::Export(arguments) => convert::hugging_face::write(arguments),
         Command::Presets(arguments) if arguments.compare => plan::published_runs::compare(),
-        Command::Presets(_) => input::presets::presets(),
+        Command::Presets(_) => presets::presets(),
     }
 }

@@ -22,19 +22,12 @@ impl Signal {
     /// Each of them.
     pub const ALL: [Signal; 3] = [Signal::Interrupt, Signal::Terminate, Signal::User1];
 
-    /// Its number, on every system that has it.
+    /// Its number.
     pub fn number(self) -> i32 {
-        #[cfg(unix)]
-        return match self {
+        match self {
             Signal::Interrupt => signal_hook::consts::SIGINT,
             Signal::Terminate => signal_hook::consts::SIGTERM,
             Signal::User1 => signal_hook::consts::SIGUSR1,
-        };
-        #[cfg(not(unix))]
-        match self {
-            Signal::Interrupt => 2,
-            Signal::Terminate => 15,
-            Signal::User1 => 10,
         }
     }
 

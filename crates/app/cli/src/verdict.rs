@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use config::{Location, ModelSpec, Parallelism, Problem, RunConfig, SampleSpec, TrainSpec};
-use train::{Setup, SetupError};
+use config::{Location, Problem, RunConfig, TrainSpec};
+use train::Setup;
 
 use crate::gpus::devices;
 use crate::memory::machine::MemoryLimit;
@@ -49,7 +49,7 @@ pub fn judge(
         Planned::EveryBatch => config.train.clone(),
         Planned::FullBatch => TrainSpec { batch_ramp: None, ..config.train.clone() },
     };
-    let setup = plan(model, parallelism, train, &config.run.samples)
+    let setup = Setup::of_run(model, parallelism, train, &config.run.samples)
         .map_err(|error| vec![Problem::of_key("[parallelism]", format!("cannot be planned: {error}"), "")])?;
     let budget = MemoryBudget::new(&config, limit);
     match need::problem(&config, &setup, budget) {
@@ -58,24 +58,5 @@ pub fn judge(
             Err(vec![problem.at(location)])
         }
         None => Ok(Verdict { config, setup, budget }),
-    }
-}
-
-/// Programs and plans of a run that trains, and that measures the loss on held-out text, and
-/// perhaps generates text. How much of that there is does
-/// not matter: an evaluation takes as many passes as it needs.
-///
-/// # Errors
-/// Errors that `train` reports.
-pub fn plan(
-    model: ModelSpec,
-    parallelism: Parallelism,
-    train: TrainSpec,
-    samples: &SampleSpec,
-) -> Result<Setup, SetupError> {
-    let sequences = u64::from(u32::MAX);
-    match samples.every {
-        0 => Setup::with_evaluation(model, parallelism, train, sequences),
-        1.. => Setup::with_samples(model, parallelism, train, sequences),
     }
 }

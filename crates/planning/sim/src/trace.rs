@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use mesh::{Axis, AxisSet, Mesh, Rank};
 use program::{Event, Family, Instr, PassKind, StepGraph, StepTimes, Wait, Way};
 
 /// Instructions of a step with their times.
@@ -44,6 +45,20 @@ pub struct RankTimes {
     pub pipeline: usize,
     /// Start and end of every instruction.
     pub times: Vec<(u64, u64)>,
+}
+
+impl RankTimes {
+    /// Rank `number` of `mesh`, named by its place there, with the `times` of its instructions.
+    pub fn of_rank(mesh: &Mesh, number: usize, times: Vec<(u64, u64)>) -> RankTimes {
+        let coord = mesh.coord(Rank(number));
+        let (dp, tp, pp) = (coord.position(AxisSet::DATA), coord.along(Axis::Tp), coord.along(Axis::Pp));
+        let cp = match (mesh.sizes().cp, coord.along(Axis::Cp)) {
+            (1, _) => String::new(),
+            (_, cp) => format!(" cp {cp},"),
+        };
+        let name = format!("rank {number}: dp {dp},{cp} tp {tp}, pp {pp}");
+        RankTimes { number, name, pp, pipeline: coord.position(AxisSet::of(Axis::Pp).complement()), times }
+    }
 }
 
 impl Trace {

@@ -34,7 +34,6 @@ mod run_file;
 mod sample_spec;
 mod schedule;
 mod secret;
-mod tied_sum;
 mod training;
 mod trusted;
 mod unit;
@@ -86,7 +85,6 @@ pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};
 pub use secret::{
     HIDDEN, Secret, has_credentials, is_secret_key, shown_run_file, shown_setting, shown_words, without_credentials,
 };
-pub use tied_sum::TiedSum;
 pub use training::TrainSpec;
 pub use trusted::{Author, Requests, Trusted};
 pub use unit::{Microbatch, Stage, Tied, Unit};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use config::{
     Averages, GradientSums, Home, Kept, LayerRecompute, Masters, Microbatch, Offload, PerClass, Recompute, SavedInputs,
-    StateKind, Tied, TiedSum, TopQuery, Unit, UnitAxes, ZeroStage,
+    StateKind, Tied, TopQuery, Unit, UnitAxes, ZeroStage,
 };
 
 use crate::{ActivationPart, Declared, OptimizerPart, Purpose, Value};
@@ -40,9 +40,6 @@ pub struct RankView {
     pub sums: GradientSums,
     /// The choice of what is in memory of the host between its uses.
     pub offload: Offload,
-    /// When the embedding's sum of a tied table's gradient is made, should this rank have the head's, too, and sums be
-    /// whole.
-    pub tied_sum: TiedSum,
     /// Microbatches of a step.
     pub num_microbatches: usize,
     /// The declared parameters: the verifier compares reductions with them.
@@ -178,19 +175,6 @@ impl RankView {
         self.sum(unit, self.finisher(unit))
     }
 
-    /// Whether `by` makes its gradient of `unit`'s parameters at the end of the step only, whole, for another's to be
-    /// added to it.
-    pub fn is_late(&self, unit: Unit, by: Unit) -> bool {
-        let whole = self.zero.keeps(StateKind::Gradients) == Kept::Whole;
-        let adds = unit == Unit::Table && by == Unit::Embedding && self.finisher(unit) != by;
-        whole && adds && self.tied_sum == TiedSum::EndOfStep
-    }
-
-    /// Whether the backward passes of the weights of `by` wait for the end of the step.
-    pub fn puts_off(&self, by: Unit) -> bool {
-        self.makes_gradients_of(by).any(|unit| self.is_late(unit, by))
-    }
-
     /// The whole parameters of `unit`, which computing units read.
     pub fn parameters(&self, unit: Unit) -> Value {
         match self.zero.keeps(StateKind::Parameters) {
@@ -202,7 +186,7 @@ impl RankView {
     /// The whole gradient of `unit`'s parameters, to which `by` adds.
     pub fn contribution(&self, unit: Unit, by: Unit) -> Value {
         match self.zero.keeps(StateKind::Gradients) {
-            Kept::Whole => self.whole_sum(unit, by),
+            Kept::Whole => Value::Accumulator { unit, by },
             Kept::Shard => Value::Unreduced { unit, by },
         }
     }
@@ -210,13 +194,9 @@ impl RankView {
     /// The reduced sum of the gradients of `unit`'s parameters by `by`: all of it, or a shard.
     pub fn sum(&self, unit: Unit, by: Unit) -> Value {
         match self.zero.keeps(StateKind::Gradients) {
-            Kept::Whole => self.whole_sum(unit, by),
+            Kept::Whole => Value::Accumulator { unit, by },
             Kept::Shard => Value::Reduced { unit, by },
         }
-    }
-
-    fn whole_sum(&self, unit: Unit, by: Unit) -> Value {
-        if self.is_late(unit, by) { Value::LateSum { unit, by } } else { Value::Accumulator { unit, by } }
     }
 
     /// The weights that the optimizer updates, where they are a value of their own.
@@ -304,7 +284,6 @@ impl RankView {
             | Value::Gathered(_)
             | Value::Unreduced { .. }
             | Value::Reduced { .. }
-            | Value::LateSum { .. }
             | Value::Params(_)
             | Value::Accumulator { .. }
             | Value::Staged { .. }

@@ -105,9 +105,7 @@ impl Sizes {
             Value::Gathered(unit) => self.units.of(unit).gathered,
             Value::Unreduced { unit, .. } => self.units.of(unit).unreduced,
             Value::Params(unit) => self.units.of(unit).params,
-            Value::Accumulator { unit, .. } | Value::Reduced { unit, .. } | Value::LateSum { unit, .. } => {
-                self.units.of(unit).accumulator
-            }
+            Value::Accumulator { unit, .. } | Value::Reduced { unit, .. } => self.units.of(unit).accumulator,
             Value::Master(unit) | Value::FirstMoment(unit) | Value::Average(unit) => self.units.of(unit).moment,
             Value::SecondMoment(unit) => self.units.of(unit).second_moment,
             Value::Staged { unit, part } => self.bytes(part.of(unit)),

@@ -11,4 +11,3 @@ mod product_list;
 mod recheck;
 mod reduced_axes;
 mod stragglers;
-mod tied_sum;

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::run_file::RunFile;
+
 /// The run: a run file, and changes to it.
 #[derive(Debug, Args)]
 pub struct RunArguments {
@@ -20,8 +22,8 @@ pub struct RunArguments {
 }
 
 impl RunArguments {
-    /// Files that the arguments name, which an output must not replace.
-    pub fn inputs(&self) -> Vec<PathBuf> {
-        self.file.iter().chain(&self.data).cloned().collect()
+    /// The run that they name.
+    pub fn run_file(&self) -> RunFile {
+        RunFile { file: self.file.clone(), overrides: self.overrides.clone(), text: self.data.clone() }
     }
 }

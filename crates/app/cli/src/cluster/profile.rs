@@ -7,16 +7,16 @@ use config::{CollectivesChoice, Precision, RunConfig};
 use files::{InputKind, read_text};
 
 use crate::arguments::cluster::RunClusterArguments;
-use crate::arguments::run::RunArguments;
 use crate::failure::Failure;
-use crate::input::presets;
+use crate::presets;
+use crate::run_file::RunFile;
 
 /// The cluster that a run is meant for, and the trainer, where it is not pleach.
 ///
 /// # Errors
 /// As [`profile`] and [`software`]; no cluster at all.
 pub fn of_run(
-    run: &RunArguments,
+    run: &RunFile,
     arguments: &RunClusterArguments,
     config: &RunConfig,
 ) -> Result<(Cluster, Option<Software>), Failure> {

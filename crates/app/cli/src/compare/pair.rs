@@ -9,7 +9,6 @@ use crate::arguments::PairArguments;
 use crate::compare::comparison::{Difference, compare};
 use crate::failure::Failure;
 use crate::gpus::kernels;
-use crate::input;
 use crate::process_group::company::{Company, together};
 use crate::process_group::meeting::Meeting;
 use crate::process_group::process_ranks::ProcessRanks;
@@ -42,8 +41,8 @@ impl Pair {
     pub fn open(arguments: &PairArguments) -> Result<Pair, Failure> {
         let names = [&arguments.first, &arguments.second].map(|file| file.display().to_string());
         let [first, second] = arguments.runs();
-        let (first, first_locations) = input::located(first.file.as_deref(), &first)?;
-        let (second, second_locations) = input::located(second.file.as_deref(), &second)?;
+        let (first, first_locations) = first.located()?;
+        let (second, second_locations) = second.located()?;
         let comparison = compare(names.clone(), &first, &second);
         let Some(class) = comparison.class else {
             return Err(Failure::Input(refusal(&names, &comparison.differences)));

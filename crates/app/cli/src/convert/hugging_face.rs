@@ -58,7 +58,8 @@ pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
 /// A run that cannot be read, a model that no class of the library has, a folder that cannot be written, and one that
 /// has the run, the model that it began with or other files.
 pub fn write(arguments: &ExportArguments) -> Result<(), Failure> {
-    let (source, out) = (RunSource::open_weights(&arguments.from, arguments.weights, &[], &[])?, &arguments.out);
+    let (source, out) =
+        (RunSource::open_weights(&arguments.from, arguments.weights.which(), &[], &[])?, &arguments.out);
     refuse_own_folder(&source.files(), &arguments.from, out)?;
     let base = base_of(&source.folder);
     if let Some(base) = base.as_deref().filter(|base| same_file(Path::new(base), out)) {

@@ -17,7 +17,6 @@ use crate::arguments::DoctorArguments;
 use crate::arguments::format::Format;
 use crate::failure::Failure;
 use crate::screen::output::print;
-pub use libraries::loader_folders;
 use machine::{Machine, Measured};
 use mpi_library::MpiLibrary;
 use nvidia_libraries::NvidiaLibraries;

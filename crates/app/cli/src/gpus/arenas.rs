@@ -118,13 +118,12 @@ pub fn arena_bytes(setup: &Setup, host: &[Rank]) -> Vec<u64> {
 mod tests {
     use super::*;
     use crate::memory::machine::LimitSource;
-    use crate::verdict;
 
     #[test]
     fn a_host_without_room_for_offloaded_state_is_refused() {
         let overrides = ["train.offload=optimizer", "parallelism.zero=0"].map(String::from);
         let RunConfig { model, parallelism, train, run, .. } = RunConfig::load("", "", &overrides).expect("legal");
-        let setup = verdict::plan(model, parallelism, train, &run.samples).expect("a plan");
+        let setup = Setup::of_run(model, parallelism, train, &run.samples).expect("a plan");
         let ranks: Vec<Rank> = setup.mesh.ranks().collect();
         let limit = |bytes| Some(MemoryLimit { bytes, source: LimitSource::Machine });
         assert!(check_host_memory(&setup, &ranks, limit(1 << 30)).is_ok());

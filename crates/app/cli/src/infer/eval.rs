@@ -11,6 +11,7 @@ use train::{Evaluation, EvaluationReport, Setup};
 use crate::arguments::inference::EvalArguments;
 use crate::failure::Failure;
 use crate::gpus::kernels;
+use crate::infer;
 use crate::messages::stderr::tell;
 use crate::process_group::company::{Company, together};
 use crate::process_group::meeting::Meeting;
@@ -29,7 +30,7 @@ use crate::text::shared_text::OwnText;
 /// Input that cannot be used, or the failure of a rank.
 pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
     let signals = interrupt::ends_at_once()?;
-    let mut source = RunSource::open_from(&arguments.from, &[])?;
+    let mut source = infer::source(&arguments.from, &[])?;
     if let Some(path) = &arguments.data {
         source.config.data.sources = vec![SourceSpec { column: arguments.column.clone(), ..SourceSpec::of(path) }];
         source.config.data.held_out = 0.0;

@@ -14,7 +14,8 @@ use train::{
 use crate::arguments::inference::ForwardArguments;
 use crate::failure::Failure;
 use crate::gpus::kernels;
-use crate::input::sequences::Sequences;
+use crate::infer;
+use crate::infer::sequences::Sequences;
 use crate::messages::stderr::tell;
 use crate::places::output_file::data_file;
 use crate::process_group::company::{Company, together};
@@ -184,7 +185,7 @@ fn open(arguments: &ForwardArguments, sequences: &Sequences) -> Result<RunSource
             false => failure,
         }
     };
-    RunSource::open_from(&arguments.from, &changes).map_err(about_batch)
+    infer::source(&arguments.from, &changes).map_err(about_batch)
 }
 
 /// The file of results.

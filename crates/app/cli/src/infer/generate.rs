@@ -11,6 +11,7 @@ use train::{GENERATION_ROWS, Generation, Listener, Sampling, Setup, Wish};
 use crate::arguments::inference::GenerateArguments;
 use crate::failure::Failure;
 use crate::gpus::kernels;
+use crate::infer;
 use crate::process_group::company::{Company, together};
 use crate::process_group::meeting::Meeting;
 use crate::process_group::process_ranks::ProcessRanks;
@@ -28,7 +29,7 @@ use crate::text::prompt::prompt;
 pub fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
     let sampling = sampling(arguments)?;
     let interrupt = Interrupt::listen()?;
-    let source = RunSource::open_from(&arguments.from, &[])?;
+    let source = infer::source(&arguments.from, &[])?;
     let request = Request { prompt: &arguments.prompt, max_tokens: arguments.max_tokens, sampling };
     match continue_text(&source, request, &interrupt, ModelText::to_standard_output())? {
         Printed::Here(Some(signal)) => Err(Failure::Interrupted { signal, told: format!("ended by {signal}") }),

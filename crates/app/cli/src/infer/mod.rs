@@ -3,3 +3,16 @@
 pub mod eval;
 pub mod forward;
 pub mod generate;
+mod sequences;
+
+use crate::arguments::inference::FromArguments;
+use crate::failure::Failure;
+use crate::source::run_source::RunSource;
+
+/// The run that `arguments` name; `changes` replace keys of its file.
+///
+/// # Errors
+/// As [`RunSource::open_weights`].
+fn source(arguments: &FromArguments, changes: &[(&str, toml::Value)]) -> Result<RunSource, Failure> {
+    RunSource::open_weights(&arguments.from, arguments.weights.which(), changes, &arguments.overrides)
+}

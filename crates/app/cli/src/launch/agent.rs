@@ -14,6 +14,7 @@ use crate::launch::OWN_VARIABLES;
 use crate::launch::failure_report::{Watched, Without};
 use crate::launch::guard::Guard;
 use crate::launch::signals::Signals;
+use crate::launch::spec::Language;
 use crate::launch::supervisor::{AGENT_DONE, Member, Order, Outcome, supervise};
 
 /// Everything that the processes of a host need. It has the token, so that it has no form for people.
@@ -86,11 +87,11 @@ impl AgentPlan {
 }
 
 /// `pleach launch-agent`: starts the processes of the plan in the first line of the input, and obeys the lines after
-/// it.
+/// it. Its command is one of `language`.
 ///
 /// # Errors
 /// A plan that cannot be read; the first failure of a process.
-pub fn serve() -> Result<(), Failure> {
+pub fn serve(language: Language) -> Result<(), Failure> {
     let mut line = String::new();
     let read = stdin().lock().read_line(&mut line);
     let plan: Result<AgentPlan, String> = read
@@ -112,7 +113,7 @@ pub fn serve() -> Result<(), Failure> {
     sync::start("orders", move || read_orders(&sender))?;
     let signals = Signals::listen()?;
     let guard = Guard::start(&program)?;
-    let watched = Watched::begin(&plan.command, &plan.directory, &plan.host);
+    let watched = Watched::begin(&plan.command, language, &plan.directory, &plan.host);
     let orders = || orders.try_recv().ok().or_else(|| signals.next());
     let supervised = supervise(plan.members(&program), Some(&guard), orders)?;
     watched.note(&supervised, Without::Nothing);

@@ -6,12 +6,12 @@ use config::{OnLoss, RunConfig};
 use launcher::Host;
 use sync::NoThread;
 
-use crate::arguments::launch::LaunchArguments;
 use crate::failure::Failure;
 use crate::launch::job::Shell;
 use crate::launch::probe::{PAUSE, ReturnWatch, silent};
 use crate::launch::restart::{Progress, Restart};
 use crate::launch::signals::Signals;
+use crate::launch::spec::LaunchSpec;
 use crate::launch::supervisor::Outcome;
 use crate::layout::replan::{Replanned, comparing_profile, layout_keys, replan, with_most_replicas};
 use crate::layout::unwatched_hosts::{HostWatch, warning};
@@ -53,9 +53,9 @@ impl Crew {
     ///
     /// # Errors
     /// A run file that cannot be read; an empty program for other hosts.
-    pub fn new(arguments: &LaunchArguments, hosts: &[Host], restart: &Restart) -> Result<Crew, Failure> {
+    pub fn new(spec: &LaunchSpec, hosts: &[Host], restart: &Restart) -> Result<Crew, Failure> {
         Ok(Crew {
-            shell: Shell::new(arguments)?,
+            shell: Shell::new(spec)?,
             all: hosts.to_vec(),
             now: hosts.to_vec(),
             lost: vec![],
@@ -63,14 +63,14 @@ impl Crew {
             replanned: None,
             keys: vec![],
             folder: restart.folder().map(PathBuf::from),
-            hosts_file: arguments.hosts.clone(),
+            hosts_file: spec.hosts.clone(),
         })
     }
 
-    /// A warning of a `run.on_loss` that has no effect with these `arguments`.
-    pub fn warning(&self, arguments: &LaunchArguments) -> Option<String> {
-        let restarts = arguments.restarts;
-        let watch = arguments.hosts.as_ref().map_or(HostWatch::OneHost, |_| HostWatch::Launch { restarts });
+    /// A warning of a `run.on_loss` that has no effect with this `spec`.
+    pub fn warning(&self, spec: &LaunchSpec) -> Option<String> {
+        let restarts = spec.restarts;
+        let watch = spec.hosts.as_ref().map_or(HostWatch::OneHost, |_| HostWatch::Launch { restarts });
         warning(self.whole.as_ref()?.run.on_loss, watch)
     }
 

@@ -6,6 +6,7 @@ use blame::{Attempt, Attempts, Cause, CauseKind, LauncherPart, now_ns};
 
 use crate::failure::Failure;
 use crate::launch::restart::{Restart, Trained};
+use crate::launch::spec::Language;
 use crate::launch::supervisor::{Outcome, Supervised};
 use crate::messages::stderr::tell;
 use crate::places::newest_checkpoint::{newest_checkpoint, shown_by};
@@ -45,8 +46,9 @@ pub struct Watched {
 
 impl Watched {
     /// Begins to watch the command of pleach `words` in the folder `directory`.
-    pub fn begin(words: &[String], directory: &Path, host: &str) -> Watched {
-        let trained = Restart::trained(words).map(|run| Trained { folder: directory.join(run.folder), ..run });
+    pub fn begin(words: &[String], language: Language, directory: &Path, host: &str) -> Watched {
+        let trained =
+            Restart::trained(words, language).map(|run| Trained { folder: directory.join(run.folder), ..run });
         let open = trained.as_ref().and_then(|run| Attempts::of_run(&run.folder).open().ok()).unwrap_or_default();
         let known = open.iter().map(Attempt::number).collect();
         Watched { trained, host: host.into(), began_ns: now_ns(), known, oom_kills: oom_kills() }
@@ -150,8 +152,8 @@ mod tests {
         let run = std::env::temp_dir().join(format!("pleach-watched-{}", std::process::id()));
         let attempts = Attempts::of_run(&run);
         let earlier = attempts.begin(3, 1).expect("an attempt");
-        let words = ["pleach".to_string(), "train".into()];
-        let watched = Watched::begin(&words, &run, "node0");
+        let language = Language { training: |_| Ok(None), has_command: |_| false };
+        let watched = Watched::begin(&["doctor".into()], language, &run, "node0");
         let in_an_hour = watched.began_ns + 3_600_000_000_000;
         let watched = Watched { began_ns: in_an_hour, known: vec![earlier.number()], ..watched };
         let later = attempts.begin(3, 1).expect("an attempt");

@@ -9,10 +9,10 @@ use launcher::{Address, Host, variable};
 use rendezvous::Token;
 use secrets::Secret;
 
-use crate::arguments::launch::LaunchArguments;
 use crate::failure::Failure;
 use crate::launch::OWN_VARIABLES;
 use crate::launch::agent::{AgentPlan, AgentProcess};
+use crate::launch::spec::LaunchSpec;
 use crate::launch::supervisor::Member;
 
 /// First of the ports from which one is drawn on another host; below those that systems give to outgoing connections.
@@ -28,17 +28,17 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// That of `arguments`; pleach has the path of this one on other hosts unless they say another.
+    /// That of `spec`; pleach has the path of this one on other hosts unless they say another.
     ///
     /// # Errors
     /// An empty program, and a path of this program that is not known.
-    pub fn new(arguments: &LaunchArguments) -> Result<Shell, Failure> {
-        let ssh: Vec<String> = arguments.ssh.split_whitespace().map(str::to_string).collect();
+    pub fn new(spec: &LaunchSpec) -> Result<Shell, Failure> {
+        let ssh: Vec<String> = spec.ssh.split_whitespace().map(str::to_string).collect();
         if ssh.is_empty() {
             return Err(Failure::Input("--ssh is empty; use e.g. --ssh \"ssh -p 2222\"".into()));
         }
         let own = || std::env::current_exe().map_err(|error| unknown("the path of pleach", &error));
-        let remote_program = arguments.program.clone().map_or_else(own, Ok)?;
+        let remote_program = spec.program.clone().map_or_else(own, Ok)?;
         Ok(Shell { ssh, remote_program })
     }
 
@@ -88,14 +88,9 @@ impl Job {
     ///
     /// # Errors
     /// Hosts that do not reach process 0; a system without random numbers, ports or a working folder.
-    pub fn new(
-        arguments: &LaunchArguments,
-        hosts: &[Host],
-        command: Vec<String>,
-        secret: &Secret,
-    ) -> Result<Job, Failure> {
+    pub fn new(spec: &LaunchSpec, hosts: &[Host], command: Vec<String>, secret: &Secret) -> Result<Job, Failure> {
         let token = Token::random().map_err(|error| Failure::Work(error.to_string()))?;
-        let rendezvous = match &arguments.rendezvous {
+        let rendezvous = match &spec.rendezvous {
             Some(address) => address.clone(),
             None => address(hosts, &token)?,
         };
@@ -107,7 +102,7 @@ impl Job {
             secret: secret.clone(),
             command,
             program,
-            shell: Shell::new(arguments)?,
+            shell: Shell::new(spec)?,
             directory: std::env::current_dir().map_err(|error| unknown("the working folder", &error))?,
         })
     }

@@ -12,6 +12,7 @@ pub mod parent;
 mod probe;
 mod restart;
 mod signals;
+pub mod spec;
 mod supervisor;
 
 use std::path::Path;
@@ -20,9 +21,7 @@ use config::figures::counted;
 use config::shown_words;
 use launcher::{Host, RankPlacement, launch as launch_of, variable};
 
-use crate::arguments::launch::LaunchArguments;
 use crate::failure::Failure;
-use crate::input;
 use crate::launch::crew::{Change, Crew};
 use crate::launch::failure_report::{Watched, Without};
 use crate::launch::guard::Guard;
@@ -32,48 +31,59 @@ use crate::launch::other_launcher::OtherLauncher;
 use crate::launch::probe::ReturnWatch;
 use crate::launch::restart::{Progress, Restart};
 use crate::launch::signals::Signals;
+use crate::launch::spec::LaunchSpec;
 use crate::launch::supervisor::{Outcome, Supervised, supervise};
 use crate::messages::stderr::tell;
 use crate::places::author::{confirmed, of_all_starts};
 use crate::process_group::descriptors;
 use crate::process_group::host_file::read_hosts;
 use crate::process_group::place::own_host;
-use crate::screen::output::print;
 use crate::signals::interrupt::survive_hangups;
+
+/// The commands and variables of all processes, as [`launch`] starts them.
+///
+/// # Errors
+/// Input that cannot be used.
+pub fn shown(spec: &LaunchSpec) -> Result<String, Failure> {
+    refuse_other_launchers()?;
+    if let Some(other) = OtherLauncher::of(spec)? {
+        return other.restart().map(|_| format!("{}\n", other.shown()));
+    }
+    let hosts = hosts(spec)?;
+    checked(spec, &hosts)?;
+    Ok(Job::new(spec, &hosts, spec.command.clone(), &of_all_starts()?)?.shown())
+}
 
 /// Starts the processes and supervises them to their end.
 ///
 /// # Errors
 /// Input that cannot be used, before a process is started; the first failure of a process.
-pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
+pub fn launch(spec: &LaunchSpec) -> Result<(), Failure> {
     refuse_other_launchers()?;
-    if let Some(other) = OtherLauncher::of(arguments)? {
-        return launch_other(arguments, other);
+    if let Some(other) = OtherLauncher::of(spec)? {
+        return launch_other(spec, other);
     }
-    let hosts = hosts(arguments)?;
-    let restart = checked(arguments, &hosts)?;
+    let hosts = hosts(spec)?;
+    let restart = checked(spec, &hosts)?;
     let secret = of_all_starts()?;
-    if arguments.dry_run {
-        return print(&Job::new(arguments, &hosts, arguments.command.clone(), &secret)?.shown());
-    }
     let signals = Signals::listen()?;
     survive_hangups()?;
     let program = std::env::current_exe();
     let program = program.map_err(|error| Failure::Work(format!("the path of pleach is not known: {error}")))?;
     warn_of_author(&restart)?;
     let mut guard = None;
-    let mut command = arguments.command.clone();
-    let mut budget = Budget { restart: &restart, left: arguments.restarts, before: restart.progress() };
-    let mut crew = Crew::new(arguments, &hosts, &restart)?;
-    tell(&crew.warning(arguments).unwrap_or_default());
+    let mut command = spec.command.clone();
+    let mut budget = Budget { restart: &restart, left: spec.restarts, before: restart.progress() };
+    let mut crew = Crew::new(spec, &hosts, &restart)?;
+    tell(&crew.warning(spec).unwrap_or_default());
     loop {
-        let job = Job::new(arguments, crew.hosts(), command, &secret)?;
+        let job = Job::new(spec, crew.hosts(), command, &secret)?;
         let members = job.members()?;
         descriptors::check_launcher(members.len())?;
         if guard.is_none() {
             guard = Some(Guard::start(&program)?);
         }
-        let watched = Watched::begin(&arguments.command, Path::new(""), &own_host());
+        let watched = Watched::begin(&spec.command, spec.language, Path::new(""), &own_host());
         let mut returns = crew.return_watch()?;
         let orders = || returns.as_mut().and_then(ReturnWatch::order).or_else(|| signals.next());
         let supervised = supervise(members, guard.as_ref(), orders)?;
@@ -89,26 +99,23 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
                 message
             }
         };
-        command = crew.command(restart.command(&arguments.command));
+        command = crew.command(restart.command(&spec.command));
         let left = counted(u64::from(budget.left), "restart");
         tell(&format!("{message}; restarting: pleach {}; {left} left\n", shown_words(&command).join(" ")));
     }
 }
 
 /// Starts a command that starts the processes itself, and starts all of it again after a failure.
-fn launch_other(arguments: &LaunchArguments, first: OtherLauncher) -> Result<(), Failure> {
+fn launch_other(spec: &LaunchSpec, first: OtherLauncher) -> Result<(), Failure> {
     let restart = first.restart()?;
-    if arguments.dry_run {
-        return print(&format!("{}\n", first.shown()));
-    }
     let (signals, last_words, secret) = (Signals::listen()?, LastWords::default(), of_all_starts()?);
     survive_hangups()?;
     warn_of_author(&restart)?;
     leftovers::adopt();
-    let mut budget = Budget { restart: &restart, left: arguments.restarts, before: restart.progress() };
+    let mut budget = Budget { restart: &restart, left: spec.restarts, before: restart.progress() };
     let mut next = first.again(&Restart::Same);
     loop {
-        let watched = Watched::begin(&first.command_of_pleach(), Path::new(""), &own_host());
+        let watched = Watched::begin(&first.command_of_pleach(), spec.language, Path::new(""), &own_host());
         let supervised = supervise(vec![next.member(&last_words, &secret)], None, || signals.next())?;
         let left_over = leftovers::end();
         if left_over > 0 {
@@ -205,19 +212,19 @@ fn refuse_other_launchers() -> Result<(), Failure> {
     }
 }
 
-fn hosts(arguments: &LaunchArguments) -> Result<Vec<Host>, Failure> {
-    let processes = arguments.nproc as usize;
-    match &arguments.hosts {
+fn hosts(spec: &LaunchSpec) -> Result<Vec<Host>, Failure> {
+    let processes = spec.processes;
+    match &spec.hosts {
         Some(path) => read_hosts(path, processes),
         None => Ok(vec![Host { name: "localhost".into(), processes }]),
     }
 }
 
 /// Refuses a command that cannot run before it is started many times.
-fn checked(arguments: &LaunchArguments, hosts: &[Host]) -> Result<Restart, Failure> {
-    let restart = Restart::of(&arguments.command)?;
+fn checked(spec: &LaunchSpec, hosts: &[Host]) -> Result<Restart, Failure> {
+    let restart = Restart::of(&spec.command, spec.language)?;
     if let Restart::Training { train, .. } = &restart {
-        let config = input::load(&train.run)?;
+        let config = train.spec.run.load()?;
         let mesh = config.parallelism.mesh().map_err(|error| Failure::Input(error.to_string()))?;
         let placement = RankPlacement::new(&mesh, hosts, config.run.placement);
         placement.map_err(|error| Failure::Input(format!("--nproc or --hosts: {error}")))?;

@@ -8,11 +8,11 @@ use config::shown_words;
 use launcher::variable;
 use secrets::Secret;
 
-use crate::arguments::launch::LaunchArguments;
 use crate::failure::Failure;
 use crate::launch::OWN_VARIABLES;
 use crate::launch::lines::LastWords;
 use crate::launch::restart::Restart;
+use crate::launch::spec::{Language, LaunchSpec};
 use crate::launch::supervisor::Member;
 use crate::process_group::place::own_host;
 
@@ -22,22 +22,23 @@ const NEXT_PROGRAM: &str = ":";
 /// The command.
 pub struct OtherLauncher {
     words: Vec<String>,
+    language: Language,
 }
 
 impl OtherLauncher {
-    /// The command of `arguments`, if it begins with a program that is not pleach: one that is there, and not the name
+    /// The command of `spec`, if it begins with a program that is not pleach: one that is there, and not the name
     /// of a command of pleach.
     ///
     /// # Errors
     /// Options of `pleach launch` that are about processes which another program starts.
-    pub fn of(arguments: &LaunchArguments) -> Result<Option<OtherLauncher>, Failure> {
-        let Some(program) = arguments.command.first().filter(|word| !is_command_of_pleach(word) && is_program(word))
-        else {
+    pub fn of(spec: &LaunchSpec) -> Result<Option<OtherLauncher>, Failure> {
+        let LaunchSpec { processes, hosts, rendezvous, program: remote, language, command, .. } = spec;
+        let is_command = |word: &str| word.starts_with('-') || (language.has_command)(word);
+        let Some(program) = command.first().filter(|word| !is_command(word) && is_program(word)) else {
             return Ok(None);
         };
-        let LaunchArguments { nproc, hosts, rendezvous, program: remote, .. } = arguments;
         let given = [
-            ("--nproc", *nproc > 1),
+            ("--nproc", *processes > 1),
             ("--hosts", hosts.is_some()),
             ("--rendezvous", rendezvous.is_some()),
             ("--program", remote.is_some()),
@@ -47,7 +48,7 @@ impl OtherLauncher {
                 "{option} is for processes that pleach starts, and {program} starts them itself; give it to {program}, or \
                  write a command of pleach after --"
             ))),
-            None => Ok(Some(OtherLauncher { words: arguments.command.clone() })),
+            None => Ok(Some(OtherLauncher { words: command.clone(), language: *language })),
         }
     }
 
@@ -57,7 +58,7 @@ impl OtherLauncher {
     /// See [`Restart::of`].
     pub fn restart(&self) -> Result<Restart, Failure> {
         let words = self.command_of_pleach();
-        if words.is_empty() { Ok(Restart::Same) } else { Restart::of(&words) }
+        if words.is_empty() { Ok(Restart::Same) } else { Restart::of(&words, self.language) }
     }
 
     /// The words after the name of pleach, of the first program; none where a script hides them.
@@ -80,7 +81,7 @@ impl OtherLauncher {
                 words.extend(restart.command(&own));
             }
         }
-        OtherLauncher { words }
+        OtherLauncher { words, language: self.language }
     }
 
     /// Its words, for messages.
@@ -120,12 +121,6 @@ fn is_pleach(word: &str) -> bool {
     Path::new(word).file_name().is_some_and(|name| names.contains(&Some(name)))
 }
 
-fn is_command_of_pleach(word: &str) -> bool {
-    use clap::CommandFactory;
-    let commands = crate::arguments::Arguments::command();
-    word.starts_with('-') || commands.get_subcommands().any(|command| command.get_name() == word)
-}
-
 /// Whether a program of this name is on the path, or at this path.
 fn is_program(word: &str) -> bool {
     if word.contains('/') {
@@ -138,9 +133,27 @@ fn is_program(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::launch::spec::Training;
+    use crate::run_file::RunFile;
+    use crate::spec::{Origin, TrainSpec};
+
+    /// Knows `doctor`, and `train` with one option.
+    const LANGUAGE: Language = Language { training, has_command: |word| word == "train" || word == "doctor" };
+
+    fn training(words: &[String]) -> Result<Option<Training>, Failure> {
+        let spec = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            ["doctor"] => return Ok(None),
+            ["train", "--set", set] => {
+                TrainSpec { run: RunFile { overrides: vec![set.into()], ..RunFile::default() }, ..TrainSpec::default() }
+            }
+            ["train", "--resume", run] => TrainSpec { origin: Origin::Checkpoint(run.into()), ..TrainSpec::default() },
+            _ => return Err(Failure::Input(words.join(" "))),
+        };
+        Ok(Some(Training { spec, printing: vec![] }))
+    }
 
     fn of(words: &[&str]) -> OtherLauncher {
-        OtherLauncher { words: words.iter().map(ToString::to_string).collect() }
+        OtherLauncher { words: words.iter().map(ToString::to_string).collect(), language: LANGUAGE }
     }
 
     #[test]
@@ -158,8 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_of_pleach_and_missing_programs_are_no_launchers() {
-        assert!(is_command_of_pleach("train") && is_command_of_pleach("--help") && !is_command_of_pleach("sh"));
+    fn missing_programs_are_no_launchers() {
         assert!(is_program("sh") && is_program("/bin/sh") && !is_program("/bin") && !is_program("trian"));
         assert!(is_pleach("pleach") && is_pleach("/opt/pleach") && !is_pleach("pleach.toml"));
     }

@@ -3,16 +3,15 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use clap::Parser;
 use config::{KeptRun, KeptRunFile, RunConfig, Secret, Trusted};
 
-use crate::arguments::{Arguments, Command, TrainArguments};
 use crate::failure::Failure;
-use crate::input;
+use crate::launch::spec::{Language, Training};
 use crate::layout::changes::with_changes;
 use crate::places::kept_run_file::kept_run_file;
 use crate::places::names::RUN_FILE;
 use crate::places::newest_checkpoint::newest_checkpoint;
+use crate::spec::{Origin, TrainSpec};
 use crate::store::settings::Patient;
 use crate::store::stored::{Described, described};
 
@@ -37,8 +36,8 @@ pub enum Restart {
     Training {
         /// Its folder.
         folder: PathBuf,
-        /// Its arguments.
-        train: Box<TrainArguments>,
+        /// Its command.
+        train: Box<Training>,
     },
 }
 
@@ -86,26 +85,27 @@ impl Restart {
     ///
     /// # Errors
     /// Words that pleach does not know; a run file that cannot be read.
-    pub fn of(words: &[String]) -> Result<Restart, Failure> {
-        let words = std::iter::once("pleach").chain(words.iter().map(String::as_str));
-        let parsed = Arguments::try_parse_from(words).map_err(|error| Failure::Input(error.to_string()))?;
-        let Command::Train(train) = parsed.command else { return Ok(Restart::Same) };
-        if let Some(named) = train.resume {
-            let overrides = input::overrides(&train.run);
-            return Ok(match described(&named, &overrides, STORE) {
-                Ok(Some(Described { folder, run_file, .. })) => {
-                    Restart::Resuming { folder: folder.to_path_buf(), overrides, stored: Some(run_file) }
-                }
-                Ok(None) => Restart::Resuming { folder: named, overrides, stored: None },
-                // Credentials may be on the hosts alone; the processes say what is missing.
-                Err(_) => Restart::Same,
-            });
+    pub fn of(words: &[String], language: Language) -> Result<Restart, Failure> {
+        let Some(train) = (language.training)(words)? else { return Ok(Restart::Same) };
+        let TrainSpec { run, origin, .. } = &train.spec;
+        match origin {
+            Origin::Checkpoint(named) => {
+                let overrides = run.overrides();
+                Ok(match described(named, &overrides, STORE) {
+                    Ok(Some(Described { folder, run_file, .. })) => {
+                        Restart::Resuming { folder: folder.to_path_buf(), overrides, stored: Some(run_file) }
+                    }
+                    Ok(None) => Restart::Resuming { folder: named.clone(), overrides, stored: None },
+                    // Credentials may be on the hosts alone; the processes say what is missing.
+                    Err(_) => Restart::Same,
+                })
+            }
+            Origin::Weights(_) => Ok(Restart::Same),
+            Origin::Seed => {
+                let folder = run.load()?.run.folder.to_path_buf();
+                Ok(Restart::Training { folder, train: Box::new(train) })
+            }
         }
-        if train.from.is_some() {
-            return Ok(Restart::Same);
-        }
-        let folder = input::load(&train.run)?.run.folder.to_path_buf();
-        Ok(Restart::Training { folder, train: Box::new(train) })
     }
 
     /// Whether a process that ended with `code` may succeed the next time: input that cannot be used stays so.
@@ -114,14 +114,13 @@ impl Restart {
     }
 
     /// The run that the command of these words trains, also where it is started again as before.
-    pub fn trained(words: &[String]) -> Option<Trained> {
-        let words = std::iter::once("pleach").chain(words.iter().map(String::as_str));
-        let Command::Train(train) = Arguments::try_parse_from(words).ok()?.command else { return None };
-        let Some(named) = train.resume else {
-            let run = input::load(&train.run).ok()?.run;
+    pub fn trained(words: &[String], language: Language) -> Option<Trained> {
+        let TrainSpec { run, origin, .. } = (language.training)(words).ok()??.spec;
+        let Origin::Checkpoint(named) = origin else {
+            let run = run.load().ok()?.run;
             return Some(Trained { folder: run.folder.to_path_buf(), notify: run.notify, left_out: vec![] });
         };
-        let overrides = input::overrides(&train.run);
+        let overrides = run.overrides();
         let (folder, kept) = match described(&named, &overrides, STORE) {
             Ok(Some(Described { folder, run_file, .. })) => (folder.to_path_buf(), Some(run_file)),
             Ok(None) => (named.clone(), kept_run_file(&named).ok()),
@@ -153,7 +152,7 @@ impl Restart {
     pub fn config(&self) -> Result<Option<RunConfig>, Failure> {
         match self {
             Restart::Same => Ok(None),
-            Restart::Training { train, .. } => input::load(&train.run).map(Some),
+            Restart::Training { train, .. } => train.spec.run.load().map(Some),
             Restart::Resuming { folder, overrides, stored } => {
                 let name = folder.join(RUN_FILE).display().to_string();
                 let kept = kept_run_file(folder).ok().or_else(|| stored.clone());
@@ -178,11 +177,10 @@ impl Restart {
         }
         // The run file in the folder has all options of the first start.
         let mut resumed = vec!["train".into(), "--resume".into(), folder.display().to_string()];
-        if let Some(trace) = &train.trace {
+        if let Some(trace) = &train.spec.trace {
             resumed.extend(["--trace".into(), trace.display().to_string()]);
         }
-        resumed.extend(train.json.then(|| "--json".to_string()));
-        resumed.extend(train.quiet.then(|| "--quiet".to_string()));
+        resumed.extend(train.printing.iter().cloned());
         resumed
     }
 }

@@ -8,12 +8,12 @@ use launcher::Host;
 use plan::machine::measure;
 use plan::search::{Question, search};
 use program::StepTimes;
+use train::Setup;
 
 use crate::failure::Failure;
 use crate::layout::changes::{base, changes};
 use crate::memory::machine::memory_limit;
 use crate::places::disk::Disk;
-use crate::verdict::plan;
 
 /// The profile by which layouts of GPUs are compared.
 const GPU_PROFILE: &str = "h100-80g-dgx";
@@ -151,7 +151,7 @@ fn changed(config: &RunConfig, keys: &[String]) -> Option<RunConfig> {
 /// ranks send.
 fn step_work(config: &RunConfig) -> Option<u64> {
     let (model, parallelism, train) = (config.model.clone(), config.parallelism.clone(), config.train.clone());
-    let setup = plan(model, parallelism, train, &config.run.samples).ok()?;
+    let setup = Setup::of_run(model, parallelism, train, &config.run.samples).ok()?;
     let graph = setup.programs.programs().first()?.graph();
     Some(StepTimes::new(graph, &setup.times).bubble().until_norm).filter(|work| *work > 0)
 }

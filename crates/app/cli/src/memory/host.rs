@@ -165,13 +165,12 @@ mod tests {
 
     use super::*;
     use crate::memory::machine::LimitSource;
-    use crate::verdict;
 
     /// Two stages on two hosts: 2 processes of 2 ranks on a, one of 4 ranks on b.
     fn hosts() -> (Setup, Vec<HostMemory>) {
         let overrides = ["parallelism.dp=4", "parallelism.tp=1", "parallelism.pp=2"].map(String::from);
         let RunConfig { model, parallelism, train, run, .. } = RunConfig::load("", "", &overrides).expect("legal");
-        let setup = verdict::plan(model, parallelism, train, &run.samples).expect("a plan");
+        let setup = Setup::of_run(model, parallelism, train, &run.samples).expect("a plan");
         let process = |host: &str, ranks: &[usize]| HostProcess {
             host: host.into(),
             ranks: ranks.iter().map(|rank| Rank(*rank)).collect(),

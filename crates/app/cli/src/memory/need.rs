@@ -3,13 +3,12 @@
 use config::figures::{apart, bytes, grouped};
 use config::{
     Degrees, FullRecompute, Gathering, GradientReduction, Parallelism, Problem, Recompute, Reshard, RunConfig,
-    SavedInputs, ScheduleKind, ScheduleSpec, SequenceParallel, TiedSum, ZeroStage,
+    SavedInputs, ScheduleKind, ScheduleSpec, SequenceParallel, ZeroStage,
 };
 use program::RankPlan;
 use train::Setup;
 
 use crate::memory::machine::{LimitSource, MemoryLimit};
-use crate::verdict;
 
 /// The memory that the arenas must fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,7 +193,7 @@ impl Change {
 
 /// The plan of `config` with as few microbatches as give the same memory. A pipeline that holds no more than it needs
 /// repeats itself once it is full, so that more than twice of what it holds adds nothing; a GPipe pipeline holds all of
-/// them, as does a step at whose end a tied table's sum is made.
+/// them.
 fn plan_of(config: &RunConfig) -> Option<Setup> {
     let RunConfig { model, parallelism, mut train, .. } = config.clone();
     let all = parallelism.num_microbatches(train.global_batch);
@@ -203,14 +202,13 @@ fn plan_of(config: &RunConfig) -> Option<Setup> {
         ScheduleSpec::Given(_) => all,
         ScheduleSpec::Generated(kind) => {
             let repeating = 2 * kind.held_passes(parallelism.degrees.pp, all) + 2;
-            let waiting = TiedSum::max_waiting_microbatches(&model, &parallelism, &train);
-            all.min(repeating.max(waiting + 1).next_multiple_of(kind.microbatch_group(parallelism.degrees.pp)))
+            all.min(repeating.next_multiple_of(kind.microbatch_group(parallelism.degrees.pp)))
         }
     };
     // Smaller batches need less.
     train.batch_ramp = None;
     train.global_batch = num_microbatches * parallelism.degrees.dp * parallelism.microbatch_size;
-    verdict::plan(model, parallelism, train, &config.run.samples).ok()
+    Setup::of_run(model, parallelism, train, &config.run.samples).ok()
 }
 
 /// This number of changes is tried on top of each other.
@@ -372,7 +370,6 @@ fn changes(config: &RunConfig, budget: MemoryBudget) -> Vec<Change> {
 mod tests {
     use super::*;
 
-    /// Where a tied table's sum is made at the end of the step, and where so few microbatches would have it made there.
     #[test]
     fn a_plan_of_few_microbatches_needs_what_the_run_needs() {
         for recompute in ["none", "full"] {
@@ -389,7 +386,7 @@ mod tests {
                 ];
                 let config = RunConfig::load("", "", &overrides).expect("legal");
                 let RunConfig { model, parallelism, train, .. } = config.clone();
-                let whole = verdict::plan(model, parallelism, train, &config.run.samples).expect("a plan");
+                let whole = Setup::of_run(model, parallelism, train, &config.run.samples).expect("a plan");
                 let few = plan_of(&config).expect("a plan");
                 assert_eq!(Need::new(&few), Need::new(&whole), "{recompute}, {global_batch}");
             }

@@ -8,9 +8,10 @@ use crate::failure::Failure;
 use crate::places::names::{METRICS, WEIGHTS};
 
 /// The treatment of a finished run in the folder of a new one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Earlier {
     /// It is renamed.
+    #[default]
     Kept,
     Replaced,
 }

@@ -13,7 +13,7 @@ use sim::Loss;
 
 use crate::cluster::profile::{profile, software};
 use crate::failure::Failure;
-use crate::input::presets::{Origin, Preset, Published, all_published};
+use crate::presets::{Origin, Preset, Published, all_published};
 use crate::screen::output::print;
 
 const INTRODUCTION: &str = "# Published runs, with the layouts that the search finds

@@ -17,7 +17,6 @@ use crate::memory::machine::memory_limit;
 use crate::process_group::engine::{available_cores, engine};
 use crate::process_group::gpu_links::{GpuLinks, refused};
 use crate::process_group::meeting::Meeting;
-#[cfg(unix)]
 use crate::process_group::open_files::allow_all_open_files;
 use crate::process_group::place::{Launched, Place, launched_host};
 use crate::process_group::several::{Part, Several};
@@ -57,7 +56,6 @@ impl Company {
             Launched::InFirst => return Ok(None),
             Launched::Several(launch) => launch,
         };
-        #[cfg(unix)]
         allow_all_open_files();
         let place = Place::of_launch(launch);
         let shared = meeting.runs.iter().filter(|config| config.run.engine != EngineChoice::Threads);
@@ -85,6 +83,14 @@ impl Company {
             several.mpi = Some(mpi_world::open(&several, times.rendezvous)?);
         }
         Ok(Some(Company::Several(several)))
+    }
+
+    /// The processes, where there are several.
+    pub fn several(&self) -> Option<&Several> {
+        match self {
+            Company::Alone => None,
+            Company::Several(several) => Some(several),
+        }
     }
 
     /// Does `work` in process 0; the others wait until it is done.

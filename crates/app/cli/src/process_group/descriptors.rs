@@ -38,20 +38,12 @@ fn process_need(process: usize, processes: usize, ranks: usize) -> usize {
     OWN + peers + control + ranks
 }
 
-#[cfg(unix)]
 fn check(need: usize, holder: impl FnOnce() -> String) -> Result<(), Failure> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     refusal(limit.current, limit.maximum, need, holder).map_or(Ok(()), |text| Err(Failure::Input(text)))
 }
 
-/// Other systems have no such limit.
-#[cfg(not(unix))]
-fn check(_need: usize, _holder: impl FnOnce() -> String) -> Result<(), Failure> {
-    Ok(())
-}
-
 /// The message where the `current` limit is below `need`; `most` is the value up to which a process may raise it.
-#[cfg(unix)]
 fn refusal(current: Option<u64>, most: Option<u64>, need: usize, holder: impl FnOnce() -> String) -> Option<String> {
     let need = need as u64;
     let current = current.filter(|current| *current < need)?;
@@ -67,7 +59,7 @@ fn refusal(current: Option<u64>, most: Option<u64>, need: usize, holder: impl Fn
     ))
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -11,7 +11,6 @@ pub mod host_file;
 pub mod listening_addresses;
 pub mod meeting;
 pub mod mpi_world;
-#[cfg(unix)]
 pub mod open_files;
 pub mod place;
 pub mod process_ranks;

@@ -7,9 +7,8 @@ use std::time::Duration;
 use comm::processes::MpiEndpoint;
 use config::{EngineChoice, RunConfig, TransportChoice};
 use launcher::Launcher;
-use mpi::{Abi, Found, Library, Surroundings, ThreadLevel, find, mpiexec_of};
+use mpi::{Abi, Found, Library, Surroundings, ThreadLevel, find, loader, mpiexec_of};
 
-use crate::doctor::loader_folders;
 use crate::failure::Failure;
 use crate::messages::stderr::tell;
 use crate::process_group::place::Place;
@@ -51,7 +50,7 @@ pub fn open(several: &Several, deadline: Duration) -> Result<Arc<MpiEndpoint>, F
 /// The library of this process, once all processes are known to have the same.
 fn library(several: &Several) -> Result<(Found, Library), Failure> {
     let environment = |name: &str| std::env::var(name).ok();
-    let surroundings = Surroundings::of_process(&environment, loader_folders(Path::new("/"), &environment));
+    let surroundings = Surroundings::of_process(&environment, loader::folders(Path::new("/"), &environment));
     let opened = find(&surroundings).map_err(|error| Failure::Input(error.to_string())).and_then(|found| {
         let library = Library::open(&found.path).map_err(|error| Failure::Input(error.to_string()))?;
         Ok((found, library))

@@ -162,8 +162,5 @@ pub fn launched_host() -> String {
 
 /// The name of this host.
 pub fn own_host() -> String {
-    #[cfg(unix)]
-    return rustix::system::uname().nodename().to_string_lossy().into_owned();
-    #[cfg(not(unix))]
-    "this host".into()
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -3,14 +3,7 @@
 use std::time::Duration;
 
 /// CPU time so far; `None` where the system has no clock for it.
-#[cfg(unix)]
 pub fn cpu_time() -> Option<Duration> {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Some(Duration::new(u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?))
-}
-
-/// CPU time so far; `None` where the system has no clock for it.
-#[cfg(not(unix))]
-pub fn cpu_time() -> Option<Duration> {
-    None
 }

@@ -142,6 +142,7 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::records::step_line::tests::report;
 
     #[test]
     fn rates_are_those_of_the_last_step_and_the_rest_goes_like_all() {
@@ -149,18 +150,7 @@ mod tests {
         let mut meter = Meter::start(&RunConfig::quick_start(), 64, capacity);
         let start = meter.started;
         meter.before = (start, Some(Duration::ZERO));
-        let report = |step| StepReport {
-            step,
-            loss: 1.0,
-            gradient_norm: 1.0,
-            loss_scaling: None,
-            z_loss: None,
-            anomaly: None,
-            learning_rate: 1.0,
-            tokens: 2048,
-            valid_tokens: 2048,
-            wall: Duration::from_millis(500),
-        };
+        let report = |step| StepReport { step, wall: Duration::from_millis(500), ..report() };
         let second = Duration::from_secs(1);
         let rates = meter.step_at(&report(1), start + second, Some(second));
         assert_eq!((rates.tokens_per_second, rates.idle_share, rates.left), (4096.0, Some(0.5), 239 * second));

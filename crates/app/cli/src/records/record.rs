@@ -188,21 +188,7 @@ mod tests {
     use train::{LossScalingReport, StepFate};
 
     use super::*;
-
-    fn report() -> StepReport {
-        StepReport {
-            step: 7,
-            loss: 2.345_678,
-            gradient_norm: 0.987_6,
-            loss_scaling: None,
-            z_loss: None,
-            anomaly: None,
-            learning_rate: 1.5e-3,
-            tokens: 2048,
-            valid_tokens: 2048,
-            wall: Duration::from_millis(250),
-        }
-    }
+    use crate::records::step_line::tests::report;
 
     fn rates() -> Rates {
         Rates {

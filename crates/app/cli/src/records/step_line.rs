@@ -134,10 +134,11 @@ pub fn clock(time: Duration) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
-    fn report() -> StepReport {
+    /// The report of a step in which nothing happened, for all tests of records.
+    pub fn report() -> StepReport {
         StepReport {
             step: 7,
             loss: 2.345_678,

@@ -17,7 +17,7 @@ use crate::places::newest_checkpoint::{newest_checkpoint, shown_by};
 use crate::process_group::company::Company;
 use crate::process_group::process_ranks::ProcessRanks;
 use crate::process_group::several::Several;
-use crate::run::train::Session;
+use crate::run::session::Session;
 use crate::watch::fail_status;
 
 /// The attempt as one of its processes takes part in it.
@@ -38,12 +38,19 @@ pub struct RunAttempt<'a> {
 const TOPIC: &str = "number of the attempt";
 
 impl<'a> RunAttempt<'a> {
-    /// Begins the attempt, in process 0, once the run folder is its own: an earlier attempt that has no report is over,
-    /// and receives one.
+    /// Begins the attempt, once the run folder is that of process 0: an earlier attempt that has no report is over, and
+    /// receives one. All other processes join it.
     ///
     /// # Errors
     /// A folder that cannot be written, and failures of other processes.
     pub fn begin(session: &Session<'a>) -> Result<RunAttempt<'a>, Failure> {
+        match session.company.several() {
+            Some(several) if !several.is_first() => RunAttempt::join(session, several),
+            Some(_) | None => RunAttempt::begin_first(session),
+        }
+    }
+
+    fn begin_first(session: &Session<'a>) -> Result<RunAttempt<'a>, Failure> {
         let config = &session.verdict.config;
         let run = config.run.folder.as_path();
         let (attempts, processes) = (Attempts::of_run(run), session.company.processes());
@@ -54,22 +61,19 @@ impl<'a> RunAttempt<'a> {
             }
             attempts.begin(config.train.steps, processes).map_err(unusable)
         };
+        let several = session.company.several();
         let attempt = begun().inspect_err(|failure| {
-            if let Company::Several(several) = session.company {
+            if let Some(several) = several {
                 several.report(failure);
             }
         })?;
-        if let Company::Several(several) = session.company {
+        if let Some(several) = several {
             several.broadcast(TOPIC, attempt.number().to_le_bytes().to_vec())?;
         }
         RunAttempt::of(session, attempt)
     }
 
-    /// Joins the attempt that process 0 has begun.
-    ///
-    /// # Errors
-    /// Failures of other processes.
-    pub fn join(session: &Session<'a>, several: &'a Several) -> Result<RunAttempt<'a>, Failure> {
+    fn join(session: &Session<'a>, several: &'a Several) -> Result<RunAttempt<'a>, Failure> {
         let number = several.broadcast(TOPIC, vec![])?;
         let number = <[u8; 4]>::try_from(number).map(u32::from_le_bytes);
         let number = number.map_err(|bytes| Failure::Work(format!("{TOPIC}: {bytes:?}")))?;

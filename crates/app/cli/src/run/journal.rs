@@ -1,4 +1,4 @@
-//! Messages of a run: on its screen, and in `train.log` in its folder.
+//! Messages of a run: to its observer, and in `train.log` in its folder.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -7,8 +7,7 @@ use std::sync::Mutex;
 use sync::lock;
 
 use crate::messages::stderr;
-use crate::screen::narrow::wrapped;
-use crate::screen::terminal;
+use crate::run::observer::{Audience, Observer};
 
 /// A stream of a process that people or programs read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,20 +27,10 @@ impl Stream {
     }
 }
 
-/// Where the messages of a run go in addition to its log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Audience {
-    /// People, who read the standard output.
-    People,
-    /// Programs or nobody: messages are in the log alone.
-    Nobody,
-}
-
 /// The log of a run, and who hears its messages. A run continues where they do not arrive: a stream that cannot be
 /// written is left out from then on, and the log has all.
-#[derive(Debug)]
-pub struct Journal {
-    audience: Audience,
+pub struct Journal<'a> {
+    observer: &'a dyn Observer,
     log: Mutex<Log>,
     lost: Mutex<Vec<Stream>>,
 }
@@ -53,10 +42,10 @@ struct Log {
     failure: Option<io::Error>,
 }
 
-impl Journal {
-    /// Messages to `audience` and into `file`.
-    pub fn new(audience: Audience, file: File) -> Journal {
-        Journal { audience, log: Mutex::new(Log { file, failure: None }), lost: Mutex::default() }
+impl<'a> Journal<'a> {
+    /// Messages to `observer` and into `file`.
+    pub fn new(observer: &'a dyn Observer, file: File) -> Journal<'a> {
+        Journal { observer, log: Mutex::new(Log { file, failure: None }), lost: Mutex::default() }
     }
 
     /// Why a message is missing in the log, the first time that it is asked after that.
@@ -66,7 +55,7 @@ impl Journal {
 
     /// Whether somebody reads more than steps.
     pub fn has_audience(&self) -> bool {
-        match self.audience {
+        match self.observer.audience() {
             Audience::People => true,
             Audience::Nobody => false,
         }
@@ -109,7 +98,7 @@ impl Journal {
         log.failure = log.failure.take().or(written.err());
     }
 
-    /// Writes `text` for those who listen, on the stream of the steps, in the columns of its window.
+    /// Writes `text` for those who listen, on the stream of the steps.
     pub fn say(&self, text: &str) {
         self.log(text);
         self.show(text);
@@ -117,7 +106,7 @@ impl Journal {
 
     fn show(&self, text: &str) {
         if self.has_screen()
-            && let Err(error) = stderr::write_message(&mut io::stdout(), &wrapped(text, terminal::columns()))
+            && let Err(error) = self.observer.say(text)
         {
             self.lose(Stream::Output, &error);
         }
@@ -126,7 +115,7 @@ impl Journal {
     /// Writes `text`, which nobody may miss: for those who listen on the stream of the steps, for programs on the
     /// standard error.
     pub fn tell(&self, text: &str) {
-        match self.audience {
+        match self.observer.audience() {
             Audience::People => self.say(text),
             Audience::Nobody => self.warn(text),
         }
@@ -136,7 +125,7 @@ impl Journal {
     pub fn warn(&self, text: &str) {
         self.log(text);
         if self.has(Stream::Errors)
-            && let Err(error) = stderr::write_message(&mut io::stderr(), text)
+            && let Err(error) = self.observer.warn(text)
         {
             self.lose(Stream::Errors, &error);
         }
@@ -149,11 +138,18 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::observer::EndedStep;
 
     #[test]
     fn the_first_message_that_does_not_arrive_is_kept() {
-        let full = || File::options().write(true).open("/dev/full").expect("the device");
-        let journal = Journal::new(Audience::Nobody, full());
+        struct Deaf;
+        impl Observer for Deaf {
+            fn step(&self, _step: &EndedStep<'_>) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let full = File::options().write(true).open("/dev/full").expect("the device");
+        let journal = Journal::new(&Deaf, full);
         assert!(journal.take_failure().is_none());
         journal.log("one\n");
         journal.log("two\n");

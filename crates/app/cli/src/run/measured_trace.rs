@@ -13,7 +13,6 @@ use train::{Setup, Worker, WorkloadIndex};
 use crate::failure::Failure;
 use crate::places::output_file::OutputFile;
 use crate::process_group::several::Several;
-use crate::simulate::rank_times::rank_times;
 
 /// Times of instructions of the last step that every rank has ended.
 pub struct Recorder {
@@ -145,7 +144,7 @@ impl Recorder {
         let graph = setup.graph_of(workload);
         let ranks = done.iter().enumerate().map(|(number, spans)| {
             let spans = spans.iter().map(|(start, end)| (start - first_ns, end - first_ns)).collect();
-            rank_times(&setup.mesh, number, spans)
+            RankTimes::of_rank(&setup.mesh, number, spans)
         });
         let ranks: Vec<RankTimes> = ranks.collect();
         Some(MeasuredStep { trace: Trace::new(graph, &ranks), number: step + 1, ranks, workload })

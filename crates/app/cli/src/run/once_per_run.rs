@@ -10,13 +10,11 @@ use serde_json::json;
 use sim::{Algorithms, Trace};
 use train::{Ending, EvaluationReport, Start, StragglerWatch, describe_engine};
 
-use crate::arguments::TrainArguments;
 use crate::description::product_line;
 use crate::description::run_lines::{describe, memory_line};
 use crate::failure::Failure;
 use crate::folder::run_folder::RunFolder;
 use crate::gpus::kernels;
-use crate::infer::generate;
 use crate::layout::unwatched_hosts::warning_of_process;
 use crate::memory::{host, taken};
 use crate::peer_memory::PeerMemory;
@@ -33,11 +31,11 @@ use crate::run::attempt::RunAttempt;
 use crate::run::journal::Journal;
 use crate::run::measured_trace::{Recorder, Recording};
 use crate::run::missing::Missing;
-use crate::run::progress::{Progress, Screen, Told};
-use crate::run::train::Session;
+use crate::run::progress::{Progress, Told};
+use crate::run::session::{Asked, Session};
 use crate::signals::grace::Grace;
 use crate::signals::interrupt::Interrupt;
-use crate::text::run_text::Text;
+use crate::spec::Origin;
 use crate::verdict::Verdict;
 use crate::watch::{Event, Watchers};
 
@@ -49,11 +47,11 @@ pub struct OncePerRun<'a> {
     /// Hears signals.
     pub interrupt: Interrupt,
     _grace: Grace,
-    journal: Arc<Journal>,
+    journal: Arc<Journal<'a>>,
     /// Takes the weights.
     pub weights: TensorWriter,
     /// Hears of every step.
-    pub progress: Progress,
+    pub progress: Progress<'a>,
     watchers: Arc<Watchers>,
 }
 
@@ -65,12 +63,11 @@ impl<'a> OncePerRun<'a> {
     pub fn prepare(
         session: &'a Session<'a>,
         folder: &'a RunFolder,
-        arguments: &TrainArguments,
         start: Start<'_>,
     ) -> Result<OncePerRun<'a>, Failure> {
-        let Session { verdict, text, .. } = session;
+        let Session { asked: Asked { spec, observer }, verdict, text, .. } = *session;
         let config = &verdict.config;
-        let trace = OutputFile::promised_if("--trace", arguments.trace.as_deref(), &arguments.run.inputs())?;
+        let trace = OutputFile::promised_if("--trace", spec.trace.as_deref(), &spec.run.inputs())?;
         own_places::check_outside(folder.path(), "--trace", trace.as_ref().and_then(OutputFile::file))?;
         let weights = folder.weights(&config.model)?;
         text.save_tokenizer(folder.path())?;
@@ -80,15 +77,15 @@ impl<'a> OncePerRun<'a> {
             folder.store.clear()?;
         }
         folder.write_run_file(config)?;
-        if let Some(from) = &arguments.from {
+        if let Origin::Weights(from) = &spec.origin {
             folder.record_start(&json!({ "from": from, "build": env!("CARGO_PKG_VERSION") }))?;
         }
         let watchers = Arc::new(Watchers::open(config, folder.path(), start.steps())?);
         let interrupt = session.signals.heard();
         let grace = Grace::begin(config.run.grace_seconds, &interrupt)?;
         let steps = config.train.steps;
-        let screen = screen(arguments, start.steps(), steps);
-        let journal = Arc::new(Journal::new(screen.audience(), folder.log(start.steps())?));
+        observer.started(start.steps(), steps);
+        let journal = Arc::new(Journal::new(observer, folder.log(start.steps())?));
         if let Some(warning) = warning_of_process(config.run.on_loss) {
             journal.warn(&warning);
         }
@@ -127,7 +124,7 @@ impl<'a> OncePerRun<'a> {
         };
         let recorder = recording.map(|recording| Recorder::new(config.run.ranks, recording));
         let (often, files) = ((steps, config.run.log_every), (metrics, Arc::clone(&journal)));
-        let progress = Progress::new(often, screen, meter, interrupt.clone(), files).with_recorder(recorder);
+        let progress = Progress::new(often, observer, meter, interrupt.clone(), files).with_recorder(recorder);
         let turns = session.company.turns(config, &verdict.setup)?;
         let progress = progress.with_stragglers(StragglerWatch::new(&verdict.setup, turns));
         let progress = progress.with_watchers(Arc::clone(&watchers));
@@ -168,7 +165,7 @@ impl<'a> OncePerRun<'a> {
 
     fn concluded(self, ending: Result<Ending, Failure>) -> Result<(), Failure> {
         let OncePerRun { session, folder, trace, interrupt, _grace, journal, weights, progress, watchers: _ } = self;
-        let Session { verdict, text, .. } = session;
+        let verdict = session.verdict;
         let steps = verdict.config.train.steps;
         // All files are finished, also where one of them fails.
         let (told, kept) = (progress.finish(), ending.is_ok().then(|| weights.finish()));
@@ -207,7 +204,7 @@ impl<'a> OncePerRun<'a> {
             ))),
             (Ending::Finished, _) => {
                 if journal.has_screen() {
-                    tell_sample(verdict, text, &interrupt, &journal);
+                    tell_sample(session, &interrupt, &journal);
                 }
                 Ok(())
             }
@@ -216,7 +213,7 @@ impl<'a> OncePerRun<'a> {
 }
 
 /// Tells where the numbers of the run are, and warns of an address that other hosts may reach.
-fn tell_metrics(address: SocketAddr, journal: &Journal) {
+fn tell_metrics(address: SocketAddr, journal: &Journal<'_>) {
     journal.say(&format!("metrics for Prometheus: http://{address}/metrics\n"));
     if !address.ip().is_loopback() {
         journal.warn(&format!(
@@ -265,7 +262,7 @@ fn tell_end(
     session: &Session<'_>,
     measured: Option<&EvaluationReport>,
     folder: &RunFolder,
-    journal: &Journal,
+    journal: &Journal<'_>,
 ) -> Result<(), Failure> {
     let Session { verdict: Verdict { config, setup, .. }, text, company, .. } = session;
     let arenas = taken::arenas_bytes(setup, &company.ranks_of(config, setup)?);
@@ -285,8 +282,8 @@ const SAMPLED_PARAMETERS: u64 = 50_000_000;
 const WORD: &str = "The";
 
 /// Shows what the model writes. The run is done; if this fails, nothing is lost.
-fn tell_sample(verdict: &Verdict, text: &Text, interrupt: &Interrupt, journal: &Journal) {
-    let config = &verdict.config;
+fn tell_sample(session: &Session<'_>, interrupt: &Interrupt, journal: &Journal<'_>) {
+    let Session { asked, verdict: Verdict { config, .. }, text, .. } = session;
     // A run that fills blanks does not continue texts, and an answer begins after the template's words.
     let continues_texts = config.data.blanks.is_none() && config.data.chat.is_none();
     if unique_parameters(&config.model) > SAMPLED_PARAMETERS || !continues_texts {
@@ -299,17 +296,9 @@ fn tell_sample(verdict: &Verdict, text: &Text, interrupt: &Interrupt, journal: &
             None => (format!("the word {WORD:?}"), WORD.into()),
         };
         journal.say(&format!("\nsample  generated from {of}:\n\n"));
-        generate::sample(folder, &beginning, interrupt)
+        asked.observer.sample(folder, &beginning, interrupt)
     });
     if let Err(failure) = sampled {
         journal.say(&format!("no sample: {failure}\n"));
-    }
-}
-
-fn screen(arguments: &TrainArguments, done: u32, steps: u32) -> Screen {
-    match (arguments.quiet, arguments.json) {
-        (true, _) => Screen::Quiet,
-        (false, true) => Screen::Json(Box::new(std::io::stdout())),
-        (false, false) => Screen::of_standard_output(done, steps),
     }
 }

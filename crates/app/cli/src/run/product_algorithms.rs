@@ -24,7 +24,7 @@ use crate::process_group::several::Part;
 use crate::run::algorithms_file::{self, Kept, OfPlatform, Platform};
 use crate::run::library_versions;
 use crate::run::product_tiles;
-use crate::run::train::Session;
+use crate::run::session::Session;
 
 /// The algorithms or tiles of a run, and what there is to say about them.
 #[derive(Debug, Default)]

@@ -13,7 +13,7 @@ use train::{ModelChoices, ProductChoice, RunDevice, TileChoice, kernel_products}
 use crate::failure::Failure;
 use crate::gpus::devices;
 use crate::run::product_algorithms::{Decided, all_gather};
-use crate::run::train::Session;
+use crate::run::session::Session;
 
 /// No product is timed after this time: training is to begin.
 const LIMIT: Duration = Duration::from_secs(3);

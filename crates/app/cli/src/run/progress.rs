@@ -1,6 +1,5 @@
-//! Lines that a run prints, and the record that it writes.
+//! Steps of a run, told to its observer and written into its records.
 
-use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -8,149 +7,40 @@ use checkpoint::{Committed, Finished};
 use config::figures::bytes;
 use device::DeviceError;
 use sync::{into_inner, lock};
-use train::{EvaluationReport, Observer, SaveReport, SavedIn, StepReport, StragglerWatch, Wish, WorkTimes, Worker};
+use train::{EvaluationReport, SaveReport, SavedIn, StepReport, StragglerWatch, Wish, WorkTimes, Worker};
 
 use crate::failure::Failure;
-use crate::messages::stderr::harmless;
 use crate::records::anomaly::anomaly_line;
 use crate::records::metrics_file::MetricsFile;
 use crate::records::rates::{Meter, Rates};
 use crate::records::record;
-use crate::records::step_line::{Colour, Outlook, clock, step_line};
+use crate::records::step_line::{Colour, Outlook, clock};
 use crate::records::unwritten::unwritten_checkpoint;
-use crate::run::journal::{Audience, Journal, Stream};
+use crate::run::journal::{Journal, Stream};
 use crate::run::measured_trace::Recorder;
+use crate::run::observer::{EndedStep, Measured, Observer};
 use crate::run::uploads::Message;
-use crate::screen::bar::Bar;
-use crate::screen::narrow::wrapped;
-use crate::screen::terminal;
 use crate::signals::interrupt::Interrupt;
 use crate::watch::Watchers;
 
-/// Lines above the bar of a run, about, where the run file does not say how many.
-const LIVE_LINES: u32 = 40;
-
-/// Where steps are printed.
-pub enum Screen {
-    /// A line of text for each that is due.
-    Lines(Box<dyn Write + Send>),
-    /// A JSON object for each.
-    Json(Box<dyn Write + Send>),
-    /// One line that changes, with those that are due above it.
-    Live(Bar, Colour),
-    /// Nowhere.
-    Quiet,
-}
-
-impl Screen {
-    /// A line of the terminal that changes with every step; lines of text where the standard output is not a terminal
-    /// or cannot overwrite a line.
-    ///
-    /// `done` steps of `steps` were done before.
-    pub fn of_standard_output(done: u32, steps: u32) -> Screen {
-        let out = Box::new(std::io::stdout());
-        if !terminal::has_codes() {
-            return Screen::Lines(out);
-        }
-        Screen::Live(Bar::new(out, done, steps), terminal::colour())
-    }
-
-    /// Whether a person reads it, who wants to know more than the steps.
-    pub fn audience(&self) -> Audience {
-        match self {
-            Screen::Lines(_) | Screen::Live(..) => Audience::People,
-            Screen::Json(_) | Screen::Quiet => Audience::Nobody,
-        }
-    }
-
-    /// Steps from one line that stays to the next, where the run file leaves it open.
-    fn usual_distance(&self, steps: u32) -> u32 {
-        match self {
-            Screen::Lines(_) | Screen::Json(_) | Screen::Quiet => 1,
-            Screen::Live(..) => (steps / LIVE_LINES).max(1),
-        }
-    }
-
-    fn step(&mut self, step: &Step<'_>, record: &str) -> std::io::Result<()> {
-        match self {
-            Screen::Lines(out) if step.is_due => {
-                write_line(out, &step.line(Outlook::TimeLeft, terminal::columns_of_output(), Colour::Off))
-            }
-            Screen::Json(out) => write_line(out, record),
-            Screen::Live(bar, colour) => {
-                let columns = terminal::columns().unwrap_or(80);
-                let line = step.is_due.then(|| step.line(Outlook::None, Some(columns), *colour));
-                let message = step.line(Outlook::TimeLeft, Some(Bar::message_columns(columns)), *colour);
-                bar.advance(line.as_deref(), message, columns)
-            }
-            Screen::Lines(_) | Screen::Quiet => Ok(()),
-        }
-    }
-
-    /// A measurement between steps; that after the last step is printed at the end, with others.
-    fn evaluation(&mut self, line: &str, is_last: bool, record: &str) -> std::io::Result<()> {
-        match self {
-            Screen::Json(out) => write_line(out, record),
-            Screen::Lines(out) if !is_last => write_line(out, line),
-            Screen::Live(bar, _) if !is_last => bar.say_above(line),
-            Screen::Lines(_) | Screen::Live(..) | Screen::Quiet => Ok(()),
-        }
-    }
-
-    /// Something to know in addition to the steps, for people.
-    fn note(&mut self, text: &str) -> std::io::Result<()> {
-        match self {
-            Screen::Lines(out) => write_line(out, &harmless(text)),
-            Screen::Live(bar, _) => bar.say_above(&wrapped(&harmless(text), terminal::columns())),
-            Screen::Json(_) | Screen::Quiet => Ok(()),
-        }
-    }
-
-    /// The bar goes, so that others may write; the lines above it stay.
-    fn clear(&mut self) -> std::io::Result<()> {
-        match self {
-            Screen::Live(bar, _) => bar.clear(),
-            Screen::Lines(_) | Screen::Json(_) | Screen::Quiet => Ok(()),
-        }
-    }
-}
-
-/// A step that has ended.
-struct Step<'a> {
-    report: &'a StepReport,
-    rates: &'a Rates,
-    steps: u32,
-    /// Whether its line stays.
-    is_due: bool,
-}
-
-impl Step<'_> {
-    fn line(&self, outlook: Outlook, columns: Option<usize>, colour: Colour) -> String {
-        step_line((self.report, self.steps), self.rates, outlook, columns, colour)
-    }
-}
-
-fn write_line(out: &mut Box<dyn Write + Send>, line: &str) -> std::io::Result<()> {
-    writeln!(out, "{line}")?;
-    out.flush()
-}
-
 /// Tells each step and writes it to the run's metrics; wishes to stop when its metrics cannot be written, and after
 /// Ctrl-C.
-pub struct Progress {
+pub struct Progress<'a> {
     steps: u32,
     interrupt: Interrupt,
     recorder: Option<Recorder>,
     watchers: Option<Arc<Watchers>>,
     stragglers: Option<Mutex<StragglerWatch>>,
-    outputs: Mutex<Outputs>,
+    outputs: Mutex<Outputs<'a>>,
 }
 
-struct Outputs {
-    screen: Screen,
+struct Outputs<'a> {
+    observer: &'a dyn Observer,
+    /// Whether the observer failed: it hears no more.
+    is_lost: bool,
     meter: Meter,
     metrics: MetricsFile,
-    journal: Arc<Journal>,
+    journal: Arc<Journal<'a>>,
     /// Steps from one line that stays to the next.
     log_every: u32,
     failure: Option<Failure>,
@@ -173,19 +63,20 @@ pub struct Told {
     pub recorder: Option<Recorder>,
 }
 
-impl Progress {
-    /// Progress of a run of `steps` steps, whose lines stay every `log_every` steps; 0 leaves that to the screen.
+impl<'a> Progress<'a> {
+    /// Progress of a run of `steps` steps, whose lines stay every `log_every` steps; 0 leaves that to `observer`.
     pub fn new(
         (steps, log_every): (u32, u32),
-        screen: Screen,
+        observer: &'a dyn Observer,
         meter: Meter,
         interrupt: Interrupt,
-        (metrics, journal): (MetricsFile, Arc<Journal>),
-    ) -> Progress {
-        let log_every = if log_every == 0 { screen.usual_distance(steps) } else { log_every };
+        (metrics, journal): (MetricsFile, Arc<Journal<'a>>),
+    ) -> Progress<'a> {
+        let log_every = if log_every == 0 { observer.usual_distance(steps) } else { log_every };
         let (failure, evaluation, not_saved) = (None, None, None);
         let outputs = Mutex::new(Outputs {
-            screen,
+            observer,
+            is_lost: false,
             meter,
             metrics,
             journal,
@@ -200,17 +91,17 @@ impl Progress {
     }
 
     /// The same, which also hears of every instruction.
-    pub fn with_recorder(self, recorder: Option<Recorder>) -> Progress {
+    pub fn with_recorder(self, recorder: Option<Recorder>) -> Progress<'a> {
         Progress { recorder, ..self }
     }
 
     /// The same, which also tells those who watch from outside.
-    pub fn with_watchers(self, watchers: Arc<Watchers>) -> Progress {
+    pub fn with_watchers(self, watchers: Arc<Watchers>) -> Progress<'a> {
         Progress { watchers: Some(watchers), ..self }
     }
 
     /// The same, which also names ranks that are slow.
-    pub fn with_stragglers(self, watch: StragglerWatch) -> Progress {
+    pub fn with_stragglers(self, watch: StragglerWatch) -> Progress<'a> {
         Progress { stragglers: Some(Mutex::new(watch)), ..self }
     }
 
@@ -219,7 +110,7 @@ impl Progress {
         self.recorder.as_ref()
     }
 
-    /// Clears the screen, and returns the last results.
+    /// Clears what changes on the screen, and returns the last results.
     pub fn finish(self) -> Told {
         let mut outputs = into_inner(self.outputs);
         outputs.clear();
@@ -228,7 +119,7 @@ impl Progress {
     }
 }
 
-impl Progress {
+impl Progress<'_> {
     /// A text that the run has generated after `step`: its prompt and what follows it, or why it cannot be read.
     pub fn sampled(&self, step: u32, sampled: Result<[String; 2], String>) {
         let mut outputs = lock(&self.outputs);
@@ -245,21 +136,27 @@ impl Progress {
                 // Line ends and codes of terminals are escaped.
                 let shown: String = format!("{prompt}{text}").escape_debug().collect();
                 let line = format!("step {step:>width$}/{steps}  sample  {shown}");
-                outputs.journal.log(&format!("{line}\n"));
-                let printed = outputs.screen.evaluation(&line, false, &record);
-                outputs.shown(printed);
+                outputs.measured(&line, false, &record);
             }
         }
     }
 }
 
-impl Outputs {
-    /// Notes what came of printing. A run does not end for a screen that cannot be written: it continues without.
-    fn shown(&mut self, printed: std::io::Result<()>) {
-        if let Err(error) = printed {
-            self.screen = Screen::Quiet;
+impl Outputs<'_> {
+    /// Lets the observer show something. A run does not end for one that cannot: it continues without.
+    fn show(&mut self, show: impl FnOnce(&dyn Observer) -> std::io::Result<()>) {
+        if !self.is_lost
+            && let Err(error) = show(self.observer)
+        {
+            self.is_lost = true;
             self.journal.lose(Stream::Output, &error);
         }
+    }
+
+    /// Tells a measurement, whose record is written.
+    fn measured(&mut self, line: &str, is_told_again: bool, record: &str) {
+        self.journal.log(&format!("{line}\n"));
+        self.show(|observer| observer.measured(&Measured { line, is_told_again, record }));
     }
 
     fn step(&mut self, report: &StepReport, rates: &Rates, steps: u32) -> Wish {
@@ -276,26 +173,23 @@ impl Outputs {
             self.note(&anomaly_line(report.step, anomaly));
         }
         let is_due = report.step == 1 || report.step == steps || report.step.is_multiple_of(self.log_every);
-        let step = Step { report, rates, steps, is_due };
+        let step = EndedStep { report, rates, steps, is_due, record: &record };
         if is_due {
             self.journal.log(&format!("{}\n", step.line(Outlook::None, None, Colour::Off)));
         }
-        let printed = self.screen.step(&step, &record);
-        self.shown(printed);
+        self.show(|observer| observer.step(&step));
         Wish::Continue
     }
 
     /// Something to know in addition to the steps.
     fn note(&mut self, text: &str) {
         self.journal.log(&format!("{text}\n"));
-        let printed = self.screen.note(text);
-        self.shown(printed);
+        self.show(|observer| observer.note(text));
     }
 
     /// The bar goes, so that others may write.
     fn clear(&mut self) {
-        let cleared = self.screen.clear();
-        self.shown(cleared);
+        self.show(|observer| observer.clear());
     }
 
     /// A warning, which is for everyone.
@@ -309,7 +203,7 @@ impl Outputs {
     }
 }
 
-impl Progress {
+impl Progress<'_> {
     /// Tells something about checkpoints on their way to a store.
     pub fn uploaded(&self, message: &Message) {
         let mut outputs = lock(&self.outputs);
@@ -320,7 +214,7 @@ impl Progress {
     }
 }
 
-impl Observer for Progress {
+impl train::Observer for Progress<'_> {
     fn step(&self, report: &StepReport) -> Wish {
         // Rank 0 alone reports; if it panicked while it did, the run is over and what it wrote is still true.
         let mut outputs = lock(&self.outputs);
@@ -414,9 +308,7 @@ impl Observer for Progress {
                 let (steps, step) = (self.steps, report.step);
                 let line =
                     format!("step {0:>1$}/{steps}  held-out loss {2:.4}", step, steps.to_string().len(), report.loss);
-                outputs.journal.log(&format!("{line}\n"));
-                let printed = outputs.screen.evaluation(&line, step == steps, &record);
-                outputs.shown(printed);
+                outputs.measured(&line, step == steps, &record);
             }
         }
     }
@@ -431,10 +323,7 @@ impl Observer for Progress {
                 let (steps, step) = (self.steps, report.step);
                 let width = steps.to_string().len();
                 let line = format!("step {step:>width$}/{steps}  validation loss {:.4}  {name}", report.loss);
-                outputs.journal.log(&format!("{line}\n"));
-                // Nothing at the end of the run repeats it.
-                let printed = outputs.screen.evaluation(&line, false, &record);
-                outputs.shown(printed);
+                outputs.measured(&line, false, &record);
             }
         }
     }
@@ -449,29 +338,51 @@ fn evaluating_line(share: f64, elapsed: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::io::Write;
+
+    use config::RunConfig;
+    use train::Observer as _;
 
     use super::*;
+    use crate::records::rates::Capacity;
+    use crate::records::step_line::tests::report;
+    use crate::run::observer::Audience;
 
     #[test]
     fn a_long_measurement_says_how_far_it_is() {
         let line = evaluating_line(0.25, Duration::from_secs(30));
         assert_eq!(line, "measuring held-out text: 25 % done, 1:30 left");
     }
-    use crate::records::rates::Capacity;
-    use config::RunConfig;
 
-    fn report() -> StepReport {
-        StepReport {
-            step: 7,
-            loss: 2.345_678,
-            gradient_norm: 0.987_6,
-            loss_scaling: None,
-            z_loss: None,
-            anomaly: None,
-            learning_rate: 1.5e-3,
-            tokens: 2048,
-            valid_tokens: 2048,
-            wall: Duration::from_millis(250),
+    /// Writes lines for people, or records for programs.
+    struct Shown<W> {
+        audience: Audience,
+        out: Mutex<W>,
+    }
+
+    impl<W: Write + Send> Observer for Shown<W> {
+        fn audience(&self) -> Audience {
+            self.audience
+        }
+
+        fn step(&self, step: &EndedStep<'_>) -> std::io::Result<()> {
+            match self.audience {
+                Audience::People if step.is_due => self.note(&step.line(Outlook::TimeLeft, None, Colour::Off)),
+                Audience::People => Ok(()),
+                Audience::Nobody => self.note(step.record),
+            }
+        }
+
+        fn measured(&self, measured: &Measured<'_>) -> std::io::Result<()> {
+            self.note(measured.line)
+        }
+
+        fn note(&self, line: &str) -> std::io::Result<()> {
+            writeln!(lock(&self.out), "{line}")
+        }
+
+        fn warn(&self, _text: &str) -> std::io::Result<()> {
+            Ok(())
         }
     }
 
@@ -483,12 +394,14 @@ mod tests {
         file
     }
 
-    fn progress(screen: Screen, interrupt: Interrupt, name: &str) -> (Progress, std::path::PathBuf) {
+    static QUIET: Shown<Vec<u8>> = Shown { audience: Audience::Nobody, out: Mutex::new(vec![]) };
+
+    fn progress(interrupt: Interrupt, name: &str) -> (Progress<'static>, std::path::PathBuf) {
         let path = std::env::temp_dir().join(format!("pleach-progress-{name}-{}", std::process::id()));
         let meter = Meter::start(&RunConfig::quick_start(), 1000, Capacity { cores: 2, peak_flops: Some(1e11) });
-        let journal = Arc::new(Journal::new(screen.audience(), log_file(name)));
+        let journal = Arc::new(Journal::new(&QUIET, log_file(name)));
         let metrics = MetricsFile::new(path.clone(), File::create(&path).expect("a file"));
-        (Progress::new((10, 0), screen, meter, interrupt, (metrics, journal)), path)
+        (Progress::new((10, 0), &QUIET, meter, interrupt, (metrics, journal)), path)
     }
 
     #[test]
@@ -504,16 +417,15 @@ mod tests {
             }
         }
         for kind in [ErrorKind::BrokenPipe, ErrorKind::NotConnected, ErrorKind::StorageFull] {
-            for is_json in [false, true] {
-                let out = Box::new(Gone(kind));
-                let screen = if is_json { Screen::Json(out) } else { Screen::Lines(out) };
+            for audience in [Audience::People, Audience::Nobody] {
+                let screen = Shown { audience, out: Mutex::new(Gone(kind)) };
                 let meter =
                     Meter::start(&RunConfig::quick_start(), 1000, Capacity { cores: 2, peak_flops: Some(1e11) });
                 let (mut log, mut records) = (log_file("gone"), log_file("gone-records"));
-                let journal = Arc::new(Journal::new(screen.audience(), log.try_clone().expect("a file")));
+                let journal = Arc::new(Journal::new(&screen, log.try_clone().expect("a file")));
                 let metrics = MetricsFile::new("metrics.jsonl".into(), records.try_clone().expect("a file"));
                 let files = (metrics, Arc::clone(&journal));
-                let progress = Progress::new((10, 1), screen, meter, Interrupt::default(), files);
+                let progress = Progress::new((10, 1), &screen, meter, Interrupt::default(), files);
                 let steps = [1, 2].map(|step| progress.step(&StepReport { step, ..report() }));
                 assert_eq!(steps, [Wish::Continue; 2]);
                 assert!(progress.finish().failure.is_none() && !journal.has_screen());
@@ -532,7 +444,7 @@ mod tests {
     #[test]
     fn an_interrupt_is_a_wish_to_stop() {
         let interrupt = Interrupt::default();
-        let (progress, path) = progress(Screen::Quiet, interrupt.clone(), "interrupt");
+        let (progress, path) = progress(interrupt.clone(), "interrupt");
         assert_eq!(progress.wish(), Wish::Continue);
         interrupt.press();
         assert_eq!(progress.wish(), Wish::Stop);
@@ -541,7 +453,7 @@ mod tests {
 
     #[test]
     fn the_last_measurement_is_kept() {
-        let (progress, path) = progress(Screen::Quiet, Interrupt::default(), "measured");
+        let (progress, path) = progress(Interrupt::default(), "measured");
         let measured = EvaluationReport { step: 10, loss: 1.5, tokens: 640, wall: Duration::from_millis(500) };
         progress.evaluation(&measured);
         assert_eq!(progress.finish().evaluation, Some(measured));
@@ -557,12 +469,12 @@ mod tests {
     fn lines_stay_on_the_screen_and_in_the_log() {
         use std::io::{Read, Seek};
         let kept = Kept::default();
-        let screen = Screen::Lines(Box::new(kept.clone()));
+        let screen = Shown { audience: Audience::People, out: Mutex::new(kept.clone()) };
         let meter = Meter::start(&RunConfig::quick_start(), 1000, Capacity { cores: 2, peak_flops: Some(1e11) });
         let mut log = log_file("lines");
-        let journal = Arc::new(Journal::new(screen.audience(), log.try_clone().expect("a file")));
+        let journal = Arc::new(Journal::new(&screen, log.try_clone().expect("a file")));
         let metrics = MetricsFile::new("metrics.jsonl".into(), log_file("none"));
-        let progress = Progress::new((10, 4), screen, meter, Interrupt::default(), (metrics, journal));
+        let progress = Progress::new((10, 4), &screen, meter, Interrupt::default(), (metrics, journal));
         for step in 1..=10 {
             assert_eq!(progress.step(&StepReport { step, ..report() }), Wish::Continue);
             if step == 4 {

@@ -9,10 +9,8 @@ use data::TOKENIZER_FILE;
 use serde_json::json;
 use train::{Start, check_tensors};
 
-use crate::arguments::TrainArguments;
 use crate::failure::Failure;
 use crate::folder::run_folder::{RunFolder, WayOut};
-use crate::input;
 use crate::layout::changes::{Changed, changes, key_of, with_changes};
 use crate::layout::other_model;
 use crate::messages::stderr::tell;
@@ -22,61 +20,80 @@ use crate::places::names::MEMORY;
 use crate::process_group::place::{Launched, own_number};
 use crate::process_group::shared_limit::shared_limit;
 use crate::run::candidates::{Candidate, Candidates, DataPlace, set_aside};
-use crate::run::train::Session;
+use crate::run::session::{Asked, Session};
+use crate::run::train::train;
 use crate::source::file_hash::file_hash;
 use crate::store::stored::{Resuming, resuming};
 use crate::verdict::{Planned, Verdict, judge};
 
-/// Resumes the run in `folder`. A checkpoint that is found damaged, at once or while ranks read it, is named and set
-/// aside, and the one before is taken. Several processes end when one of them finds damage in its part: they resume
-/// from the one before when they are started again.
-///
-/// # Errors
-/// As a run that begins; and no checkpoint that is sound.
-pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> {
-    if let Some(run) = run_around(folder) {
-        let (folder, run) = (folder.display(), run.display());
-        return Err(Failure::Input(format!(
-            "{folder} is a part of the run in {run}; --resume {run} resumes it, from its newest valid checkpoint"
-        )));
+/// A run that resumes, before its processes have met.
+pub struct Resume {
+    is_first: bool,
+    resuming: Resuming,
+    candidates: Candidates,
+}
+
+impl Resume {
+    /// Finds the checkpoints of the run in `folder`, or at that address, of which `overrides` change keys.
+    ///
+    /// # Errors
+    /// A folder without a run, or one in which a run trains.
+    pub fn open(folder: &Path, overrides: &[String]) -> Result<Resume, Failure> {
+        if let Some(run) = run_around(folder) {
+            let (folder, run) = (folder.display(), run.display());
+            return Err(Failure::Input(format!(
+                "{folder} is a part of the run in {run}; --resume {run} resumes it, from its newest valid checkpoint"
+            )));
+        }
+        let is_first = own_number()? == 0;
+        let resuming = resuming(folder, overrides, is_first)?;
+        if is_first {
+            RunFolder::check_unused(&resuming.folder)?;
+        }
+        let candidates = Candidates::of(&resuming.folder, is_first)?;
+        Ok(Resume { is_first, resuming, candidates })
     }
-    let is_first = own_number()? == 0;
-    let resuming = resuming(folder, &input::overrides(&arguments.run), is_first)?;
-    let folder = resuming.folder.as_path();
-    if is_first {
-        RunFolder::check_unused(folder)?;
-    }
-    let mut candidates = Candidates::of(folder, is_first)?;
-    loop {
-        let in_memory = candidates.in_memory();
-        let Some(first) = candidates.next(is_first)? else { return Err(candidates.none()) };
-        let first = Resumed::new(arguments, &resuming, first)?;
-        // The one that the processes agree on, where the first is in the memory of hosts that are gone.
-        let mut other = None;
-        let ended = first.meet(|session| {
-            let Verdict { config, setup, .. } = &first.verdict;
-            let memory = PeerMemory::open(session.company, (config, setup), Beginning::Resumed, in_memory)?;
-            while let Err(reason) = other.as_ref().unwrap_or(&first).find(memory.as_ref()) {
-                if is_first {
-                    tell(&format!("{reason}; an earlier one is used\n"));
+
+    /// Resumes the run. A checkpoint that is found damaged, at once or while ranks read it, is named and set aside, and
+    /// the one before is taken. Several processes end when one of them finds damage in its part: they resume from the
+    /// one before when they are started again.
+    ///
+    /// # Errors
+    /// As a run that begins; and no checkpoint that is sound.
+    pub fn train(self, asked: Asked<'_>) -> Result<(), Failure> {
+        let Resume { is_first, resuming, mut candidates } = self;
+        let (folder, overrides) = (resuming.folder.as_path(), asked.spec.run.overrides());
+        loop {
+            let in_memory = candidates.in_memory();
+            let Some(first) = candidates.next(is_first)? else { return Err(candidates.none()) };
+            let first = Resumed::new(&overrides, &resuming, first)?;
+            // The one that the processes agree on, where the first is in the memory of hosts that are gone.
+            let mut other = None;
+            let ended = first.meet(asked, |session| {
+                let Verdict { config, setup, .. } = &first.verdict;
+                let memory = PeerMemory::open(session.company, (config, setup), Beginning::Resumed, in_memory)?;
+                while let Err(reason) = other.as_ref().unwrap_or(&first).find(memory.as_ref()) {
+                    if is_first {
+                        tell(&format!("{reason}; an earlier one is used\n"));
+                    }
+                    let next = candidates.next(is_first)?.ok_or_else(|| gone(folder, is_first))?;
+                    other = Some(Resumed::new(&overrides, &resuming, next)?);
                 }
-                let next = candidates.next(is_first)?.ok_or_else(|| gone(folder, is_first))?;
-                other = Some(Resumed::new(arguments, &resuming, next)?);
+                let chosen = other.as_ref().unwrap_or(&first);
+                let session = Session { verdict: &chosen.verdict, memory: memory.as_ref(), ..*session };
+                chosen.train(&session, &mut candidates.damaged)
+            });
+            let used = other.unwrap_or(first);
+            match (ended, used.candidate.checkpoint.damage()) {
+                (Err(failure), Some(damage)) if used.is_shared()? => {
+                    return Err(set_aside_for_next_start(folder, &used.candidate, damage).unwrap_or(failure));
+                }
+                (Err(_), Some(damage)) => {
+                    tell(&format!("{damage}\n"));
+                    candidates.damaged.push((used.candidate.found, used.candidate.place));
+                }
+                (ended, _) => return ended,
             }
-            let chosen = other.as_ref().unwrap_or(&first);
-            let session = Session { verdict: &chosen.verdict, memory: memory.as_ref(), ..*session };
-            chosen.run(&session, arguments, &mut candidates.damaged)
-        });
-        let used = other.unwrap_or(first);
-        match (ended, used.candidate.checkpoint.damage()) {
-            (Err(failure), Some(damage)) if used.is_shared()? => {
-                return Err(set_aside_for_next_start(folder, &used.candidate, damage).unwrap_or(failure));
-            }
-            (Err(_), Some(damage)) => {
-                tell(&format!("{damage}\n"));
-                candidates.damaged.push((used.candidate.found, used.candidate.place));
-            }
-            (ended, _) => return ended,
         }
     }
 }
@@ -152,12 +169,12 @@ struct Resumed {
 
 impl Resumed {
     /// Meets the other processes, which must resume from the same checkpoint, and does `work`.
-    fn meet(&self, work: impl FnOnce(&Session<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
+    fn meet(&self, asked: Asked<'_>, work: impl FnOnce(&Session<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
         let path = self.candidate.checkpoint.path();
         let command = format!("train from {} after step {}", path.display(), self.candidate.found.steps);
         let manifest = file_hash(&path.join(MANIFEST))?;
         let inputs = BTreeMap::from([(format!("checkpoint {}", path.display()), manifest)]);
-        Session::with(&self.verdict, &command, inputs, work)
+        Session::with(asked, &self.verdict, &command, inputs, work)
     }
 
     /// Whether the data can be read: those in memory from the hosts that have them.
@@ -169,13 +186,8 @@ impl Resumed {
         }
     }
 
-    /// Runs to the end; newer checkpoints that are `damaged` are set aside.
-    fn run(
-        &self,
-        session: &Session<'_>,
-        arguments: &TrainArguments,
-        damaged: &mut Vec<(Found, DataPlace)>,
-    ) -> Result<(), Failure> {
+    /// Trains to the end; newer checkpoints that are `damaged` are set aside.
+    fn train(&self, session: &Session<'_>, damaged: &mut Vec<(Found, DataPlace)>) -> Result<(), Failure> {
         let Resumed { candidate, verdict, changes_text, .. } = self;
         let checkpoint = &candidate.checkpoint;
         let mut changed = self.changed.clone();
@@ -187,7 +199,7 @@ impl Resumed {
             changed.insert(DATA_HASH.into(), [before, now].map(|hash| hash.to_string().into()));
         }
         let open = |verdict: &Verdict| reopened(verdict, self, &changed, std::mem::take(damaged));
-        session.run(arguments, Start::Checkpoint(checkpoint), open)
+        train(session, Start::Checkpoint(checkpoint), open)
     }
 
     /// Whether other processes have ranks of the run.
@@ -199,12 +211,12 @@ impl Resumed {
     }
 
     /// The run in the folder of `resuming`, which is that of an address where one was given.
-    fn new(arguments: &TrainArguments, resuming: &Resuming, candidate: Candidate) -> Result<Resumed, Failure> {
+    fn new(overrides: &[String], resuming: &Resuming, candidate: Candidate) -> Result<Resumed, Failure> {
         let (folder, address) = (resuming.folder.as_path(), resuming.address.as_deref());
         let checkpoint = &candidate.checkpoint;
         let state = checkpoint.state();
         let name = format!("the run file of {}", checkpoint.path().display());
-        let mut overrides = input::overrides(&arguments.run);
+        let mut overrides = overrides.to_vec();
         // At an address, the folder is where the run was brought.
         if address.is_some() {
             overrides.retain(|set| key_of(set) != "run.folder");

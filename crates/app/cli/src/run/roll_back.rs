@@ -13,7 +13,7 @@ use crate::folder::run_folder::RunFolder;
 use crate::process_group::company::Company;
 use crate::process_group::several::Part;
 use crate::process_group::shared_limit::shared_limit;
-use crate::run::train::Session;
+use crate::run::session::Session;
 use crate::verdict::{Planned, Verdict, judge};
 
 /// Times that a run may return to the same checkpoint: each time it leaves out more data.

@@ -23,7 +23,6 @@ use crate::places::names::{METRICS, RESUMES, RUN_FILE, TIMELINE};
 use crate::places::own_places;
 use crate::places::unfinished::tell_unfinished;
 use crate::records::timeline::planned;
-use crate::verdict;
 
 /// Lines of a file of metrics that a report takes: some 300 bytes of memory each.
 const MOST_LINES: usize = 1 << 21;
@@ -197,7 +196,7 @@ impl Plan {
     fn of(config: RunConfig) -> Option<Plan> {
         let RunConfig { model, parallelism, train, run, .. } = config;
         let train = TrainSpec { batch_ramp: None, ..train };
-        let setup = verdict::plan(model, parallelism, train, &run.samples).ok()?;
+        let setup = Setup::of_run(model, parallelism, train, &run.samples).ok()?;
         let graph = setup.programs.programs().first()?.graph();
         let timeline = planned(&Trace::of_stages(graph, &StepTimes::new(graph, &setup.times)));
         Some(Plan { memory: memory(&setup), timeline })

@@ -11,7 +11,6 @@ use crate::failure::Failure;
 use crate::signal::{SAME_REQUEST, Signal};
 
 /// How often the first signal is looked for.
-#[cfg(unix)]
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// Whether one of the signals came, and which.
@@ -110,15 +109,8 @@ impl AtOnce {
 }
 
 /// SIGUSR1 changes nothing.
-#[cfg(unix)]
 fn survive_warnings() -> io::Result<()> {
     signal_hook::flag::register(Signal::User1.number(), Arc::default()).map(drop)
-}
-
-/// Other systems have no such signal.
-#[cfg(not(unix))]
-fn survive_warnings() -> io::Result<()> {
-    Ok(())
 }
 
 /// From now on a terminal that hangs up, as after a lost connection, ends only the screen of a run: SIGHUP changes
@@ -126,18 +118,8 @@ fn survive_warnings() -> io::Result<()> {
 ///
 /// # Errors
 /// A system that does not let this process handle the signal.
-#[cfg(unix)]
 pub fn survive_hangups() -> Result<(), Failure> {
     signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::default()).map(drop).map_err(not_handled)
-}
-
-/// Other systems have no such signal.
-///
-/// # Errors
-/// None.
-#[cfg(not(unix))]
-pub fn survive_hangups() -> Result<(), Failure> {
-    Ok(())
 }
 
 /// From now on a file that grows beyond the limit of the process is a write that fails, answered as on a full disk, and
@@ -145,18 +127,8 @@ pub fn survive_hangups() -> Result<(), Failure> {
 ///
 /// # Errors
 /// A system that does not let this process handle the signal.
-#[cfg(unix)]
 pub fn survive_file_limits() -> Result<(), Failure> {
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default()).map(drop).map_err(not_handled)
-}
-
-/// Other systems have no such limit.
-///
-/// # Errors
-/// None.
-#[cfg(not(unix))]
-pub fn survive_file_limits() -> Result<(), Failure> {
-    Ok(())
 }
 
 fn not_handled(error: io::Error) -> Failure {
@@ -164,7 +136,6 @@ fn not_handled(error: io::Error) -> Failure {
 }
 
 /// Each of `signals` ends the process where `is_end` is set.
-#[cfg(unix)]
 fn end_where(is_end: &Arc<AtomicBool>, signals: &[Signal]) -> io::Result<()> {
     let end = |signal: &Signal| {
         let code = i32::from(signal.exit_code());
@@ -174,7 +145,6 @@ fn end_where(is_end: &Arc<AtomicBool>, signals: &[Signal]) -> io::Result<()> {
 }
 
 /// Every signal is noted.
-#[cfg(unix)]
 fn set(interrupt: &Interrupt) -> io::Result<()> {
     Signal::ALL.into_iter().try_for_each(|signal| {
         let number = signal.number();
@@ -184,7 +154,6 @@ fn set(interrupt: &Interrupt) -> io::Result<()> {
 }
 
 /// Ctrl-C ends the process once the first signal that it received is older than [`SAME_REQUEST`].
-#[cfg(unix)]
 fn end_at_second(interrupt: &Interrupt) -> io::Result<()> {
     end_where(&interrupt.is_repeatable, &[Signal::Interrupt])?;
     let Interrupt { is_received, is_repeatable, .. } = interrupt.clone();
@@ -196,22 +165,4 @@ fn end_at_second(interrupt: &Interrupt) -> io::Result<()> {
         is_repeatable.store(true, Ordering::Relaxed);
     };
     std::thread::Builder::new().name("signals".into()).spawn(wait).map(drop)
-}
-
-/// Elsewhere Ctrl-C ends the process at once by itself.
-#[cfg(not(unix))]
-fn end_where(_: &Arc<AtomicBool>, _: &[Signal]) -> io::Result<()> {
-    Ok(())
-}
-
-/// As [`end_where`].
-#[cfg(not(unix))]
-fn set(_: &Interrupt) -> io::Result<()> {
-    Ok(())
-}
-
-/// As [`end_where`].
-#[cfg(not(unix))]
-fn end_at_second(_: &Interrupt) -> io::Result<()> {
-    Ok(())
 }

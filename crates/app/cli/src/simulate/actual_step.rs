@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::arguments::cluster::SimulateArguments;
 use crate::failure::Failure;
-use crate::input::presets::{self, Published};
+use crate::presets::{self, Published};
 
 /// Seconds of the published run, and how far the prediction is from them.
 #[derive(Clone, Debug, PartialEq, Serialize)]

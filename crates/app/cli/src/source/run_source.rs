@@ -15,10 +15,7 @@ use mesh::Region;
 use rendezvous::TextHash;
 use train::{PartSource, SourceError, TensorSource, has_averages};
 
-use crate::arguments::inference::{FromArguments, WeightsChoice};
-use crate::arguments::run::RunArguments;
 use crate::failure::Failure;
-use crate::input;
 use crate::messages::stderr::tell;
 use crate::places::author::judge;
 use crate::places::checkpoint_path::{check_local, checkpoint_path, newest_sound, run_folder_of};
@@ -27,6 +24,7 @@ use crate::places::kept_run_file::kept_run_file;
 use crate::places::names::{RUN_FILE, WEIGHTS};
 use crate::places::own_places;
 use crate::process_group::meeting::Meeting;
+use crate::run_file::RunFile;
 use crate::source::file_hash::{file_hash, sampled_hash};
 use crate::source::hugging_face_run;
 use crate::verdict::Verdict;
@@ -43,6 +41,15 @@ pub struct RunSource {
     pub left_out: Vec<String>,
 }
 
+/// The weights of a run that are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhichWeights {
+    /// Those of the last update.
+    Trained,
+    /// Their moving average, from the newest checkpoint.
+    Average,
+}
+
 /// Weights on disk.
 #[derive(Debug)]
 pub enum Weights {
@@ -55,10 +62,10 @@ pub enum Weights {
 }
 
 impl Weights {
-    fn open(folder: &Path, choice: WeightsChoice) -> Result<Weights, String> {
+    fn open(folder: &Path, choice: WhichWeights) -> Result<Weights, String> {
         match choice {
-            WeightsChoice::Trained => Weights::trained(folder),
-            WeightsChoice::Ema => Weights::averages(folder),
+            WhichWeights::Trained => Weights::trained(folder),
+            WhichWeights::Average => Weights::averages(folder),
         }
     }
 
@@ -152,15 +159,7 @@ impl RunSource {
     /// # Errors
     /// A folder without a run, and all that is wrong with the run.
     pub fn open(folder: &Path, changes: &[(&str, toml::Value)], overrides: &[String]) -> Result<RunSource, Failure> {
-        RunSource::open_weights(folder, WeightsChoice::Trained, changes, overrides)
-    }
-
-    /// As [`RunSource::open`], as a command with `arguments` names it.
-    ///
-    /// # Errors
-    /// As [`RunSource::open`].
-    pub fn open_from(arguments: &FromArguments, changes: &[(&str, toml::Value)]) -> Result<RunSource, Failure> {
-        RunSource::open_weights(&arguments.from, arguments.weights, changes, &arguments.overrides)
+        RunSource::open_weights(folder, WhichWeights::Trained, changes, overrides)
     }
 
     /// As [`RunSource::open`], with these weights of the run.
@@ -169,7 +168,7 @@ impl RunSource {
     /// As [`RunSource::open`], and a run without them.
     pub fn open_weights(
         folder: &Path,
-        choice: WeightsChoice,
+        choice: WhichWeights,
         changes: &[(&str, toml::Value)],
         overrides: &[String],
     ) -> Result<RunSource, Failure> {
@@ -199,17 +198,17 @@ impl RunSource {
         Ok(RunSource { folder: run, config, weights, left_out: judged.lines(&name, &of_text) })
     }
 
-    /// The run of `arguments`, which begins with these weights.
+    /// The run `file`, which begins with these weights.
     ///
     /// # Errors
     /// All that is wrong with it, a model that is not that of the weights among it.
-    pub fn judged(&self, arguments: &RunArguments) -> Result<Verdict, Failure> {
+    pub fn judged(&self, file: &RunFile) -> Result<Verdict, Failure> {
         let given = GivenWeights {
             name: &self.folder.display().to_string(),
             model: &self.config.model,
             tokenizer: &self.config.data.tokenizer,
         };
-        input::judged_for(arguments, &given)
+        file.judged_for(&given)
     }
 
     /// Copies what belongs to the tokenizer into `folder`, for a run that reads its text with `tokenizer`: nothing if

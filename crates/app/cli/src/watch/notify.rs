@@ -95,7 +95,6 @@ impl Notify {
         command.env("PLEACH_STEP", step.to_string()).env("PLEACH_MESSAGE", without_credentials(message));
         // The secrets of the run are for its processes alone.
         command.env_remove(launcher::variable::TOKEN).env_remove(launcher::variable::SECRET);
-        #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         match command.spawn() {
             Ok(child) => calls.running.push(Call { child, event, since: Instant::now() }),
@@ -155,7 +154,6 @@ impl Calls {
 impl Call {
     /// Ends the command and all that it has started.
     fn end(&mut self) {
-        #[cfg(unix)]
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
@@ -222,13 +220,11 @@ mod tests {
     }
 
     /// Whether the process of this number is there and does something.
-    #[cfg(target_os = "linux")]
     fn runs(process: &str) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/stat", process.trim())).unwrap_or_default();
         status.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn a_command_that_hangs_is_ended_with_its_children() {
         let folder = Folder::new("hangs");

@@ -132,6 +132,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::records::step_line::tests::report;
 
     #[test]
     fn numbers_have_the_format_of_prometheus() {
@@ -140,20 +141,15 @@ mod tests {
         assert!(before.contains("pleach_steps 200\n") && before.contains("pleach_step 6\n"), "{before}");
         assert!(!before.contains("pleach_loss"), "{before}");
         let report = StepReport {
-            step: 7,
             loss: 2.5,
             gradient_norm: f64::NAN,
-            loss_scaling: None,
-            z_loss: None,
             anomaly: Some(train::AnomalyReport {
                 anomaly: Anomaly::NonFinite,
                 fate: StepFate::Skipped,
                 skipped_steps: 1,
             }),
             learning_rate: 0.25,
-            tokens: 2048,
-            valid_tokens: 2048,
-            wall: Duration::from_millis(250),
+            ..report()
         };
         let rates = Rates {
             tokens_per_second: 8192.0,

@@ -1,8 +1,6 @@
-//! From schedule to programs, in short passes: cells, units, what is made late, recomputation, offload, gathers,
-//! transfers, loads, tail.
+//! From schedule to programs, in short passes: cells, units, recomputation, offload, gathers, transfers, loads, tail.
 
 mod gathers;
-mod late;
 mod loads;
 mod offload;
 mod recompute;
@@ -14,9 +12,7 @@ mod units;
 
 use std::sync::Arc;
 
-use config::{
-    Averages, GradientSums, Masters, ModelSpec, Offload, Parallelism, PerClass, Recompute, TiedSum, UnitAxes,
-};
+use config::{Averages, GradientSums, Masters, ModelSpec, Offload, Parallelism, PerClass, Recompute, UnitAxes};
 
 pub(crate) use crate::sizes::STAGED_UNITS;
 pub use save::{save_instrs, saved_units};
@@ -42,8 +38,6 @@ pub struct CompileInput<'a> {
     pub sums: GradientSums,
     /// The choice of what is in memory of the host between its uses.
     pub offload: Offload,
-    /// When the embedding's sum of a tied table's gradient is made where the head's rank makes it.
-    pub tied_sum: TiedSum,
     /// The purpose of the programs.
     pub purpose: Purpose,
     /// Microbatches of a step.
@@ -143,7 +137,6 @@ pub fn compile_rank(input: &CompileInput, pp: usize) -> Result<Program, CompileE
 fn program(input: &CompileInput, pp: usize, declared: &Arc<Declared>) -> Program {
     let (view, cells) = (view(input, pp, declared), &input.schedule.ranks[pp]);
     let instrs = units::expand(cells, input.stages, view.purpose);
-    let instrs = late::put_off(instrs, &view);
     let instrs = recompute::insert(instrs, &view);
     let instrs = offload::insert(instrs, &view);
     let instrs = gathers::insert(instrs, &view);
@@ -174,7 +167,6 @@ fn view(input: &CompileInput, pp: usize, declared: &Arc<Declared>) -> RankView {
         averages: input.averages,
         sums: input.sums,
         offload: input.offload,
-        tied_sum: input.tied_sum,
         num_microbatches: input.num_microbatches,
         declared: Arc::clone(declared),
     }

@@ -7,7 +7,7 @@ use crate::{
 use config::{
     Activation, Biases, Blocks, Degrees, Format, FullRecompute, Gathering, GradientReduction, GradientSums, Masters,
     ModelSpec, Norm, NormKind, Offload, Parallelism, PerClass, Position, Recompute, Reshard, SavedInputs, ScheduleKind,
-    SequenceParallel, TiedSum, TopQuery, Unit, UnitClass, UnitClasses, UnitLayout, ZeroStage,
+    SequenceParallel, TopQuery, Unit, UnitClass, UnitClasses, UnitLayout, ZeroStage,
 };
 
 /// Every second layer.
@@ -79,7 +79,6 @@ pub fn zero_forms() -> Vec<ZeroStage> {
 pub struct Setup {
     pub num_layers: usize,
     pub tied: bool,
-    pub tied_sum: TiedSum,
     pub learned_positions: bool,
     pub top_query: TopQuery,
     pub pp: usize,
@@ -97,7 +96,6 @@ impl Default for Setup {
         Setup {
             num_layers: 4,
             tied: true,
-            tied_sum: TiedSum::EachMicrobatch,
             learned_positions: true,
             top_query: TopQuery::Off,
             pp: 2,
@@ -192,7 +190,6 @@ impl Setup {
             averages: config::Averages::Off,
             offload: self.offload,
             sums: GradientSums::Single,
-            tied_sum: self.tied_sum,
             purpose: self.purpose,
             num_microbatches: self.num_microbatches,
         })

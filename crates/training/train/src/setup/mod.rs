@@ -7,7 +7,8 @@ pub mod step_order;
 use std::collections::BTreeMap;
 
 use config::{
-    Degrees, Microbatches, ModelSpec, Parallelism, SequenceParallel, TrainSpec, Unit, UnitLayout, UnsupportedAxis,
+    Degrees, Microbatches, ModelSpec, Parallelism, SampleSpec, SequenceParallel, TrainSpec, Unit, UnitLayout,
+    UnsupportedAxis,
 };
 use device::{Dtype, Write};
 use mesh::{Mesh, MeshError};
@@ -176,6 +177,24 @@ impl Setup {
         let cache_bytes = KeyValueCache::size_bytes(&model, parallelism.degrees.tp, cache_size);
         let state = State::TrainingWithSamples { cache_bytes };
         Ok(Setup { cache_size, ..Setup::of(model, parallelism, train, state, workloads)? })
+    }
+
+    /// The setup of a run that trains, measures the loss on held-out text, and perhaps generates text. How much of that
+    /// there is does not matter: an evaluation takes as many passes as it needs.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn of_run(
+        model: ModelSpec,
+        parallelism: Parallelism,
+        train: TrainSpec,
+        samples: &SampleSpec,
+    ) -> Result<Setup, SetupError> {
+        let sequences = u64::from(u32::MAX);
+        match samples.every {
+            0 => Setup::with_evaluation(model, parallelism, train, sequences),
+            1.. => Setup::with_samples(model, parallelism, train, sequences),
+        }
     }
 
     /// A run that only measures the loss on `sequences` sequences; of `train` it reads the sequence length.

@@ -16,7 +16,7 @@ const PREFIX: &str = "preset:";
 
 macro_rules! preset {
     ($name:literal, $published:expr) => {
-        Preset { name: $name, text: include_str!(concat!("../../presets/", $name, ".toml")), published: $published }
+        Preset { name: $name, text: include_str!(concat!("../presets/", $name, ".toml")), published: $published }
     };
 }
 
