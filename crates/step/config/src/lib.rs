@@ -38,6 +38,7 @@ mod secret;
 mod training;
 mod trusted;
 mod unit;
+mod unit_axes;
 mod unit_class;
 mod zero;
 
@@ -89,6 +90,7 @@ pub use secret::{
 pub use training::TrainSpec;
 pub use trusted::{Author, Requests, Trusted};
 pub use unit::{Microbatch, Stage, Tied, Unit};
+pub use unit_axes::UnitAxes;
 pub use unit_class::{PerClass, UnitClass, UnitClasses};
 pub use zero::{Gathering, GradientReduction, Kept, Reshard, StateKind, ZeroStage};
 

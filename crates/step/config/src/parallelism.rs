@@ -223,21 +223,6 @@ impl Parallelism {
         AxisSet::of(Axis::Cp)
     }
 
-    /// The axes along which ranks see different tokens, of the same sequences or of others.
-    pub fn data_axes(&self) -> AxisSet {
-        self.sequence_axes().union(self.context_axes())
-    }
-
-    /// The data axes along which ranks hold different shards of what ZeRO shards.
-    pub fn shard_axes(&self) -> AxisSet {
-        AxisSet::of(Axis::DpInner).union(self.context_axes())
-    }
-
-    /// The data axes along which ranks hold copies of the same shards.
-    pub fn replica_axes(&self) -> AxisSet {
-        self.data_axes().difference(self.shard_axes())
-    }
-
     /// The axes along which ranks hold different heads, feed-forward columns and vocabulary rows.
     pub fn tensor_axes(&self) -> AxisSet {
         AxisSet::of(Axis::Tp)

@@ -195,7 +195,7 @@ pub fn compare(cell: &Cell, seed: u64) -> Result<(), String> {
     let plain = layout.outcome(&text).map_err(|error| failed("without overlap", &error))?;
     let setup = overlapped(&layout).setup().map_err(|error| failed("with overlap", &error))?;
     let patient = Timeouts::new(Duration::from_secs(60));
-    let shuffled = ShufflingEngine { threads: ThreadEngine::new(setup.mesh, patient).with_queues(&STREAMS), seed };
+    let shuffled = ShufflingEngine { threads: ThreadEngine::new(setup.groups(), patient).with_queues(&STREAMS), seed };
     let engines: [(String, &dyn Engine); 2] =
         [("threads".into(), &thread_engine(&setup)), (format!("streams delayed by seed {seed}"), &shuffled)];
     for (how, engine) in engines {

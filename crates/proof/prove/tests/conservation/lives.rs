@@ -126,7 +126,7 @@ impl Observer for Recorder<'_> {
 }
 
 fn record_lives(case: &Case, setup: &train::Setup) -> Vec<Recorded> {
-    let engine = Watching::new(MetaEngine::new(&setup.mesh), setup.mesh.world_size());
+    let engine = Watching::new(MetaEngine::new(setup.groups()), setup.mesh.world_size());
     let recorder = Recorder { engine: &engine, ranks: setup.mesh.ranks().map(|_| Mutex::default()).collect() };
     let tokens = &case.tokens();
     let ports = Ports::new(tokens, &recorder);

@@ -87,12 +87,12 @@ fn print(run: &PathBuf, arguments: &Arguments) -> Result<(), String> {
 /// The run's device, or one that only takes operations down.
 fn engine(config: &RunConfig, setup: &Setup, arguments: &Arguments) -> Result<Box<dyn Engine>, String> {
     if !arguments.measure {
-        return Ok(Box::new(MetaEngine::new(&setup.mesh)));
+        return Ok(Box::new(MetaEngine::new(setup.groups())));
     }
     let code = std::env::temp_dir().join("pleach-kernels");
     let places = GpuPlaces { libraries: arguments.cuda.iter().cloned().collect(), code, carried: &[] };
     let device = RunDevice::open(config.run.device, config.run.gpus, GraphUse::Off, &places).map_err(text)?;
     let timeouts = Timeouts::new(Duration::from_secs(600));
     let options = EngineOptions { timeouts, queued: &[], threads_per_rank: 1, library: None };
-    Ok(open_engine(setup.mesh, options, &device))
+    Ok(open_engine(setup.groups(), options, &device))
 }

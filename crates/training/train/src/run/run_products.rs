@@ -24,7 +24,7 @@ use crate::worker::batch::TokenSource;
 /// Programs that do not run.
 pub fn run_products(setup: &Setup, tokens: &dyn TokenSource) -> Result<Vec<RunProduct>, TrainError> {
     let noted = Noted::default();
-    let engine = NotingEngine { inner: MetaEngine::new(&setup.mesh), noted: Arc::clone(&noted) };
+    let engine = NotingEngine { inner: MetaEngine::new(setup.groups()), noted: Arc::clone(&noted) };
     let is_first = |rank: &Rank| {
         let coord = setup.mesh.coord(*rank);
         [Axis::DpOuter, Axis::DpInner, Axis::Tp, Axis::Cp].into_iter().all(|axis| coord.along(axis) == 0)
