@@ -175,13 +175,13 @@ impl Communicator for MeasuringGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matrix::Cell;
+    use crate::drawers::matrix;
     use prove::outcome_of;
     use testkit::models::proof_text;
 
     #[test]
     fn an_arena_that_is_not_used_to_its_end_is_found() {
-        let setup = Cell::all()[0].oracle().layout().setup().unwrap_or_else(|error| panic!("{error}"));
+        let setup = matrix()[0].oracle().layout().setup().unwrap_or_else(|error| panic!("{error}"));
         let engine = MeasuringEngine::new(&setup);
         let planned = setup.plan(0).arena_bytes();
         assert_eq!(engine.faults(&setup), [format!("rank 0 plans {planned} bytes, asks for 0 and uses 0")]);

@@ -1,6 +1,5 @@
 //! Streams in any order: cells of the support matrix run without overlap, with it, and on streams that are delayed at
-//! random, and must learn
-//! the same bits.
+//! random, and must learn the same bits.
 
 use std::cell::Cell as Seed;
 use std::rc::Rc;
@@ -20,8 +19,9 @@ use testkit::layout::{Layout, thread_engine};
 use testkit::models::proof_text;
 use train::{Engine, EngineDescription, RankEngine, ThreadEngine};
 
-use crate::matrix::Cell;
+use crate::drawers::matrix;
 use crate::sample::draw;
+use crate::space::Point;
 
 /// Streams of a rank that all run on threads of their own: the thread that issues runs ahead of everything.
 const STREAMS: [Stream; 4] = [Stream::Compute, Stream::Reduce, Stream::Transfer, Stream::Shift];
@@ -173,8 +173,8 @@ pub fn overlapped(layout: &Layout) -> Layout {
 
 /// `count` cells of the support matrix: every ZeRO form, schedule, way to share matrices, recomputation and format is
 /// among a few hundred.
-pub fn cells(count: usize, seed: u32) -> Vec<Cell> {
-    let legal = Cell::all().into_iter().filter(|cell| cell.refusals().is_empty()).collect();
+pub fn cells(count: usize, seed: u32) -> Vec<Point> {
+    let legal = matrix().into_iter().filter(Point::is_legal).collect();
     draw(legal, count, seed, 1)
 }
 
@@ -189,7 +189,7 @@ fn same_bits(one: &Outcome, other: &Outcome) -> bool {
 ///
 /// # Errors
 /// Other bits, or a run that fails, with the name of the cell.
-pub fn compare(cell: &Cell, seed: u64) -> Result<(), String> {
+pub fn compare(cell: &Point, seed: u64) -> Result<(), String> {
     let (layout, text) = (cell.layout(), proof_text());
     let failed = |how: &str, error: &dyn std::fmt::Display| format!("{cell}, {how}: {error}");
     let plain = layout.outcome(&text).map_err(|error| failed("without overlap", &error))?;
