@@ -11,7 +11,7 @@ use testkit::layout::Layout;
 use testkit::models::proof_text;
 use testkit::poison::PoisonFreed;
 
-use crate::arena_use::MeasuringEngine;
+use crate::arena_use::Arenas;
 use crate::results::{Finding, Row};
 use crate::space::{Point, Task};
 
@@ -99,9 +99,10 @@ fn compare(point: &Point, memory: Memory, (reference, oracle): (&Outcome, &Outco
 fn measured(point: &Point) -> Result<(Outcome, Vec<String>), String> {
     let said = |error: &dyn std::error::Error| format!("{point}: {error}");
     let setup = point.layout().setup().map_err(|error| said(&error))?;
-    let engine = MeasuringEngine::new(&setup);
-    let outcome = outcome_watched(&setup, &engine, &proof_text(), None, &PoisonFreed).map_err(|error| said(&error))?;
-    Ok((outcome, engine.faults(&setup)))
+    let arenas = Arenas::of(&setup);
+    let outcome =
+        outcome_watched(&setup, &arenas.engine(), &proof_text(), None, &PoisonFreed).map_err(|error| said(&error))?;
+    Ok((outcome, arenas.faults()))
 }
 
 /// One outcome that is there or on its way.
