@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use config::RunConfig;
-use device::{Device, DeviceError, Op, Stream, Tensor, forward_order};
 use mesh::Coord;
 use sync::lock;
+use testkit::intercepted::intercept_ops;
 use testkit::text::{Labels, ProofText};
 use testkit::wrapped_engine::WrappedEngine;
 use train::{Observer, Ports, RankEngine, RunProduct, Setup, StepReport, Wish, run, run_products};
@@ -19,34 +19,7 @@ impl Observer for Unheard {
     }
 }
 
-type Products = Arc<Mutex<HashSet<RunProduct>>>;
-
-/// A device that notes its products, and computes.
-struct Noting {
-    inner: Box<dyn Device>,
-    products: Products,
-}
-
-impl Device for Noting {
-    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        lock(&self.products).extend(RunProduct::of(op, stream));
-        self.inner.submit(stream, op)
-    }
-
-    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.inner.upload(stream, to, from)
-    }
-
-    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write(to, from)
-    }
-
-    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read(from, to)
-    }
-
-    forward_order!(inner);
-}
+type Products = Mutex<HashSet<RunProduct>>;
 
 fn setup(more: &[&str]) -> Setup {
     let all = ["train.sequence_length=32", "train.global_batch=8", "train.steps=2", "train.warmup_steps=1"];
@@ -68,11 +41,13 @@ fn the_list_has_every_product_of_a_run() {
     for case in cases {
         let setup = setup(case);
         let words = ProofText { vocabulary: setup.model.vocabulary, seed: 5, labels: Labels::Every };
-        let products = Products::default();
-        let wrap = |_: Coord, RankEngine { device, memory, communicators }: RankEngine| RankEngine {
-            device: Box::new(Noting { inner: device, products: Arc::clone(&products) }),
-            memory,
-            communicators,
+        let products: Arc<Products> = Arc::default();
+        let wrap = |_: Coord, rank: RankEngine| {
+            let products = Arc::clone(&products);
+            intercept_ops(rank, move |device, stream, op| {
+                lock(&products).extend(RunProduct::of(op, stream));
+                device.submit(stream, op)
+            })
         };
         run(&setup, &WrappedEngine::new(&setup, &wrap), Ports::new(&words, &Unheard)).expect("a run");
         let listed: HashSet<RunProduct> = run_products(&setup, &words).expect("a list").into_iter().collect();

@@ -1,19 +1,14 @@
-//! `cargo run --release -p surveys --bin scale -- [--ranks N,N,...] [--part PART]`
-//!
 //! Seconds and bytes of the parts of a large run that need no arena, for each number of ranks. Each part is a process
 //! of its own, so that the memory is its own. `docs/clusters.md` has the figures.
 
-#![forbid(unsafe_code)]
+use std::process::Command;
 
-use std::process::{Command, ExitCode};
-
-use clap::{Parser, Subcommand, ValueEnum};
-use surveys::page::ended;
+use clap::{Args, Subcommand, ValueEnum};
 use surveys::scale::{Guests, LargeRun, Sharded, meeting, parsed, programs, records};
 
-/// Measures the parts of a run of thousands of ranks that need no arena.
-#[derive(Parser)]
-struct Arguments {
+/// Measure the parts of a run of thousands of ranks that need no arena
+#[derive(Args)]
+pub struct Arguments {
     /// Numbers of ranks: multiples of 128
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "256,1024,4096,16384")]
     ranks: Vec<usize>,
@@ -49,13 +44,13 @@ enum Mode {
     Guests { port: u16, first: usize, count: usize, processes: usize },
 }
 
-fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    ended(match arguments.mode {
-        None => run(&arguments),
+/// Measures them.
+pub fn run(arguments: &Arguments) -> Result<(), String> {
+    match arguments.mode {
+        None => run_all(arguments),
         Some(Mode::One { part, ranks }) => one(part, ranks),
         Some(Mode::Guests { port, first, count, processes }) => Guests { port, first, count, processes }.take_part(),
-    })
+    }
 }
 
 impl Part {
@@ -72,7 +67,7 @@ impl Part {
     }
 }
 
-fn run(arguments: &Arguments) -> Result<(), String> {
+fn run_all(arguments: &Arguments) -> Result<(), String> {
     for part in Part::ALL.into_iter().filter(|part| arguments.part.is_none_or(|only| only.name() == part.name())) {
         let mut rows: Vec<Vec<String>> = vec![];
         for ranks in &arguments.ranks {
@@ -117,7 +112,9 @@ fn shown(name: &str, value: f64) -> String {
 }
 
 fn this_program() -> std::io::Result<Command> {
-    Ok(Command::new(std::env::current_exe()?))
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("scale");
+    Ok(command)
 }
 
 fn one(part: Part, ranks: usize) -> Result<(), String> {

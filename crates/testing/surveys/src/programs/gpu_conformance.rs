@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Subcommand};
 use device::DeviceKind;
 use gpu::Driver;
 use nvidia::Search;
@@ -23,9 +23,9 @@ use train::{ARCHIVED_CAPABILITIES, ArchivedKernels, CodeForm, CompiledKernels, G
 /// The exit code of a part after which another one resumes.
 const UNFINISHED: u8 = 3;
 
-/// Compares a GPU with the CPU, bit by bit.
-#[derive(Parser)]
-struct Arguments {
+/// Compare a GPU with the CPU, bit by bit
+#[derive(Args)]
+pub struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
@@ -72,10 +72,11 @@ struct Check {
     only: Option<String>,
 }
 
-fn main() -> ExitCode {
-    let done = match Arguments::parse().command {
-        Command::Pack(arguments) => pack(&arguments).map(|()| ExitCode::SUCCESS),
-        Command::Check(arguments) => check(&arguments),
+/// Packs or compares; the exit code.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let done = match &arguments.command {
+        Command::Pack(arguments) => pack(arguments).map(|()| ExitCode::SUCCESS),
+        Command::Check(arguments) => check(arguments),
     };
     done.unwrap_or_else(|error| {
         eprintln!("{error}");
@@ -106,7 +107,7 @@ fn pack(Pack { folder, cuda, small }: &Pack) -> Result<(), String> {
     let expected = serde_json::to_string(&expected).map_err(text)?;
     std::fs::write(expected_in(folder), expected).map_err(text)?;
     let program = std::env::current_exe().map_err(text)?;
-    std::fs::copy(program, folder.join("gpu_conformance")).map(|_| ()).map_err(text)
+    std::fs::copy(program, folder.join("survey")).map(|_| ()).map_err(text)
 }
 
 /// The packed kernels, or those of a compiler.

@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 
 use config::{GradientSums, Products, SequenceParallel, Tied};
-use surveys::cases::{Case, ShardGroups, recompute_name, schedule_name};
-use testkit::models::Style;
+use surveys::space::{Point, ShardGroups, Task, recompute_name};
 
 /// A value of a factor in one case.
 struct Value {
@@ -24,7 +23,7 @@ struct Counts {
 }
 
 /// The table of all values that `cases` have.
-pub fn by_value(cases: &[&Case]) -> String {
+pub fn by_value(cases: &[&Point]) -> String {
     let mut counted: Vec<Counts> = Vec::new();
     for case in cases {
         for value in values(case) {
@@ -42,8 +41,8 @@ pub fn by_value(cases: &[&Case]) -> String {
             let counts = &mut counted[place];
             counts.cases += 1;
             counts.acting += usize::from(value.acts);
-            counts.in_pairs += usize::from(case.products == Products::Pairs);
-            counts.exact += usize::from(case.sums == GradientSums::Exact);
+            counts.in_pairs += usize::from(case.numbers.products == Products::Pairs);
+            counts.exact += usize::from(case.numbers.sums == GradientSums::Exact);
         }
     }
     counted.sort_by_key(|counts| counts.value.factor);
@@ -58,23 +57,26 @@ pub fn by_value(cases: &[&Case]) -> String {
     text
 }
 
-fn values(case: &Case) -> Vec<Value> {
-    let parallelism = case.parallelism();
-    let (dp, pp, group) = (parallelism.degrees.dp, parallelism.degrees.pp, parallelism.shard_group());
-    let shards = match case.manner.form.shard_groups {
+fn values(case: &Point) -> Vec<Value> {
+    let (dp, pp, group) = (case.degrees.dp, case.degrees.pp, case.layout().parallelism.shard_group());
+    let shards = match case.form.shard_groups {
         ShardGroups::One => dp > 1,
         ShardGroups::Several => 1 < group && group < dp,
     };
     let value = |factor, name: &str, acts| Value { factor, name: name.to_string(), acts };
+    let (style, tied) = match case.task {
+        Task::Proof { style, tied, .. } => (style.to_string(), tied_name(tied)),
+        Task::Small(_) | Task::Long { .. } => (case.task.to_string(), "of the model"),
+    };
     vec![
-        value("ZeRO form", &case.manner.form.to_string(), shards),
-        value("schedule", &schedule_name(case.manner.schedule), pp > 1),
-        value("recomputation", &recompute_name(parallelism.recompute), true),
-        value("products", products_name(case.products), true),
-        value("sums", sums_name(case.sums), true),
+        value("ZeRO form", &case.form.to_string(), shards),
+        value("schedule", &case.schedule.to_string(), pp > 1),
+        value("recomputation", &recompute_name(case.recompute), true),
+        value("products", products_name(case.numbers.products), true),
+        value("sums", sums_name(case.numbers.sums), true),
         value("sequence parallelism", sequence_parallel_name(case.sequence_parallel), true),
-        value("style", style_name(case.family.style), true),
-        value("token table", tied_name(case.family.tied), true),
+        value("style", &style, true),
+        value("token table", tied, true),
     ]
 }
 
@@ -99,13 +101,6 @@ fn sequence_parallel_name(sequence_parallel: SequenceParallel) -> &'static str {
     match sequence_parallel {
         SequenceParallel::Off => "off",
         SequenceParallel::On => "on",
-    }
-}
-
-fn style_name(style: Style) -> &'static str {
-    match style {
-        Style::Gpt2 => "GPT-2",
-        Style::Llama => "Llama",
     }
 }
 

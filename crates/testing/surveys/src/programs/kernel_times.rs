@@ -1,16 +1,11 @@
-//! `cargo run --release -p surveys --bin kernel_times -- bench/gpu/gpt2_124m.toml [--measure] [--set KEY=VALUE]`
-//!
 //! Prints a table of the operations of a step: their bytes and multiply-adds, the times that data sheets of
 //! accelerators make of them, and with `--measure` the times on the run's device.
 
-#![forbid(unsafe_code)]
-
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use clap::Parser;
+use clap::Args;
 use cluster::Cluster;
 use comm::Timeouts;
 use config::{RunConfig, TrainSpec};
@@ -19,7 +14,6 @@ use mesh::Coord;
 use prove::{Nobody, run_first};
 use surveys::kernel_times::table::StepTable;
 use surveys::kernel_times::timed_device::{Noted, TimedDevice};
-use surveys::page::ended;
 use sync::lock;
 use testkit::text::{Labels, ProofText};
 use testkit::wrapped_engine::WrappedEngine;
@@ -28,9 +22,9 @@ use train::{Engine, EngineOptions, GpuPlaces, GraphUse, MetaEngine, RankEngine, 
 /// Profiles of the accelerators whose times are predicted.
 const PROFILES: [&str; 2] = ["h100-80g-dgx", "h200-141g-dgx"];
 
-/// Prints the operations of a step with their times.
-#[derive(Parser)]
-struct Arguments {
+/// Print the operations of a step with their times
+#[derive(Args)]
+pub struct Arguments {
     /// Run files of one rank
     #[arg(required = true)]
     runs: Vec<PathBuf>,
@@ -48,9 +42,9 @@ struct Arguments {
     cuda: Option<PathBuf>,
 }
 
-fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    ended(arguments.runs.iter().try_for_each(|run| print(run, &arguments)))
+/// Prints them.
+pub fn run(arguments: &Arguments) -> Result<(), String> {
+    arguments.runs.iter().try_for_each(|run| print(run, arguments))
 }
 
 fn text(error: impl std::fmt::Display) -> String {

@@ -55,7 +55,8 @@ mod tests {
     use philox::philox4x32_10;
 
     use super::*;
-    use crate::matrix::Cell;
+    use crate::drawers::matrix;
+    use crate::space::Point;
 
     /// By plain definition: the set of triples of all rows is that of the chosen.
     fn assert_covers<V: Ord, const N: usize>(rows: &[[V; N]], chosen: &[usize]) {
@@ -100,7 +101,7 @@ mod tests {
     /// No fewer rows than the three widest columns have triples, and not half as many again.
     #[test]
     fn the_matrix_is_covered_by_few_cells() {
-        let rows: Vec<[String; 7]> = Cell::all().iter().map(Cell::values).collect();
+        let rows: Vec<[String; 7]> = matrix().iter().map(Point::values).collect();
         let chosen = three_wise(&rows);
         assert_covers(&rows, &chosen);
         let (forms, orders, recomputes) = (8, 9, 7);

@@ -1,28 +1,23 @@
-//! `cargo run --release -p surveys --bin pairs -- [--pairs N] [--seed SEED] [--results FILE] [--write FILE]`
-//!
 //! Draws pairs of layouts of small random models, runs them and compares their distances with the bounds. Each result
 //! is kept in a file, and pairs that it holds are not run again: a run that was stopped continues. Pairs with gradients
 //! of a kind that fewer than a thousand have are drawn on, since their quantile is not seen yet. Pairs whose fp16 runs
 //! skip different steps are counted apart, and compared with a lower scale of the loss. Ends with a failure
 //! where a distance is beyond its bound, or a bound beyond three times the 99.9 % quantile of its kind.
 
-#![forbid(unsafe_code)]
-
 mod kept;
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use clap::Parser;
+use clap::Args;
 use kept::Kept;
-use surveys::page::{ended, write};
+use surveys::page::{workers, write};
 use surveys::pairs::{LossScale, Pair, Shares, draw, has_gradients_of, measure, table};
 
-/// Runs random pairs of layouts and compares their distances with the bounds.
-#[derive(Parser)]
-struct Arguments {
+/// Run random pairs of layouts and compare their distances with the bounds
+#[derive(Args)]
+pub struct Arguments {
     /// Pairs that are drawn
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
@@ -43,11 +38,8 @@ struct Arguments {
 /// At most this many times `--pairs` are drawn in search of rare kinds.
 const MOST_DRAWN: u32 = 12;
 
-fn main() -> ExitCode {
-    ended(run(&Arguments::parse()))
-}
-
-fn run(arguments: &Arguments) -> Result<(), String> {
+/// Runs them.
+pub fn run(arguments: &Arguments) -> Result<(), String> {
     let Arguments { pairs, seed, results, show, write: to } = arguments;
     if let Some(number) = show {
         let pair = draw(*seed, *number);
@@ -90,7 +82,6 @@ fn run(arguments: &Arguments) -> Result<(), String> {
 /// Runs those of the pairs of `numbers` that are wanted and not kept.
 fn run_all(kept: &Kept, seed: u32, numbers: Range<u32>, is_wanted: impl Fn(&Pair) -> bool + Sync) {
     let next = AtomicU32::new(numbers.start);
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let work = || {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
@@ -106,5 +97,5 @@ fn run_all(kept: &Kept, seed: u32, numbers: Range<u32>, is_wanted: impl Fn(&Pair
             }
         }
     };
-    std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
+    std::thread::scope(|scope| (0..workers()).for_each(|_| drop(scope.spawn(work))));
 }

@@ -1,21 +1,13 @@
-//! `cargo run --release -p surveys --bin interleavings -- [--cells N] [--from K] [--seed SEED]`
-//!
 //! Runs cells of the support matrix without overlap, with it, and on streams that are delayed at random. Ends with a
-//! failure at the first cell
-//! that learns other bits; `--from` continues after the cells that passed.
+//! failure at the first cell that learns other bits; `--from` continues after the cells that passed.
 
-#![forbid(unsafe_code)]
-
-use std::process::ExitCode;
-
-use clap::Parser;
+use clap::Args;
 use surveys::interleavings::{cells, compare};
-use surveys::page::ended;
 use surveys::sample::size;
 
-/// Runs cells of the support matrix with streams in any order.
-#[derive(Parser)]
-struct Arguments {
+/// Run cells of the support matrix with streams in any order
+#[derive(Args)]
+pub struct Arguments {
     /// Run N cells drawn by the seed
     #[arg(long, value_name = "N", default_value = "1000", value_parser = size())]
     cells: usize,
@@ -27,11 +19,8 @@ struct Arguments {
     seed: u32,
 }
 
-fn main() -> ExitCode {
-    ended(run(&Arguments::parse()))
-}
-
-fn run(arguments: &Arguments) -> Result<(), String> {
+/// Runs them.
+pub fn run(arguments: &Arguments) -> Result<(), String> {
     let cells = cells(arguments.cells, arguments.seed);
     for (number, cell) in cells.iter().enumerate().skip(arguments.from) {
         compare(cell, number as u64).map_err(|error| format!("cell {number}: {error}"))?;

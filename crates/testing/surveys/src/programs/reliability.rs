@@ -1,26 +1,22 @@
-//! `cargo run --release -p surveys --bin reliability -- [--write FILE | --sample N] [--results FILE]`
-//!
 //! Disturbs a run in every way that it must survive, prints what each showed, and ends with a failure if something did
 //! not hold. It starts itself as the processes that are killed. Each trial is kept as it ends; stopped, the same
 //! command continues.
 
-#![forbid(unsafe_code)]
-
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::time::Instant;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Subcommand};
 use prove::ProofError;
-use surveys::page::{ended, write};
+use surveys::page::write;
 use surveys::reliability::{
     Kept, Reference, Role, Shown, flipped_bits, full_disks, kills, layouts, locks, page, stops, vanished_folders,
     wrong_files,
 };
 
-/// Disturbs a run in every way that it must survive, and says what each showed.
-#[derive(Parser)]
-struct Arguments {
+/// Disturb a run in every way that it must survive
+#[derive(Args)]
+pub struct Arguments {
     /// Where the page goes besides the screen
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
@@ -45,13 +41,13 @@ enum Mode {
     },
 }
 
-fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    ended(match (&arguments.mode, arguments.sample) {
+/// Disturbs it.
+pub fn run(arguments: &Arguments) -> Result<(), String> {
+    match (&arguments.mode, arguments.sample) {
         (Some(Mode::Child { role }), _) => child(role),
         (None, Some(most)) => run_sample(most, &arguments.results),
-        (None, None) => run(arguments.write.as_deref(), &arguments.results),
-    })
+        (None, None) => run_all(arguments.write.as_deref(), &arguments.results),
+    }
 }
 
 fn child(role: &[String]) -> Result<(), String> {
@@ -62,11 +58,11 @@ fn child(role: &[String]) -> Result<(), String> {
 /// This program in another role.
 fn start(role: &Role) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("child").args(role.words());
+    command.args(["reliability", "child"]).args(role.words());
     Ok(command)
 }
 
-fn run(file: Option<&Path>, results: &Path) -> Result<(), String> {
+fn run_all(file: Option<&Path>, results: &Path) -> Result<(), String> {
     let started = Instant::now();
     let kept = Kept::open(results).map_err(|error| format!("{}: {error}", results.display()))?;
     let all = trials(usize::MAX, &kept).map_err(|error| error.to_string())?;

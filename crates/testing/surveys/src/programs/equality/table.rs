@@ -5,27 +5,28 @@ use std::fmt::Write as _;
 
 use config::{Degrees, ModelSpec, Products};
 use prove::{EqualityClass, LEAST_FALL, LEAST_HEAD_DIM, LEAST_HIDDEN};
-use surveys::cases::{Case, Family, products_suffix};
+use surveys::drawers::{equality, equality_exact, equality_in_pairs, families};
 use surveys::results::Row;
+use surveys::space::{Point, products_suffix};
 use testkit::models::{Style, proof_model};
 
-use crate::factors::by_value;
-use crate::summary::Summary;
+use super::factors::by_value;
+use super::summary::Summary;
 
 /// The name under which a family's two microbatch sizes are compared.
-pub fn microbatch_name(family: Family, products: Products) -> String {
-    format!("{family} against 2{}", products_suffix(products))
+pub fn microbatch_name(family: &Point, products: Products) -> String {
+    format!("{} against 2{}", family.family(), products_suffix(products))
 }
 
 /// The legal cases of a list, and those of them that have a result.
 struct Part<'a> {
-    legal: Vec<&'a Case>,
-    measured: Vec<(&'a Case, &'a Row)>,
+    legal: Vec<&'a Point>,
+    measured: Vec<(&'a Point, &'a Row)>,
 }
 
 impl<'a> Part<'a> {
-    fn of(cases: &'a [Case], rows: &'a BTreeMap<String, Row>) -> Part<'a> {
-        let legal: Vec<&Case> = cases.iter().filter(|case| case.divides()).collect();
+    fn of(cases: &'a [Point], rows: &'a BTreeMap<String, Row>) -> Part<'a> {
+        let legal: Vec<&Point> = cases.iter().filter(|case| case.is_legal()).collect();
         let measured = legal.iter().filter_map(|case| Some((*case, rows.get(&case.to_string())?))).collect();
         Part { legal, measured }
     }
@@ -39,14 +40,14 @@ impl<'a> Part<'a> {
 
 /// The page, and every broken promise with the name of its case.
 pub fn table(rows: &BTreeMap<String, Row>) -> (String, Vec<String>) {
-    let (cases, in_pairs, exact) = (Case::all(), Case::all_in_pairs(), Case::all_exact());
-    let refused: Vec<&Case> = cases.iter().filter(|case| !case.divides()).collect();
+    let (cases, in_pairs, exact) = (equality(), equality_in_pairs(), equality_exact());
+    let refused: Vec<&Point> = cases.iter().filter(|case| !case.is_legal()).collect();
     let [chained, in_pairs, exact] = [&cases, &in_pairs, &exact].map(|cases| Part::of(cases, rows));
     let broken = rows.iter().filter(|(_, row)| !row.faults.is_empty());
     let mut faults: Vec<String> = broken.map(|(name, row)| format!("{name}: {}", row.faults)).collect();
     let parts = [(&chained, ""), (&in_pairs, " with `products = \"pairs\"`"), (&exact, " with exact sums")];
     faults.extend(parts.into_iter().filter_map(|(part, kind)| part.missing(kind)));
-    let all: Vec<(&Case, &Row)> = parts.into_iter().flat_map(|(part, _)| part.measured.iter().copied()).collect();
+    let all: Vec<(&Point, &Row)> = parts.into_iter().flat_map(|(part, _)| part.measured.iter().copied()).collect();
     let page = [
         introduction(&parts.map(|(part, _)| part), &all, &faults),
         by_class("By class", &chained, Products::Chained, rows),
@@ -62,7 +63,7 @@ pub fn table(rows: &BTreeMap<String, Row>) -> (String, Vec<String>) {
     (page.join("\n"), faults)
 }
 
-fn introduction([chained, in_pairs, exact]: &[&Part<'_>; 3], all: &[(&Case, &Row)], faults: &[String]) -> String {
+fn introduction([chained, in_pairs, exact]: &[&Part<'_>; 3], all: &[(&Point, &Row)], faults: &[String]) -> String {
     let verdict = match faults.len() {
         0 => "Every one keeps the promise.".to_string(),
         broken => format!("Broken promises: {broken}."),
@@ -81,11 +82,11 @@ fn introduction([chained, in_pairs, exact]: &[&Part<'_>; 3], all: &[(&Case, &Row
          combination of them, sequence parallelism, bf16 and fp16 are in the [support matrix](support-matrix.md).\n\
          The models are {hidden} wide, with heads of {head_dim} dims. [numerics.md](numerics.md#widths) derives the\n\
          bounds, which hold from {LEAST_HIDDEN} and {LEAST_HEAD_DIM} on. This page is written by\n\n\
-         ```text\ncargo run --release -p surveys --bin equality -- --write docs/equality.md\n```\n\n\
+         ```text\ncargo run --release -p surveys -- equality --write docs/equality.md\n```\n\n\
          The tables have relative Frobenius distances of tensors, and relative differences of losses (reported as `f32`,\n\
          whose last place is about 1e-7). Each distance has its own bound; the nearest is at {:.0} % of it. The loss falls\n\
          by {:.0} % at least in every case (required: {:.0} %).\n\n\
-         Cases of the same dp, tp, family and order of products differ in pipeline stages, schedule, ZeRO and\n\
+         Points of the same dp, tp, family and order of products differ in pipeline stages, schedule, ZeRO and\n\
          recomputation. *Same bits* counts cases whose losses, norms, first gradient and last weights have the bits of\n\
          one stage with GPipe, without recomputation and without ZeRO (with ZeRO where gradients are summed per\n\
          microbatch or in groups). The one rank has the same order of products.\n",
@@ -117,13 +118,14 @@ fn by_class(title: &str, part: &Part<'_>, products: Products, rows: &BTreeMap<St
         let summary: Summary = of_class.map(|(_, row)| *row).collect();
         let _ = writeln!(text, "| {name} {summary}");
     }
-    let ones = Family::all().into_iter().filter(|family| family.microbatch_size == 1);
+    let families = families();
+    let ones = families.iter().filter(|family| family.microbatch_size == 1);
     let summary: Summary = ones.filter_map(|family| rows.get(&microbatch_name(family, products))).collect();
     let _ = writeln!(text, "| other order: one rank, microbatch 2 against 1 {}", summary.without_reference());
     text
 }
 
-fn with_exact_sums(measured: &[(&Case, &Row)]) -> String {
+fn with_exact_sums(measured: &[(&Point, &Row)]) -> String {
     let mut text = head("With exact sums", "class");
     for (of, name) in [
         (EqualityClass::AnyOrder, "any order: dp, microbatch 2 against 1, ZeRO per microbatch or in groups"),
@@ -139,7 +141,7 @@ fn with_exact_sums(measured: &[(&Case, &Row)]) -> String {
     text
 }
 
-fn by_degrees(title: &str, measured: &[(&Case, &Row)]) -> String {
+fn by_degrees(title: &str, measured: &[(&Point, &Row)]) -> String {
     let mut groups: BTreeMap<(usize, usize), Summary> = BTreeMap::new();
     for (case, row) in measured {
         let Degrees { dp, cp: _, tp, pp: _ } = case.degrees;
@@ -154,20 +156,20 @@ fn by_degrees(title: &str, measured: &[(&Case, &Row)]) -> String {
 
 fn by_family(title: &str, part: &Part<'_>) -> String {
     let mut text = head(title, "family");
-    for family in Family::all() {
-        let legal = part.legal.iter().filter(|case| case.family == family).count();
+    for family in families() {
+        let legal = part.legal.iter().filter(|case| case.is_of(&family)).count();
         if legal == 0 {
             continue;
         }
-        let of_family = part.measured.iter().filter(|(case, _)| case.family == family);
+        let of_family = part.measured.iter().filter(|(case, _)| case.is_of(&family));
         let summary: Summary = of_family.map(|(_, row)| *row).collect();
-        let _ = writeln!(text, "| {family} ({legal} of 110 legal) {summary}");
+        let _ = writeln!(text, "| {} ({legal} of 110 legal) {summary}", family.family());
     }
     text
 }
 
 /// Refused cases by what is said first, without its numbers.
-fn refusals(refused: &[&Case]) -> String {
+fn refusals(refused: &[&Point]) -> String {
     let mut reasons: BTreeMap<String, (usize, String)> = BTreeMap::new();
     for case in refused {
         for problem in case.refusals() {

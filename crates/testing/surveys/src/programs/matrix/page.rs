@@ -5,13 +5,12 @@ use std::fmt::Write as _;
 
 use config::{ContextKind, Products, context_kind_name};
 use prove::{EqualityClass, LEAST_HEAD_DIM, LEAST_HIDDEN, Promised};
-use surveys::matrix::proof::class;
-use surveys::matrix::{Cell, Order, Shape, Sharing, forms};
 use surveys::results::Row;
+use surveys::space::{Form, Point, Schedule, Shape, Sharing, recompute_name};
 use testkit::numbers::Numbers;
 
 /// The page, and every cell that is refused no reason for, has no result, or breaks the promise.
-pub fn page((cells, sharing_sequences): (&[Cell], &[Cell]), rows: &BTreeMap<String, Row>) -> (String, Vec<String>) {
+pub fn page((cells, sharing_sequences): (&[Point], &[Point]), rows: &BTreeMap<String, Row>) -> (String, Vec<String>) {
     let [shown, shared] =
         [cells, sharing_sequences].map(|cells| cells.iter().map(|cell| Shown::of(cell, rows)).collect::<Vec<Shown>>());
     let all = || shown.iter().chain(&shared);
@@ -38,7 +37,7 @@ pub fn page((cells, sharing_sequences): (&[Cell], &[Cell]), rows: &BTreeMap<Stri
 
 /// A cell and what is known of it.
 struct Shown<'a> {
-    cell: &'a Cell,
+    cell: &'a Point,
     state: State<'a>,
 }
 
@@ -50,7 +49,7 @@ enum State<'a> {
 }
 
 impl<'a> Shown<'a> {
-    fn of(cell: &'a Cell, rows: &'a BTreeMap<String, Row>) -> Shown<'a> {
+    fn of(cell: &'a Point, rows: &'a BTreeMap<String, Row>) -> Shown<'a> {
         let state = match (cell.refusals().first(), rows.get(&cell.to_string())) {
             (Some(problem), _) => State::Refused(format!("`{}` {}", problem.key, problem.rule)),
             (None, Some(row)) if row.faults.is_empty() => State::Kept(row),
@@ -77,7 +76,7 @@ fn introduction(shown: &[Shown], shared: &[Shown]) -> String {
     let refused = count(shown, |shown| matches!(shown.state, State::Refused(_)));
     let kept_shared = count(shared, |shown| matches!(shown.state, State::Kept(_)));
     let refused_shared = count(shared, |shown| matches!(shown.state, State::Refused(_)));
-    let tied = count(shown, |shown| shown.cell.shape.model().tied_embeddings);
+    let tied = count(shown, |shown| shown.cell.layout().model.tied_embeddings);
     let model = Shape::Gpt2.model();
     let ranks = shown.iter().map(|shown| shown.cell.degrees.world_size());
     let (least, most) = ranks.fold((usize::MAX, 0), |(least, most), ranks| (least.min(ranks), most.max(ranks)));
@@ -86,7 +85,7 @@ fn introduction(shown: &[Shown], shared: &[Shown]) -> String {
          Every ZeRO form with every schedule, every way to share matrices, every recomputation, all numbers and both\n\
          orders of products (fp16 has the chained one only): {} cells, each a run of {least} to {most} ranks.\n\
          {kept} keep their promise, {refused} are refused. This page is written by\n\n\
-         ```text\ncargo run --release -p surveys --bin matrix -- --write docs/support-matrix.md\n```\n\n\
+         ```text\ncargo run --release -p surveys -- matrix --write docs/support-matrix.md\n```\n\n\
          A cell keeps its promise if\n\n\
          - losses, norms, first gradients and last weights have the bits of its reference: the same dp, tp, sequence\n  \
          parallelism, precision and order of products on one stage with GPipe, without recomputation and without ZeRO\n  \
@@ -125,12 +124,15 @@ fn matrix(shown: &[Shown], products: Products, title: &str) -> String {
         let _ = write!(text, " {sharing}, {numbers} |");
     }
     let _ = write!(text, "\n|---|---|{}", "---|".repeat(columns.len()));
-    for form in forms() {
-        for order in Order::all() {
-            let _ = write!(text, "\n| {form} | {order} |");
+    for form in Form::OF_MATRIX {
+        for schedule in Schedule::all() {
+            let _ = write!(text, "\n| {form} | {schedule} |");
             for (sharing, numbers) in &columns {
-                let of = |cell: &Cell| {
-                    cell.form == form && cell.order == order && cell.sharing == *sharing && cell.numbers == *numbers
+                let of = |cell: &Point| {
+                    cell.form == form
+                        && cell.schedule == schedule
+                        && cell.sharing() == *sharing
+                        && cell.numbers == *numbers
                 };
                 let here: Vec<&Shown> = shown.iter().filter(|shown| of(shown.cell)).collect();
                 let _ = write!(text, " {} |", place(&here));
@@ -150,13 +152,13 @@ fn matrix_of_shared(shown: &[Shown]) -> String {
         let _ = write!(text, " {sharing}, {} |", context_kind_name(*kind));
     }
     let _ = write!(text, "\n|---|---|{}", "---|".repeat(columns.len()));
-    for form in forms() {
-        for order in Order::all() {
-            let _ = write!(text, "\n| {form} | {order} |");
+    for form in Form::OF_MATRIX {
+        for schedule in Schedule::all() {
+            let _ = write!(text, "\n| {form} | {schedule} |");
             for (sharing, kind) in &columns {
-                let of = |cell: &Cell| {
-                    let is_of_kind = cell.sequences.kind == Some(*kind);
-                    cell.form == form && cell.order == order && cell.sharing == *sharing && is_of_kind
+                let of = |cell: &Point| {
+                    let is_of_kind = cell.context.kind == *kind;
+                    cell.form == form && cell.schedule == schedule && cell.sharing() == *sharing && is_of_kind
                 };
                 let here: Vec<&Shown> = shown.iter().filter(|shown| of(shown.cell)).collect();
                 let _ = write!(text, " {} |", place(&here));
@@ -193,7 +195,7 @@ fn factors() -> String {
                     | sharing | recomputation |\n|---|---|\n"
         .to_string();
     for sharing in Sharing::ALL {
-        let recomputes: Vec<String> = sharing.recomputes().into_iter().map(surveys::cases::recompute_name).collect();
+        let recomputes: Vec<String> = sharing.recomputes().into_iter().map(recompute_name).collect();
         let _ = writeln!(text, "| {sharing} | {} |", recomputes.join("; "));
     }
     text.push_str(
@@ -242,7 +244,7 @@ fn by_class(shown: &[&Shown]) -> String {
         (EqualityClass::OtherSums, "other sums: tp or cp as well"),
     ] {
         for numbers in Numbers::ALL {
-            let is_of = |shown: &&Shown| class(shown.cell) == of && shown.cell.numbers == numbers;
+            let is_of = |shown: &&Shown| shown.cell.class() == of && shown.cell.numbers == numbers;
             let rows: Vec<&Row> = shown.iter().copied().filter(is_of).filter_map(Shown::row).collect();
             if rows.is_empty() {
                 continue;

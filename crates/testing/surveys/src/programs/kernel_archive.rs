@@ -1,16 +1,15 @@
 //! Compiles all kernels for all GPUs into one file, which a release of `pleach` carries. `tools/release.sh` calls it.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
-use clap::Parser;
+use clap::Args;
 use nvidia::Search;
 use nvidia::nvrtc::Compiler;
 use train::{ARCHIVED_CAPABILITIES, ArchivedKernels};
 
-/// Compiles all kernels for all GPUs into one file.
-#[derive(Parser)]
-struct Arguments {
+/// Compile all kernels for all GPUs into one file
+#[derive(Args)]
+pub struct Arguments {
     /// The file to write.
     archive: PathBuf,
     /// The folder of NVRTC.
@@ -18,17 +17,9 @@ struct Arguments {
     cuda: PathBuf,
 }
 
-fn main() -> ExitCode {
-    match made(&Arguments::parse()) {
-        Ok(said) => {
-            println!("{said}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::from(2)
-        }
-    }
+/// Compiles them.
+pub fn run(arguments: &Arguments) -> Result<(), String> {
+    made(arguments).map(|said| println!("{said}")).map_err(|error| error.to_string())
 }
 
 fn made(Arguments { archive, cuda }: &Arguments) -> Result<String, Box<dyn std::error::Error>> {
