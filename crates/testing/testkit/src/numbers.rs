@@ -65,11 +65,7 @@ impl Numbers {
 
 impl fmt::Display for Numbers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.format {
-            Format::Fp32 => "fp32",
-            Format::Bf16 => "bf16",
-            Format::Fp16 => "fp16",
-        })?;
+        f.write_str(self.format.name())?;
         match self.sums {
             GradientSums::Single => {}
             GradientSums::Exact => f.write_str(" exact")?,
