@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use mesh::{Axis, AxisSet, Mesh, Rank};
-use program::{Event, Instr, PassKind, StepGraph, StepTimes, Wait};
+use program::{Event, Family, Instr, PassKind, StepGraph, StepTimes, Wait, Way};
 
 /// Instructions of a step with their times.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -275,36 +275,22 @@ fn all_joined(blocks: &[Block]) -> Option<BlockKind> {
 }
 
 fn kind_of(instr: Instr) -> Option<BlockKind> {
-    if let Some(pass) = instr.pass() {
-        return Some(match pass.kind {
+    match instr.family() {
+        Family::Pass(pass) => Some(match pass.kind {
             PassKind::Forward => BlockKind::Forward,
             PassKind::Recompute => BlockKind::Recompute,
             PassKind::BackwardInput => BlockKind::BackwardInput,
             PassKind::BackwardWeight => BlockKind::BackwardWeight,
-        });
-    }
-    match instr {
-        Instr::SendAct { .. }
-        | Instr::SendGrad { .. }
-        | Instr::GatherParams { .. }
-        | Instr::ReduceGrads { .. }
-        | Instr::FetchState { .. }
-        | Instr::OffloadState { .. }
-        | Instr::OffloadActs { .. }
-        | Instr::FetchActs { .. } => Some(BlockKind::Communication),
-        Instr::OptimizerStep { .. } => Some(BlockKind::Optimizer),
+        }),
+        Family::Transfer { way: Way::Send, .. }
+        | Family::Gather { .. }
+        | Family::Reduce { .. }
+        | Family::CopyState { .. }
+        | Family::CopyActs { .. } => Some(BlockKind::Communication),
+        Family::Update { .. } => Some(BlockKind::Optimizer),
         // These mostly wait, as receives do.
-        Instr::SumTied
-        | Instr::GradNorm
-        | Instr::RecvAct { .. }
-        | Instr::RecvGrad { .. }
-        | Instr::Load { .. }
-        | Instr::FreeParams { .. }
-        | Instr::Save { .. }
-        | Instr::Forward { .. }
-        | Instr::Recompute { .. }
-        | Instr::BackwardInput { .. }
-        | Instr::BackwardWeight { .. } => None,
+        Family::SumTied | Family::GradNorm | Family::Transfer { way: Way::Receive, .. } => None,
+        Family::Load { .. } | Family::Bookkeeping { .. } => None,
     }
 }
 

@@ -142,7 +142,7 @@ impl Instr {
             Instr::RecvAct { unit, .. } => from(view.owner(unit)),
             Instr::SendGrad { unit, .. } => to(view.owner(unit)),
             Instr::RecvGrad { unit, .. } => from(next_owner(unit)),
-            Instr::GatherParams { .. } => Partner::Peers(view.shard_axes),
+            Instr::GatherParams { unit } => Partner::Peers(view.axes.of(unit).shards),
             Instr::ReduceGrads { axes, .. } => Partner::Peers(axes.union()),
             Instr::SumTied => match (view.owner(Unit::Embedding), view.owner(Unit::Head)) {
                 (Some(embedding), Some(head)) if embedding != head => Partner::Ends { embedding, head },

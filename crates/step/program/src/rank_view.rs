@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use config::{
-    Averages, GradientSums, Home, Kept, LayerRecompute, Masters, Microbatch, Offload, Recompute, SavedInputs,
-    StateKind, Tied, TopQuery, Unit, ZeroStage,
+    Averages, GradientSums, Home, Kept, LayerRecompute, Masters, Microbatch, Offload, PerClass, Recompute, SavedInputs,
+    StateKind, Tied, TopQuery, Unit, UnitAxes, ZeroStage,
 };
-use mesh::AxisSet;
 
 use crate::{ActivationPart, Declared, OptimizerPart, Purpose, Value};
 
@@ -31,10 +30,8 @@ pub struct RankView {
     pub recompute: Recompute,
     /// The state that data parallelism shards.
     pub zero: ZeroStage,
-    /// See [`config::Parallelism::data_axes`].
-    pub data_axes: AxisSet,
-    /// See [`config::Parallelism::shard_axes`].
-    pub shard_axes: AxisSet,
+    /// The axes over which the parameters of each class of units are reduced and sharded.
+    pub axes: PerClass<UnitAxes>,
     /// Where the weights are that the optimizer updates.
     pub masters: Masters,
     /// Whether the optimizer averages them.

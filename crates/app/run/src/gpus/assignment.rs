@@ -1,11 +1,11 @@
 //! The GPUs of the ranks of a run, and their libraries, in words.
 
-use config::{DeviceChoice, GpuCollectives, GpuGraphs, ProductAlgorithms, Products, RunConfig};
+use config::{DeviceChoice, GpuCollectives, GpuGraphs, ProductAlgorithms, Products, RunConfig, kernel_contest};
 use mesh::{Mesh, Rank};
 use nvidia::{Search, cublaslt, cudnn};
-use train::{AttentionUse, GpuError, gpus_of};
+use train::{AttentionUse, BlocksBy, GpuError, gpus_of};
 
-use crate::gpus::devices::{attention, has_equal_algorithms, has_gpus, nccl, places, timed_tiles};
+use crate::gpus::devices::{attention, blocks_by, has_gpus, nccl, places};
 
 /// The hosts of a run with their ranks; all on one without a list.
 fn hosts_of(mesh: &Mesh, hosts: Option<&[(String, Vec<Rank>)]>) -> Vec<(String, Vec<Rank>)> {
@@ -73,12 +73,12 @@ fn launched(config: &RunConfig) -> &'static str {
 /// By which library products are multiplied; nothing where they are pleach's own.
 fn multiplied(config: &RunConfig) -> String {
     match (config.train.precision.products(), config.run.device) {
-        (Products::Blocks16, DeviceChoice::Cuda | DeviceChoice::SoftGpu) if has_equal_algorithms(config) => {
+        (Products::Blocks16, _) if blocks_by(config) == BlocksBy::KernelsOrLibrary => {
             "products in blocks of 16 by the fastest of pleach's kernels and of the library's algorithms with their bits, \
              compared and timed by `train`\n"
                 .into()
         }
-        (Products::Blocks16 | Products::Blocks8, _) if timed_tiles(config).is_some() => {
+        (Products::Blocks16 | Products::Blocks8, _) if kernel_contest(config).tiles.is_some() => {
             "products in blocks by the fastest of pleach's kernels for each, timed by `train` where there are several\n".into()
         }
         (Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8, _)

@@ -5,15 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use config::{
-    AttentionChoice, DeviceChoice, GpuGraphs, Precision, Problem, ProductAlgorithms, ProductKernels, Products,
-    RunConfig, RunSpec, Visible,
+    AttentionChoice, DeviceChoice, GpuGraphs, Precision, Problem, Products, RunConfig, RunSpec, TimedAlgorithms,
+    Visible, kernel_contest,
 };
 use device::{DeviceError, Numerics};
 use mesh::Rank;
 use nvidia::{Search, nccl};
 use train::{
-    AttentionUse, BlocksBy, GpuError, GpuPlaces, Gpus, GraphNotice, GraphUse, ModelChoices, RunDevice, TimedTiles,
-    check_numerics,
+    AttentionUse, BlocksBy, GpuError, GpuPlaces, Gpus, GraphNotice, GraphUse, ModelChoices, RunDevice, check_numerics,
 };
 
 use crate::failure::Failure;
@@ -40,9 +39,7 @@ pub fn run_device(config: &RunConfig) -> Result<RunDevice, Failure> {
     match &device {
         RunDevice::Cpu => {}
         RunDevice::Gpus(gpus) => {
-            if has_equal_algorithms(config) {
-                gpus.multiply_blocks_by(BlocksBy::KernelsOrLibrary);
-            }
+            gpus.multiply_blocks_by(blocks_by(config));
             let found = gpus.check_products(config.train.precision.products());
             found.map_err(|error| Failure::Input(error.to_string()))?;
         }
@@ -173,23 +170,11 @@ pub fn identifiers(device: &RunDevice, host: &[Rank], own: &[Rank]) -> Vec<[u8; 
     locals.map(|local| gpus.facts()[gpus.of_rank(local)].uuid).collect()
 }
 
-/// Whether algorithms of a library may compute products in blocks.
-pub fn has_equal_algorithms(config: &RunConfig) -> bool {
-    match config.run.product_algorithms {
-        ProductAlgorithms::Equal => has_gpus(config),
-        ProductAlgorithms::First | ProductAlgorithms::Timed => false,
-    }
-}
-
-/// The tiles of products that are timed before the first step, if any are. Times of a GPU in software mean nothing, so
-/// they are measured only where they are asked for.
-pub fn timed_tiles(config: &RunConfig) -> Option<TimedTiles> {
-    match (config.run.product_kernels, config.run.device, config.train.precision.products()) {
-        (ProductKernels::Auto, DeviceChoice::Cuda, Products::Blocks16) => Some(TimedTiles::HaveRun),
-        (ProductKernels::Timed, DeviceChoice::Cuda | DeviceChoice::SoftGpu, Products::Blocks16 | Products::Blocks8) => {
-            Some(TimedTiles::All)
-        }
-        (ProductKernels::Auto | ProductKernels::Estimated | ProductKernels::Timed, _, _) => None,
+/// The kernels or algorithms that may compute products in blocks of 16.
+pub fn blocks_by(config: &RunConfig) -> BlocksBy {
+    match kernel_contest(config).algorithms {
+        Some(TimedAlgorithms::Equal) => BlocksBy::KernelsOrLibrary,
+        Some(TimedAlgorithms::Proposed) | None => BlocksBy::Kernels,
     }
 }
 

@@ -10,7 +10,7 @@ use train::{Engine, EngineOptions, RunDevice, Setup, open_engine, queued_streams
 /// Fresh ranks for `setup` on `device`, all in this process, with the threads and the deadlines that `config` gives
 /// them.
 pub fn engine(config: &RunConfig, setup: &Setup, device: &RunDevice) -> Box<dyn Engine> {
-    open_engine(setup.mesh, options(config, setup, config.parallelism.world_size()), device)
+    open_engine(setup.groups(), options(config, setup, config.parallelism.world_size()), device)
 }
 
 /// Resources of the ranks of a run, of which `ranks` are on this host.

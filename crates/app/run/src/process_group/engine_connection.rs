@@ -43,7 +43,7 @@ pub fn open(
     let nccl = nccl(config, setup, several, &process_map)?;
     let seat = ProcessSeat { process: place.process, process_map, listeners, token, cores, nccl };
     let ended = || control.failure().map(|failure| failure.to_string());
-    let opened = open_process_engine(setup.mesh, options, device, seat, &ended);
+    let opened = open_process_engine(setup.groups(), options, device, seat, &ended);
     let (engine, failure) = opened.map_err(|error| Failure::Work(error.to_string()))?;
     join(control, failure, first_ranks);
     Ok(engine)

@@ -129,7 +129,8 @@ impl Product {
 impl OfPlatform {
     /// The algorithms of a platform, in the order of their products.
     pub fn of(platform: &Platform, algorithms: &ChosenAlgorithms) -> OfPlatform {
-        let mut products: Vec<Product> = algorithms.all().map(|(product, words)| Product::of(product, words)).collect();
+        let mut products: Vec<Product> =
+            algorithms.iter().map(|(product, words)| Product::of(product, *words)).collect();
         products.sort();
         OfPlatform { platform: platform.clone(), products }
     }

@@ -13,7 +13,6 @@ mod once_per_run;
 pub mod open;
 mod other_process;
 mod product_algorithms;
-mod product_tiles;
 mod progress;
 mod ranks;
 mod resume;

@@ -12,7 +12,7 @@ mod units;
 
 use std::sync::Arc;
 
-use config::{Averages, GradientSums, Masters, ModelSpec, Offload, Parallelism, Recompute};
+use config::{Averages, GradientSums, Masters, ModelSpec, Offload, Parallelism, PerClass, Recompute, UnitAxes};
 
 pub(crate) use crate::sizes::STAGED_UNITS;
 pub use save::{save_instrs, saved_units};
@@ -147,6 +147,7 @@ fn program(input: &CompileInput, pp: usize, declared: &Arc<Declared>) -> Program
 }
 
 fn view(input: &CompileInput, pp: usize, declared: &Arc<Declared>) -> RankView {
+    let classes = input.model.classes();
     let units = config::Unit::computing(input.model.num_layers);
     let owners = units.map(|unit| input.schedule.stage_map[input.stages.stage_of(unit).0 as usize]).collect();
     RankView {
@@ -161,8 +162,7 @@ fn view(input: &CompileInput, pp: usize, declared: &Arc<Declared>) -> RankView {
             Purpose::Evaluate | Purpose::Generate => Recompute::None,
         },
         zero: input.parallelism.zero,
-        data_axes: input.parallelism.data_axes(),
-        shard_axes: input.parallelism.shard_axes(),
+        axes: PerClass::new(&classes, |class| UnitAxes::of(&config::params(input.model, classes.first(class)))),
         masters: input.masters,
         averages: input.averages,
         sums: input.sums,

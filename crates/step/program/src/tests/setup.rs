@@ -1,13 +1,13 @@
 //! Small models and runs for tests.
 
 use crate::{
-    CompileInput, Footprint, Footprints, Program, Purpose, Schedule, Sizes, StageCosts, State, StateBytes, StepGraph,
-    compile, link, split_stages,
+    CompileInput, Footprint, Footprints, PeerGroups, Program, Purpose, Schedule, Sizes, StageCosts, State, StateBytes,
+    StepGraph, compile, link, split_stages,
 };
 use config::{
     Activation, Biases, Blocks, Degrees, Format, FullRecompute, Gathering, GradientReduction, GradientSums, Masters,
     ModelSpec, Norm, NormKind, Offload, Parallelism, PerClass, Position, Recompute, Reshard, SavedInputs, ScheduleKind,
-    SequenceParallel, TopQuery, UnitClass, UnitClasses, ZeroStage,
+    SequenceParallel, TopQuery, Unit, UnitClass, UnitClasses, UnitLayout, ZeroStage,
 };
 
 /// Every second layer.
@@ -198,6 +198,12 @@ impl Setup {
 
     pub fn programs(&self) -> Vec<Program> {
         self.compile_schedule(&self.schedule())
+    }
+
+    pub fn groups(&self) -> PeerGroups {
+        let (model, parallelism) = (self.model(), self.parallelism());
+        let units = Unit::holding(model.num_layers).map(|unit| UnitLayout::of(&model, unit, &parallelism));
+        PeerGroups::of_units(parallelism.mesh().unwrap(), &parallelism, &units.collect::<Vec<_>>())
     }
 
     pub fn graph(&self) -> StepGraph {

@@ -14,8 +14,8 @@ use device::{Dtype, Write};
 use mesh::{Mesh, MeshError};
 use model::{CacheSize, KeyValueCache, MicrobatchShape, TensorParallel};
 use program::{
-    CompileError, MemoryPlan, Program, ProgramSet, ProgramSetError, Purpose, RankPlan, Schedule, ScheduleError,
-    StageError, State, StepGraph, UnitTimes, Verified, Violation, Waits,
+    CompileError, MemoryPlan, PeerGroups, Program, ProgramSet, ProgramSetError, Purpose, RankPlan, Schedule,
+    ScheduleError, StageError, State, StepGraph, UnitTimes, Verified, Violation, Waits,
 };
 use rayon::prelude::*;
 use record::{RecordCase, RecordError};
@@ -282,6 +282,11 @@ impl Setup {
         let layouts = layouts(&model, &parallelism);
         let cache_size = CacheSize { sequences: 0, capacity: 0, stored: train.precision.stored().into() };
         Ok(Setup { model, parallelism, train, mesh, layouts, state, cache_size, schedule, times, workloads, programs })
+    }
+
+    /// The groups of its ranks.
+    pub fn groups(&self) -> PeerGroups {
+        PeerGroups::of_units(self.mesh, &self.parallelism, self.layouts.values())
     }
 
     /// All workloads.
