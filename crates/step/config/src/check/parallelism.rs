@@ -263,16 +263,12 @@ fn world_size(config: &RunConfig, rules: &mut Rules) {
     let degrees = config.parallelism.degrees;
     let product = config.parallelism.world_size();
     ranks(&config.parallelism, rules);
-    if config.run.ranks != product {
-        let keys = degrees.listed().map(|(key, _)| key).collect::<Vec<_>>().join(" x ");
-        let values = degrees.listed().map(|(_, degree)| degree.to_string()).collect::<Vec<_>>().join(" x ");
-        let rule = format!("must be parallelism.{keys} = {values} = {product}");
-        rules.report(Problem::of_value(
-            "run.ranks",
-            config.run.ranks,
-            rule,
-            format!("write {product}, or omit one of the {}", if degrees.cp == 1 { "four" } else { "five" }),
-        ));
+    let listed = |of: fn((&'static str, usize)) -> String| degrees.listed().map(of).collect::<Vec<_>>().join(" x ");
+    refuse! { rules;
+        config.run.ranks != product => "run.ranks" = config.run.ranks, format!(
+            "must be parallelism.{} = {} = {product}",
+            listed(|(key, _)| key.into()), listed(|(_, degree)| degree.to_string())
+        ), format!("write {product}, or omit one of the {}", if degrees.cp == 1 { "four" } else { "five" });
     }
 }
 
