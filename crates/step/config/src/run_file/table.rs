@@ -12,6 +12,11 @@ pub trait Table: Clone {
     /// The same of a list of such tables.
     const LIST: &'static str = "";
 
+    /// The table for a value that stands for one.
+    fn short(_value: &Value) -> Option<Self> {
+        None
+    }
+
     /// Visits the keys.
     fn fields(&mut self, fields: &mut Fields<'_>);
 }
@@ -66,6 +71,9 @@ impl Fields<'_> {
 
 /// `blank` with the entries of `value`; `None` where one is wrong or lacks.
 pub fn read_table<T: Table>(value: &Value, mut blank: T) -> Option<T> {
+    if let Some(table) = T::short(value) {
+        return Some(table);
+    }
     let mut fields = Fields::Read(value.table()?, true);
     blank.fields(&mut fields);
     matches!(fields, Fields::Read(_, true)).then_some(blank)

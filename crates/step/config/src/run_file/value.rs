@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::source::Value;
+use crate::data_spec::{ChatDate, TokenizerSpec};
 use crate::learning_rate::DecayLength;
 use crate::model::TopQuery;
 use crate::names::Names;
@@ -163,6 +164,8 @@ items! {
         DecayLength::Steps(steps) => steps.to_string(),
         DecayLength::Share(share) => share.written(),
     };
+    TokenizerSpec, TokenizerSpec::FORMS, |value| TokenizerSpec::parse(value.text()?), |own| quoted(&own.to_string());
+    ChatDate, "a date", |value| ChatDate::parse(value.text()?), |date| quoted(&date.to_string());
     TopQuery, "true or false", |value| value.boolean().map(|on| if on { TopQuery::On } else { TopQuery::Off }),
         |value| (*value == TopQuery::On).to_string();
     Overlap, "true or false", |value| value.boolean().map(|on| if on { Overlap::On } else { Overlap::Off }),
