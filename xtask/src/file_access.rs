@@ -25,7 +25,6 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/app/cli/src/memory/", "/proc and /sys"),
     ("crates/network/comm/src/processes/process_map.rs", "/proc"),
     ("crates/network/mpi/src/find.rs", "/proc"),
-    ("crates/planning/plan/src/machine/resident.rs", "/proc"),
     ("crates/training/checkpoint/src/disk.rs", "folders, to make names last"),
     ("crates/base/secrets/src/secret.rs", "a new secret, for its owner alone"),
     ("crates/kernels/nvidia/src/nvrtc/cache.rs", "the cache of compiled kernels"),
@@ -33,7 +32,6 @@ const ALLOWED: &[(&str, &str)] = &[
         "crates/training/train/src/engine/run_device.rs",
         "the archive of compiled kernels, a regular file of a fixed name",
     ),
-    ("crates/planning/plan/src/bin/", "pages of this repository"),
     ("crates/testing/surveys/", "pages of this repository"),
 ];
 
