@@ -63,6 +63,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("prove", &["sync", "mesh", "config", "device", "program", "checkpoint", "train"]),
+    ("plan", &["sync", "mesh", "config", "cluster", "device", "comm", "program", "cpu", "record", "sim", "train"]),
     (
         "testkit",
         &[
@@ -97,13 +98,14 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
             "rendezvous",
             "program",
             "cpu",
+            "sim",
             "checkpoint",
             "train",
             "prove",
+            "plan",
             "testkit",
         ],
     ),
-    ("plan", &["sync", "mesh", "config", "cluster", "device", "comm", "program", "cpu", "record", "sim", "train"]),
     (
         "run",
         &[

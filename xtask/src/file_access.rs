@@ -26,7 +26,6 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/network/comm/src/processes/process_map.rs", "/proc"),
     ("crates/network/mpi/src/find.rs", "/proc"),
     ("crates/network/mpi/src/loader.rs", "the configuration of the loader"),
-    ("crates/planning/plan/src/machine/resident.rs", "/proc"),
     ("crates/training/checkpoint/src/disk.rs", "folders, to make names last"),
     ("crates/base/secrets/src/secret.rs", "a new secret, for its owner alone"),
     ("crates/kernels/nvidia/src/nvrtc/cache.rs", "the cache of compiled kernels"),
@@ -34,7 +33,6 @@ const ALLOWED: &[(&str, &str)] = &[
         "crates/training/train/src/engine/run_device.rs",
         "the archive of compiled kernels, a regular file of a fixed name",
     ),
-    ("crates/planning/plan/src/bin/", "pages of this repository"),
     ("crates/testing/surveys/", "pages of this repository"),
 ];
 
