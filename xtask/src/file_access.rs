@@ -35,6 +35,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     ("crates/planning/plan/src/bin/", "pages of this repository"),
     ("crates/testing/surveys/", "pages of this repository"),
+    ("crates/testing/testkit/src/run_files.rs", "examples of this repository"),
 ];
 
 /// Calls in product code of a file that is not allowed to have them.
