@@ -34,6 +34,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "the archive of compiled kernels, a regular file of a fixed name",
     ),
     ("crates/testing/surveys/", "pages of this repository"),
+    ("crates/testing/testkit/src/run_files.rs", "examples of this repository"),
 ];
 
 /// Calls in product code of a file that is not allowed to have them.

@@ -14,6 +14,7 @@ use crate::rust_code::{code_only, function_lengths};
 use crate::signposts;
 use crate::test_programs;
 use crate::trusted_values;
+use crate::variables;
 use crate::whole_tests;
 use crate::words;
 
@@ -77,6 +78,7 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
     findings.extend(page_links::check(repository));
     findings.extend(test_programs::check(repository));
     findings.extend(layers::check(repository));
+    findings.extend(variables::check(repository));
     findings
 }
 
