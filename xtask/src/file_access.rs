@@ -20,9 +20,9 @@ const CALLS: &[&str] = &[
 const ALLOWED: &[(&str, &str)] = &[
     ("crates/base/files/", "the reader and the writer"),
     ("crates/app/cli/src/doctor/", "files of the system"),
-    ("crates/app/cli/src/launch/failure_report.rs", "/proc and /sys"),
-    ("crates/app/cli/src/launch/leftovers.rs", "/proc"),
-    ("crates/app/cli/src/memory/", "/proc and /sys"),
+    ("crates/app/run/src/launch/failure_report.rs", "/proc and /sys"),
+    ("crates/app/run/src/launch/leftovers.rs", "/proc"),
+    ("crates/app/run/src/memory/", "/proc and /sys"),
     ("crates/network/comm/src/processes/process_map.rs", "/proc"),
     ("crates/network/mpi/src/find.rs", "/proc"),
     ("crates/network/mpi/src/loader.rs", "the configuration of the loader"),

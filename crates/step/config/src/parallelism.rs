@@ -6,6 +6,7 @@ use mesh::{Axis, AxisSet, AxisSizes, Mesh, MeshError};
 
 use crate::context_parallel::{ContextParallel, SequenceSlices};
 use crate::degrees::Degrees;
+use crate::names::names;
 use crate::schedule::ScheduleSpec;
 use crate::zero::ZeroStage;
 
@@ -39,6 +40,8 @@ pub enum SavedInputs {
     /// parallelism a rank has no more than that from the start.
     Sharded,
 }
+
+names! { SavedInputs: "whole" = Whole, "sharded" = Sharded }
 
 /// The recomputed part of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -30,7 +30,7 @@ pub use grid::{Mesh, MeshError};
 pub use group::{Group, Rank};
 pub use placement_order::PlacementOrder;
 pub use region::{CopyRun, Region, copy_runs};
-pub use split::{alternatives, divisors, even_split, greatest_common_divisor};
+pub use split::{alternatives, divisors, even_split, greatest_common_divisor, multiples_around};
 pub use tiling::{OwnedBox, TilingFault, tiling_fault};
 
 // Tests name the crate as its users do.

@@ -7,7 +7,7 @@ mod evaluation;
 mod gathered;
 mod inference;
 mod other_axes;
-mod product_list;
 mod recheck;
 mod reduced_axes;
+mod run_products;
 mod stragglers;

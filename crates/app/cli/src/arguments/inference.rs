@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-
-use crate::source::run_source::WhichWeights;
+use run::source::run_source::WhichWeights;
 
 /// The weights, and the ranks of the command.
 #[derive(Debug, Args)]

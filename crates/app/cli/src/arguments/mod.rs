@@ -11,7 +11,7 @@ pub mod inference;
 pub mod launch;
 pub mod outputs;
 pub mod report;
-pub mod run;
+pub mod run_file;
 pub mod software_value;
 pub mod traced_ranks;
 pub mod unknown_option;
@@ -19,6 +19,9 @@ pub mod unknown_option;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use run::places::kept_run::Earlier;
+use run::run_file::RunFile;
+use run::spec::{Origin, TrainSpec};
 
 use crate::arguments::blame::{BLAME_HELP, BlameArguments};
 use crate::arguments::cluster::{ClusterCommand, PlanArguments, SimulateArguments, ValidateArguments};
@@ -30,10 +33,7 @@ use crate::arguments::hugging_face::{ExportArguments, ImportArguments};
 use crate::arguments::inference::{EvalArguments, FORWARD_FORMAT, ForwardArguments, GenerateArguments};
 use crate::arguments::launch::{LAUNCH_HELP, LaunchArguments};
 use crate::arguments::report::ReportArguments;
-use crate::arguments::run::RunArguments;
-use crate::places::kept_run::Earlier;
-use crate::run_file::RunFile;
-use crate::spec::{Origin, TrainSpec};
+use crate::arguments::run_file::RunArguments;
 
 const COMPLETIONS_HELP: &str = "Where shells look for it:
   bash  pleach completions bash > ~/.local/share/bash-completion/completions/pleach

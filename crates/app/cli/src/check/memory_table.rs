@@ -3,9 +3,9 @@
 use config::figures::bytes;
 use config::{Overlap, Unit};
 use program::Category;
+use run::memory::need::largest_plan;
 use train::Setup;
 
-use crate::memory::need::largest_plan;
 use crate::screen::narrow::table;
 
 /// The layers of one pipeline rank, ascending; none where it has only the embedding or the head.
@@ -104,7 +104,7 @@ mod tests {
     use config::RunConfig;
 
     use super::*;
-    use crate::presets;
+    use run::presets;
 
     #[test]
     fn layers_that_are_no_neighbours_are_named_apart() {

@@ -5,6 +5,14 @@ pub mod json;
 pub mod memory_table;
 
 use cluster::Cluster;
+use run::description::product_line;
+use run::description::run_lines::{describe, memory_line};
+use run::failure::Failure;
+use run::gpus::arenas;
+use run::memory::host;
+use run::memory::machine::{LimitSource, MemoryLimit};
+use run::source::run_source::RunSource;
+use run::verdict::{self, Planned, Verdict};
 use train::describe_engine;
 
 use crate::arguments::CheckArguments;
@@ -14,18 +22,10 @@ use crate::check::memory_table::memory_table;
 use crate::cluster::gpus::{self, Margin};
 use crate::cluster::profile::{check_precision, profile};
 use crate::compare::comparison;
-use crate::description::product_line;
-use crate::description::run_lines::{describe, memory_line};
-use crate::failure::Failure;
-use crate::gpus::arenas;
-use crate::memory::host;
-use crate::memory::machine::{LimitSource, MemoryLimit};
 use crate::rank_hosts::RankHosts;
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
 use crate::screen::terminal;
-use crate::source::run_source::RunSource;
-use crate::verdict::{self, Planned, Verdict};
 
 /// Prints what the run is, or how two runs compare.
 ///

@@ -5,11 +5,11 @@ use std::path::Path;
 use cluster::{Cluster, CollectiveLibrary, HalfFormats, Software, named, names};
 use config::{CollectivesChoice, Precision, RunConfig};
 use files::{InputKind, read_text};
+use run::failure::Failure;
+use run::presets;
+use run::run_file::RunFile;
 
 use crate::arguments::cluster::RunClusterArguments;
-use crate::failure::Failure;
-use crate::presets;
-use crate::run_file::RunFile;
 
 /// The cluster that a run is meant for, and the trainer, where it is not pleach.
 ///

@@ -5,12 +5,11 @@ use std::path::Path;
 
 use config::{GradientSums, Offload, RunConfig, TrainSpec};
 use prove::{EqualityClass, RankOrder};
+use run::failure::Failure;
+use run::process_group::shared_limit::shared_limit;
+use run::run_file::RunFile;
+use run::verdict::{self, Planned};
 use train::describe_engine;
-
-use crate::failure::Failure;
-use crate::process_group::shared_limit::shared_limit;
-use crate::run_file::RunFile;
-use crate::verdict::{self, Planned};
 
 /// Two legal runs, compared key by key.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use launcher::Environment;
 use mpi::{Endpoint, Library, Surroundings, ThreadLevel, find, loader};
+use run::failure::Failure;
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
 use crate::screen::output::print;
 
 /// Longest wait for a library to be initialised.

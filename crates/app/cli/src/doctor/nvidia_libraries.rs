@@ -7,10 +7,9 @@ use gpu::Driver;
 use launcher::Environment;
 use nvidia::nvrtc::Compiler;
 use nvidia::{LibraryError, Search, cublaslt, cudnn, driver, nccl};
+use run::gpus::devices::{CARRIED, LIBRARIES, library_folders};
 use serde::Serialize;
 use train::ArchivedKernels;
-
-use crate::gpus::devices::{CARRIED, LIBRARIES, library_folders};
 
 /// A library, or the reason why it was not opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -6,12 +6,12 @@ mod program_text;
 use config::figures::{counted, grouped};
 use mesh::Rank;
 use program::{Category, CellKind, CellTimes, StepTimes, Timeline};
+use run::description::run_lines::describe;
+use run::failure::Failure;
+use run::gpus::assignment;
 use train::Setup;
 
 use crate::arguments::ExplainArguments;
-use crate::description::run_lines::describe;
-use crate::failure::Failure;
-use crate::gpus::assignment;
 use crate::rank_hosts::RankHosts;
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;

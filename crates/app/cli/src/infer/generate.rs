@@ -5,22 +5,22 @@ use std::sync::Mutex;
 
 use config::EngineChoice;
 use data::Tokenizer;
+use run::failure::Failure;
+use run::gpus::kernels;
+use run::process_group::company::{Company, together};
+use run::process_group::meeting::Meeting;
+use run::process_group::process_ranks::ProcessRanks;
+use run::process_group::signal_relay::relay_while;
+use run::signal::Signal;
+use run::signals::interrupt::Interrupt;
+use run::source::run_source::RunSource;
+use run::text::prompt::prompt;
 use sync::{into_inner, lock};
 use train::{GENERATION_ROWS, Generation, Listener, Sampling, Setup, Wish};
 
 use crate::arguments::inference::GenerateArguments;
-use crate::failure::Failure;
-use crate::gpus::kernels;
 use crate::infer;
-use crate::process_group::company::{Company, together};
-use crate::process_group::meeting::Meeting;
-use crate::process_group::process_ranks::ProcessRanks;
-use crate::process_group::signal_relay::relay_while;
 use crate::screen::output::{ModelText, Reader, read_or_failed};
-use crate::signal::Signal;
-use crate::signals::interrupt::Interrupt;
-use crate::source::run_source::RunSource;
-use crate::text::prompt::prompt;
 
 /// Prints the prompt and what follows it, token by token.
 ///
@@ -259,7 +259,7 @@ mod tests {
             seen.push(String::from_utf8(shared.0.lock().expect("no panic").clone()).expect("text"));
         }
         assert_eq!(seen, ["> a", "> a", "> aé", "> aé", "> aé\u{fffd}b", "> aé\u{fffd}b"]);
-        interrupt.press();
+        interrupt.note(Signal::Interrupt.number());
         assert_eq!(printer.token(i32::from(b'!')), Wish::Stop);
         printer.finish().expect("printed");
         assert_eq!(*shared.0.lock().expect("no panic"), "> aé\u{fffd}b\u{fffd}!\n".as_bytes());

@@ -5,9 +5,10 @@ pub mod forward;
 pub mod generate;
 mod sequences;
 
+use run::failure::Failure;
+use run::source::run_source::RunSource;
+
 use crate::arguments::inference::FromArguments;
-use crate::failure::Failure;
-use crate::source::run_source::RunSource;
 
 /// The run that `arguments` name; `changes` replace keys of its file.
 ///

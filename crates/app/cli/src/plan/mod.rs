@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use cluster::Software;
 use config::{Parallelism, RunConfig};
 use plan::search::{MEMORY_MARGIN, Question, Remedies, keys, search, search_up_to, values};
+use run::failure::Failure;
+use run::places::output_file::OutputFile;
 
 use crate::arguments::cluster::{PlanArguments, Searched};
 use crate::arguments::format::Format;
 use crate::cluster::gpus;
 use crate::cluster::profile::of_run;
-use crate::failure::Failure;
-use crate::places::output_file::OutputFile;
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
 use crate::screen::patience::shown_while;

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use crate::records::step_line::Colour;
+use run::records::step_line::Colour;
 
 /// Its columns: those of the standard output, else as `COLUMNS` says.
 pub fn columns() -> Option<usize> {

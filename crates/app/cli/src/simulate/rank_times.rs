@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use mesh::{Axis, AxisSet, Mesh, Rank};
 use program::StepTimes;
+use run::failure::Failure;
 use sim::RankTimes;
 
 use crate::arguments::traced_ranks::TracedRanks;
-use crate::failure::Failure;
 
 /// Number of ranks that are traced by default: as many as a window shows.
 const MOST: usize = 64;

@@ -56,6 +56,20 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
     ),
 ];
 
+/// Axes of other trainers along which no run divides work: `(name, axis)`.
+const OTHER_AXES: &[(&str, &str)] = &[
+    ("ep", "expert parallelism"),
+    ("expert_model_parallel_size", "expert parallelism"),
+    ("expert_tensor_parallel_size", "expert parallelism"),
+];
+
+/// The refusal of an axis that runs do not have, as the end of a sentence about its name, with dashes or underscores.
+pub fn other_axis(name: &str) -> Option<String> {
+    let name = name.trim_start_matches("--").replace('-', "_");
+    let (_, axis) = OTHER_AXES.iter().find(|(other, _)| *other == name)?;
+    Some(format!("is {axis}, an axis that runs do not have; use dp, cp, tp and pp"))
+}
+
 /// The answer to the name of a feature that runs do not have, as the end of a sentence about it; `--fp8` and `fp8` are
 /// one name.
 pub fn answer(name: &str) -> Option<&'static str> {

@@ -1,7 +1,7 @@
 //! A whole run: ranks start, steps pass, results are delivered. One rank is not a special case.
 
 pub mod observer;
-pub mod product_list;
+pub mod run_products;
 pub mod samples;
 pub mod step_verdict;
 pub mod stragglers;
