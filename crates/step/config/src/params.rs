@@ -225,7 +225,13 @@ pub fn flops_per_token(model: &ModelSpec, sequence_length: usize) -> f64 {
     let seen = |unit| model.window_of(unit).map_or(sequence_length, |window| window.min(sequence_length));
     let seen: u128 = layers.chain(of_top_query).map(|unit| seen(unit) as u128).sum();
     let attention = 12 * model.query_width() as u128 * seen;
-    let per_parameter = |param: &ParamSpec| if model.trains(param.unit) { 6.0 } else { 4.0 };
+    let per_parameter =
+        |param: &ParamSpec| match param.unit {
+            // Every token goes through all of their parameters.
+            Unit::Table | Unit::Embedding | Unit::Layer(_) | Unit::Head | Unit::Adapters(_) => {
+                if model.trains(param.unit) { 6.0 } else { 4.0 }
+            }
+        };
     all_params(model).map(|param| per_parameter(&param) * param.len() as f64).sum::<f64>() + attention as f64
 }
 

@@ -55,9 +55,7 @@ impl Declared {
     /// The axes of `unit`: those of tokens, as far as each rank along them has the same elements of every parameter.
     /// Sharding groups are along all of them but the outer data axis.
     pub fn axes(&self, unit: Unit) -> UnitAxes {
-        let is_split = |axis: &Axis| self.of(unit).iter().any(|parameter| parameter.varies_over.contains(*axis));
-        let data: AxisSet = self.token_axes.iter().filter(|axis| !is_split(axis)).collect();
-        UnitAxes { data, shards: data.iter().filter(|axis| *axis != Axis::DpOuter).collect() }
+        axes_of(self.of(unit), self.token_axes)
     }
 
     /// The axes over which the gradient of `parameter` must be summed: those along which the value that it is applied
@@ -76,6 +74,12 @@ impl Declared {
             }
         }
     }
+}
+
+fn axes_of(parameters: &[DeclaredParameter], token_axes: AxisSet) -> UnitAxes {
+    let is_split = |axis: &Axis| parameters.iter().any(|parameter| parameter.varies_over.contains(*axis));
+    let data: AxisSet = token_axes.iter().filter(|axis| !is_split(axis)).collect();
+    UnitAxes { data, shards: data.iter().filter(|axis| *axis != Axis::DpOuter).collect() }
 }
 
 /// Ranks along an axis, at the fewest at which something can differ between them.
@@ -97,5 +101,126 @@ impl DeclaredParameter {
             varies_over: Axis::ALL.into_iter().filter(is_split).collect(),
             applied_to: param.applied_to,
         }
+    }
+}
+
+/// A unit of experts, which no model has yet: each place that takes axes, groups, shapes or copies from a unit must get
+/// those of this one.
+#[cfg(test)]
+mod tests {
+    use config::{ModelCoord, RunConfig, Sharding, UnitLayout};
+    use mesh::Rank;
+
+    use super::*;
+    use crate::{GradientAxes, PeerGroup, PeerGroups};
+
+    /// Up and down projections of 8 experts, whole experts on each rank along `axes`.
+    fn experts(axes: AxisSet) -> Vec<ParamSpec> {
+        let model = RunConfig::quick_start().model;
+        let base =
+            config::params(&model, Unit::Layer(0)).into_iter().find(|param| param.name.ends_with("ffn.up.weight"));
+        let base = base.expect("a feed-forward block");
+        let stack = |part: &str, shape: &[usize]| ParamSpec {
+            name: format!("layers.0.experts.{part}.weight"),
+            shape: shape.to_vec(),
+            sharding: Sharding::Split { dim: 0, axes },
+            ..base.clone()
+        };
+        vec![stack("up", &[8 * 96, 64]), stack("down", &[8, 64, 96])]
+    }
+
+    fn set(axes: &[Axis]) -> AxisSet {
+        axes.iter().copied().collect()
+    }
+
+    /// Expert parallelism alone, folded over tensor parallelism, over context parallelism, and over both.
+    fn folds() -> [AxisSet; 4] {
+        [set(&[Axis::Ep]), set(&[Axis::Ep, Axis::Tp]), set(&[Axis::Cp, Axis::Ep]), set(&[Axis::Cp, Axis::Ep, Axis::Tp])]
+    }
+
+    #[test]
+    fn the_axes_of_a_unit_are_derived_twice() {
+        for axes in folds() {
+            let params = experts(axes);
+            let declared: Vec<_> = params.iter().map(|param| DeclaredParameter::new(Unit::Layer(0), param)).collect();
+            assert!(declared.iter().all(|parameter| parameter.varies_over == axes), "{axes}");
+            let own = UnitAxes::of(&params);
+            assert_eq!(own, axes_of(&declared, UnitAxes::TOKENS), "{axes}");
+            assert_eq!(own.data, UnitAxes::TOKENS.difference(axes), "{axes}");
+            assert_eq!(own.shards, own.data.without(Axis::DpOuter), "{axes}");
+        }
+    }
+
+    #[test]
+    fn gradients_are_summed_over_the_data_axes_of_the_unit_alone() {
+        let parallelism = RunConfig::quick_start().parallelism;
+        for axes in folds() {
+            let params = experts(axes);
+            let (own, summed) = (UnitAxes::of(&params), GradientAxes::declared(&params, &parallelism));
+            // Columns of other heads are not: the value that experts are applied to differs between tensor ranks.
+            let beyond = parallelism.tensor_axes().difference(axes);
+            assert!(summed.beyond(own.data).all(|alone| alone == beyond), "{axes}");
+            assert!(summed.reduces_over(own.shards) && summed.reduces_over(own.replicas()), "{axes}");
+        }
+    }
+
+    #[test]
+    fn a_run_has_a_group_for_each_set_of_axes() {
+        let parallelism = RunConfig::quick_start().parallelism;
+        let mesh = parallelism.mesh().expect("a mesh");
+        for axes in folds() {
+            let layout = UnitLayout::new(experts(axes), parallelism.axis_sizes(), 1);
+            let groups = PeerGroups::of_units(mesh, &parallelism, [&layout]);
+            let own = layout.axes();
+            for needed in [axes, own.shards, own.replicas()] {
+                assert!(groups.index(PeerGroup::Along(needed)).is_some(), "{axes}: {needed}");
+            }
+        }
+        assert_eq!(PeerGroups::new(mesh, []).index(PeerGroup::Along(set(&[Axis::Ep]))), None);
+    }
+
+    #[test]
+    fn each_element_has_one_first_copy_in_a_replica() {
+        let sizes = AxisSizes { cp: 2, ep: 2, tp: 2, ..AxisSizes::ONE };
+        let mesh = Mesh::new(sizes).expect("a mesh");
+        for axes in folds() {
+            let layout = UnitLayout::new(experts(axes), sizes, 1);
+            for segment in &layout.segments {
+                let first = |rank: &Rank| {
+                    let coord = mesh.coord(*rank);
+                    // Ranks along data axes hold copies, of which each stores a part.
+                    let is_of_first_replica = coord.position(layout.axes().data) == 0;
+                    is_of_first_replica && ModelCoord::new(coord).is_first_copy(&segment.param, layout.axes())
+                };
+                let elements: usize = mesh.ranks().filter(first).map(|_| segment.range().len()).sum();
+                assert_eq!(elements, segment.param.len(), "{} over {axes}", segment.param.name);
+            }
+        }
+    }
+
+    #[test]
+    fn stacks_of_matrices_are_rows() {
+        let [rows, stack] = [0, 1].map(|index| experts(set(&[Axis::Ep])).swap_remove(index));
+        let sizes = AxisSizes::only(Axis::Ep, 4);
+        assert_eq!((rows.matrix_shape(), rows.local_shape(sizes)), ((768, 64), (192, 64)));
+        assert_eq!((stack.matrix_shape(), stack.local_shape(sizes)), ((8 * 64, 96), (2 * 64, 96)));
+        let third = Mesh::new(sizes).expect("a mesh").coord(Rank(2));
+        assert_eq!((stack.local_start(&third), rows.local_start(&third)), ((4 * 64, 0), (384, 0)));
+    }
+
+    /// A split inside each expert is no run of rows.
+    #[test]
+    #[should_panic(expected = "layers.0.experts.down.weight must be split along its first dim or its last")]
+    fn a_split_inside_of_experts_is_refused_by_name() {
+        let stack = experts(set(&[Axis::Ep])).swap_remove(1);
+        let inside = ParamSpec { sharding: Sharding::Split { dim: 1, axes: set(&[Axis::Tp]) }, ..stack };
+        inside.local_shape(AxisSizes::only(Axis::Tp, 2));
+    }
+
+    #[test]
+    fn ranks_of_experts_are_refused_by_name_until_a_run_has_them() {
+        let mesh = Mesh::new(AxisSizes::only(Axis::Ep, 2)).expect("a mesh");
+        let refused = config::Degrees::of(&mesh, "the mesh of a run").map_err(|error| error.to_string());
+        assert_eq!(refused, Err("the mesh of a run must have 1 rank along ep; got 2; use dp, cp, tp or pp".into()));
     }
 }
