@@ -1,5 +1,5 @@
-//! Surveys of layouts: one space of layouts, drawers that choose points of it, and the runs and counts of the pages that
-//! show how equal layouts are, how runs survive that are killed, stopped or damaged, and how far predictions are off.
+//! Surveys of layouts: one space of layouts, drawers that choose points of it, and the runs and counts of pages: how
+//! equal layouts are, how runs survive that are killed, stopped or damaged, and how far predictions are off.
 
 #![forbid(unsafe_code)]
 
