@@ -35,7 +35,7 @@ fn feed_forward_widths(model: &ModelSpec, rules: &mut Rules) {
     }
 }
 
-/// What a model's sizes must be to each other, of sizes that are positive.
+/// Rules between the sizes of a model, which are positive.
 fn positive_sizes(config: &RunConfig, rules: &mut Rules) {
     let model = &config.model;
     let ModelSpec { hidden, num_heads: heads, num_kv_heads: kv_heads, head_dim, vocabulary, .. } = *model;

@@ -25,7 +25,7 @@ pub enum OfWeights {
     Length,
 }
 
-/// What is known of a key.
+/// The declaration of a key.
 #[derive(Debug)]
 pub struct Declared {
     /// The names that its value may have.
@@ -43,7 +43,7 @@ pub struct Alias {
     pub name: &'static str,
     /// The key here.
     pub key: String,
-    /// What to know next to the name.
+    /// A remark next to the name.
     pub note: &'static str,
 }
 
@@ -53,7 +53,7 @@ struct Kind {
     names: Vec<&'static str>,
     /// The keys of its inline tables.
     table_keys: Vec<&'static str>,
-    /// What it is, as the rest of a sentence that begins with "is not".
+    /// Its description, as the rest of a sentence that begins with "is not".
     wanted: String,
 }
 
@@ -207,7 +207,7 @@ impl Reader {
         super::source::SECTIONS.into_iter().find(|section| self.declared.contains_key(&format!("{section}.{name}")))
     }
 
-    /// What a name of Megatron-LM means here, with dashes or underscores, as the end of a sentence about it; a refusal
+    /// The meaning of a name of Megatron-LM, with dashes or underscores, as the end of a sentence about it; a refusal
     /// for the name of an axis that runs do not have.
     pub fn meaning(&self, name: &str) -> Option<String> {
         let name = name.trim_start_matches("--").replace('-', "_");

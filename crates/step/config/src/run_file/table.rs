@@ -7,7 +7,7 @@ use crate::problem::Problem;
 
 /// A value that is an inline table.
 pub trait Table: Clone {
-    /// What it is, as the rest of a sentence that begins with "is not".
+    /// Its description, as the rest of a sentence that begins with "is not".
     const WANTED: &'static str = "";
     /// The same of a list of such tables.
     const LIST: &'static str = "";
@@ -21,7 +21,7 @@ pub trait Table: Clone {
     fn fields(&mut self, fields: &mut Fields<'_>);
 }
 
-/// What the keys of a table are visited for.
+/// The purpose of a visit of a table's keys.
 pub enum Fields<'a> {
     /// To read them: the entries, and whether all is right.
     Read(&'a [(String, Value)], bool),
@@ -61,7 +61,7 @@ impl Fields<'_> {
         matches!(self, Fields::Read(..))
     }
 
-    /// What must hold of a table that is read.
+    /// A rule that a table must keep, which is read.
     pub fn require(&mut self, holds: bool) {
         if let Fields::Read(_, is_right) = self {
             *is_right &= holds;

@@ -14,10 +14,10 @@ const MAX_COUNT: i128 = i32::MAX as i128;
 
 /// A value of a run file.
 pub trait Item: Clone {
-    /// What a list of such values is, as the rest of a sentence that begins with "is not".
+    /// The description of a list of such values, as the rest of a sentence that begins with "is not".
     const LIST: &'static str = "";
 
-    /// What it is, as the rest of a sentence that begins with "is not".
+    /// Its description, as the rest of a sentence that begins with "is not".
     fn wanted() -> String;
 
     /// The value, or `None` for another type or another name.
@@ -26,12 +26,12 @@ pub trait Item: Clone {
     /// As a run file has it.
     fn written(&self) -> String;
 
-    /// The names that it may have; none where it is no name.
+    /// The names that it may have; none where it has another type.
     fn names() -> Vec<&'static str> {
         vec![]
     }
 
-    /// The keys of an inline table; none where it is no table.
+    /// The keys of an inline table; none where it has another type.
     fn table_keys() -> Vec<&'static str> {
         vec![]
     }
