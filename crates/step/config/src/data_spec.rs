@@ -305,8 +305,6 @@ pub enum DeviceChoice {
     Cpu,
     /// GPUs of NVIDIA, through the driver's library, which is opened at run time.
     Cuda,
-    /// A GPU in software, which executes the code of the GPU's kernels on cores of this machine.
-    SoftGpu,
 }
 
 /// Which collectives join the ranks of different processes.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use gpu::{GraphHandle, StreamHandle};
-use softgpu::SoftGpu;
+use softgpu::{SharedCode, SoftGpu};
 
 use crate::described::Described;
 use crate::host_copies::HostCopies;
@@ -37,6 +37,9 @@ pub struct Context {
 static CONTEXTS: LazyLock<Vec<OnceLock<Context>>> =
     LazyLock::new(|| settings().iter().flat_map(|settings| (0..settings.gpus).map(|_| OnceLock::new())).collect());
 
+/// Kernels that all GPUs decode once.
+static CODE: LazyLock<SharedCode> = LazyLock::new(SharedCode::default);
+
 thread_local! {
     /// That of the thread.
     static CURRENT: Cell<Option<&'static Context>> = const { Cell::new(None) };
@@ -52,7 +55,7 @@ pub fn context(ordinal: usize) -> Option<&'static Context> {
     let (place, settings) = (CONTEXTS.get(ordinal)?, settings().as_ref().ok()?);
     Some(place.get_or_init(|| Context {
         ordinal,
-        gpu: Arc::new(SoftGpu::new(ordinal, settings.gpu.clone())),
+        gpu: Arc::new(SoftGpu::with_code(ordinal, settings.gpu.clone(), CODE.clone())),
         copies: Mutex::default(),
         physical: Mutex::default(),
         mapped: Mutex::default(),

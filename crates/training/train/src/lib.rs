@@ -19,7 +19,7 @@ pub use cuda::{
     BlocksProduct, Choice, ChosenAlgorithms, ChosenTiles, EqualChoice, GraphNotice, GraphUse, KernelProduct,
     StreamProduct, TileChoice, TimedTiles, check_products,
 };
-pub use engine::attention_source::{ATTENTION_RANK_BYTES, AttentionSource, AttentionUse};
+pub use engine::attention_source::{ATTENTION_RANK_BYTES, AttentionSource, AttentionUse, OpenAttention};
 pub use engine::gpu_algorithms::{ModelChoices, ProductChoice};
 pub use engine::gpu_code::{CodeForm, CompiledKernels, GpuCode, KernelCode, ToCompile};
 pub use engine::gpu_engine::GpuEngine;
@@ -28,7 +28,7 @@ pub use engine::kernel_archive::{ARCHIVED_CAPABILITIES, ArchiveError, ArchivedKe
 pub use engine::meta_engine::{MetaEngine, RankRecord};
 pub use engine::open_engine::{EngineOptions, describe_engine, engine_cores, open_engine, open_process_engine};
 pub use engine::processor;
-pub use engine::product_source::{NoProductLibrary, ProductSource};
+pub use engine::product_source::{NoProductLibrary, OpenProducts, ProductSource};
 pub use engine::run_device::{GpuPlaces, RunDevice, check_numerics, gpus_of};
 pub use engine::thread_engine::{ProcessSeat, ThreadEngine, queued_streams};
 pub use engine::{Communicators, Engine, EngineDescription, MissingGroup, RankEngine};

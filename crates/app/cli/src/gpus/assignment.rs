@@ -45,7 +45,7 @@ fn joined(config: &RunConfig) -> String {
     let by_host = "groups on one GPU in its memory, all others by way of the host\n";
     match (config.run.device, config.run.gpu_collectives) {
         (DeviceChoice::Cpu, _) => String::new(),
-        (DeviceChoice::SoftGpu, _) | (DeviceChoice::Cuda, GpuCollectives::Host) => format!("joined  {by_host}"),
+        (DeviceChoice::Cuda, GpuCollectives::Host) => format!("joined  {by_host}"),
         (DeviceChoice::Cuda, GpuCollectives::Auto) => {
             let here = match nccl() {
                 Ok(library) => format!("NCCL {} here", library.version()),
@@ -73,7 +73,7 @@ fn launched(config: &RunConfig) -> &'static str {
 /// By which library products are multiplied; nothing where they are pleach's own.
 fn multiplied(config: &RunConfig) -> String {
     match (config.train.precision.products(), config.run.device) {
-        (Products::Blocks16, DeviceChoice::Cuda | DeviceChoice::SoftGpu) if has_equal_algorithms(config) => {
+        (Products::Blocks16, DeviceChoice::Cuda) if has_equal_algorithms(config) => {
             "products in blocks of 16 by the fastest of pleach's kernels and of the library's algorithms with their bits, \
              compared and timed by `train`\n"
                 .into()
@@ -83,9 +83,6 @@ fn multiplied(config: &RunConfig) -> String {
         }
         (Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8, _)
         | (Products::Device, DeviceChoice::Cpu) => String::new(),
-        (Products::Device, DeviceChoice::SoftGpu) => {
-            format!("products by the library of the soft GPU, {}\n", algorithm_of_each(config))
-        }
         (Products::Device, DeviceChoice::Cuda) => {
             let here = match cublaslt::Library::open(&Search::with(places().libraries)) {
                 Ok(library) => format!("cuBLASLt {} here", library.version()),
@@ -112,7 +109,6 @@ fn attended(config: &RunConfig) -> String {
         (Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8, _, _)
         | (Products::Device, _, DeviceChoice::Cpu) => return String::new(),
         (Products::Device, AttentionUse::Kernels, _) => return "attention by pleach's kernels\n".into(),
-        (Products::Device, AttentionUse::LibraryIfFound, DeviceChoice::SoftGpu) => "the library of the soft GPU".into(),
         (Products::Device, AttentionUse::LibraryIfFound, DeviceChoice::Cuda) => {
             match cudnn::Library::open(&Search::with(places().libraries)) {
                 Ok(library) => format!("cuDNN {} here", library.version()),

@@ -98,14 +98,13 @@ pub fn all_gpus(products: Option<Products>) -> Result<Arc<Gpus>, Failure> {
 }
 
 /// Keys of run files in messages about GPUs, and the same as options of `cluster measure`.
-const KEYS_AS_OPTIONS: [(&str, &str); 6] = [
+const KEYS_AS_OPTIONS: [(&str, &str); 5] = [
     (
         "write train.products = \"blocks16\" (\"blocks8\" on GPUs before compute capability 9.0)",
         "use --products blocks",
     ),
     ("train.products = \"device\"", "--products device"),
     ("use run.gpus to leave it out, or write run.device = \"cpu\"", "use --device cpu"),
-    ("write run.device = \"cpu\" or \"soft-gpu\"", "use --device cpu"),
     ("write run.device = \"cpu\"", "use --device cpu"),
     ("run.device = \"cuda\"", "--device cuda"),
 ];
@@ -181,14 +180,11 @@ pub fn has_equal_algorithms(config: &RunConfig) -> bool {
     }
 }
 
-/// The tiles of products that are timed before the first step, if any are. Times of a GPU in software mean nothing, so
-/// they are measured only where they are asked for.
+/// The tiles of products that are timed before the first step, if any are.
 pub fn timed_tiles(config: &RunConfig) -> Option<TimedTiles> {
     match (config.run.product_kernels, config.run.device, config.train.precision.products()) {
         (ProductKernels::Auto, DeviceChoice::Cuda, Products::Blocks16) => Some(TimedTiles::HaveRun),
-        (ProductKernels::Timed, DeviceChoice::Cuda | DeviceChoice::SoftGpu, Products::Blocks16 | Products::Blocks8) => {
-            Some(TimedTiles::All)
-        }
+        (ProductKernels::Timed, DeviceChoice::Cuda, Products::Blocks16 | Products::Blocks8) => Some(TimedTiles::All),
         (ProductKernels::Auto | ProductKernels::Estimated | ProductKernels::Timed, _, _) => None,
     }
 }
@@ -209,7 +205,7 @@ pub fn peak_flops(device: &RunDevice, precision: Precision, ranks: usize) -> Opt
 pub fn has_gpus(config: &RunConfig) -> bool {
     match config.run.device {
         DeviceChoice::Cpu => false,
-        DeviceChoice::Cuda | DeviceChoice::SoftGpu => true,
+        DeviceChoice::Cuda => true,
     }
 }
 

@@ -108,25 +108,25 @@ fn check_gpus(config: &RunConfig, rules: &mut Rules) {
     match (run.device, run.gpus) {
         (DeviceChoice::Cpu, Some(_)) => {
             let rule = "has no effect where run.device = \"cpu\"";
-            let remedy = "write run.device = \"cuda\" or \"soft-gpu\", or leave it out";
+            let remedy = "write run.device = \"cuda\", or leave it out";
             rules.report(Problem::of_key("run.gpus", rule, remedy));
         }
-        (DeviceChoice::Cuda | DeviceChoice::SoftGpu, Some(gpus)) => {
+        (DeviceChoice::Cuda, Some(gpus)) => {
             if rules.all_positive(&[("run.gpus", gpus)]) && gpus > MAX_GPUS {
                 let remedy = format!("use at most {MAX_GPUS}");
                 rules.report(Problem::of_value("run.gpus", gpus, "exceeds the GPUs of any machine", remedy));
             }
         }
-        (DeviceChoice::Cpu | DeviceChoice::Cuda | DeviceChoice::SoftGpu, None) => {}
+        (DeviceChoice::Cpu | DeviceChoice::Cuda, None) => {}
     }
     match run.device {
         DeviceChoice::Cpu => {}
-        DeviceChoice::Cuda | DeviceChoice::SoftGpu if run.threads_per_rank > 1 => {
+        DeviceChoice::Cuda if run.threads_per_rank > 1 => {
             let rule = format!("has no effect where run.device = {:?}", device_name(run.device));
             let remedy = "write run.device = \"cpu\", or leave it out";
             rules.report(Problem::of_value("run.threads_per_rank", run.threads_per_rank, rule, remedy));
         }
-        DeviceChoice::Cuda | DeviceChoice::SoftGpu => {}
+        DeviceChoice::Cuda => {}
     }
 }
 
@@ -135,15 +135,10 @@ fn gpu_collectives(config: &RunConfig, rules: &mut Rules) {
     let (run, key) = (&config.run, "run.gpu_collectives");
     let value = format!("{:?}", gpu_collectives_name(run.gpu_collectives));
     match (run.gpu_collectives, run.device) {
-        (GpuCollectives::Auto, _) | (GpuCollectives::Host, DeviceChoice::Cuda | DeviceChoice::SoftGpu) => {}
+        (GpuCollectives::Auto, _) | (GpuCollectives::Host, DeviceChoice::Cuda) => {}
         (GpuCollectives::Host | GpuCollectives::Nccl, DeviceChoice::Cpu) => {
             let remedy = "write run.device = \"cuda\", or leave it out";
             rules.report(Problem::of_value(key, value, "has no effect where run.device = \"cpu\"", remedy));
-        }
-        (GpuCollectives::Nccl, DeviceChoice::SoftGpu) => {
-            let rule = "needs GPUs of NVIDIA; run.device = \"soft-gpu\" has none";
-            let remedy = "write run.device = \"cuda\", or leave it out";
-            rules.report(Problem::of_value(key, value, rule, remedy));
         }
         (GpuCollectives::Nccl, DeviceChoice::Cuda) => {
             if run.engine == EngineChoice::Threads && run.ranks > 1 {
@@ -162,7 +157,7 @@ fn gpu_collectives(config: &RunConfig, rules: &mut Rules) {
 
 fn gpu_graphs(config: &RunConfig, rules: &mut Rules) {
     match (config.run.gpu_graphs, config.run.device) {
-        (GpuGraphs::Auto, _) | (GpuGraphs::Off, DeviceChoice::Cuda | DeviceChoice::SoftGpu) => {}
+        (GpuGraphs::Auto, _) | (GpuGraphs::Off, DeviceChoice::Cuda) => {}
         (GpuGraphs::Off, DeviceChoice::Cpu) => {
             let remedy = "write run.device = \"cuda\", or leave it out";
             let rule = "has no effect where run.device = \"cpu\"";
@@ -185,7 +180,7 @@ fn product_algorithms(config: &RunConfig, rules: &mut Rules) {
             rules.report(Problem::of_value(key, "\"timed\"", rule, remedy));
         }
         (ProductAlgorithms::Equal, Products::Blocks16) => match config.run.device {
-            DeviceChoice::Cuda | DeviceChoice::SoftGpu => {}
+            DeviceChoice::Cuda => {}
             DeviceChoice::Cpu => {
                 let remedy = "write run.device = \"cuda\", or leave it out";
                 let rule = "has no effect where run.device = \"cpu\"";
@@ -211,8 +206,8 @@ fn product_kernels(config: &RunConfig, rules: &mut Rules) {
             let remedy = "write run.device = \"cuda\", or leave it out";
             rules.report(Problem::of_value(key, value, "has no effect where run.device = \"cpu\"", remedy));
         }
-        (DeviceChoice::Cuda | DeviceChoice::SoftGpu, Products::Blocks16 | Products::Blocks8) => {}
-        (DeviceChoice::Cuda | DeviceChoice::SoftGpu, products) => {
+        (DeviceChoice::Cuda, Products::Blocks16 | Products::Blocks8) => {}
+        (DeviceChoice::Cuda, products) => {
             let rule = format!("has no effect where train.products = \"{}\"", products.name());
             let remedy = "write train.products = \"blocks16\" or \"blocks8\", or leave it out";
             rules.report(Problem::of_value(key, value, rule, remedy));

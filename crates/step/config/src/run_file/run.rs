@@ -14,8 +14,7 @@ use mesh::PlacementOrder;
 
 const ENGINES: &Choices<EngineChoice> =
     &[("auto", EngineChoice::Auto), ("threads", EngineChoice::Threads), ("processes", EngineChoice::Processes)];
-const DEVICES: &Choices<DeviceChoice> =
-    &[("cpu", DeviceChoice::Cpu), ("cuda", DeviceChoice::Cuda), ("soft-gpu", DeviceChoice::SoftGpu)];
+const DEVICES: &Choices<DeviceChoice> = &[("cpu", DeviceChoice::Cpu), ("cuda", DeviceChoice::Cuda)];
 const TRANSPORTS: &Choices<TransportChoice> = &[
     ("auto", TransportChoice::Auto),
     ("shared-memory", TransportChoice::SharedMemory),
@@ -48,6 +47,19 @@ const RECHECKS: &Choices<Recheck> = &[("sample", Recheck::Sample), ("off", Reche
 
 const LOSSES: &Choices<OnLoss> = &[("stop", OnLoss::Stop), ("wait", OnLoss::Wait), ("replan", OnLoss::Replan)];
 
+/// What a run of an earlier version does now that named GPUs in software as its device.
+const SOFT_GPU_REMEDY: &str = "use \"cpu\", or try the code of GPUs without one: tools/soft-gpu.sh FOLDER builds NVIDIA's \
+    libraries in software, and PLEACH_CUDA=FOLDER pleach train ... --set run.device=cuda opens them";
+
+fn device(reader: &mut Reader) -> DeviceChoice {
+    let is_soft_gpu = reader.text_beside("run.device") == Some("soft-gpu");
+    let device = reader.choice("run.device", DEVICES, DeviceChoice::Cpu);
+    if let (true, Some(problem)) = (is_soft_gpu, reader.problems.last_mut()) {
+        problem.remedy = SOFT_GPU_REMEDY.into();
+    }
+    device
+}
+
 /// Reads the section. `ranks` is 0 where the run does not name it; it is set once the degrees are known.
 pub fn read(reader: &mut Reader) -> RunSpec {
     RunSpec {
@@ -55,7 +67,7 @@ pub fn read(reader: &mut Reader) -> RunSpec {
         samples: samples(reader),
         ranks: reader.optional_count("run.ranks").unwrap_or(0),
         threads_per_rank: reader.count("run.threads_per_rank", 1),
-        device: reader.choice("run.device", DEVICES, DeviceChoice::Cpu),
+        device: device(reader),
         gpus: reader.optional_count("run.gpus"),
         gpu_collectives: reader.choice("run.gpu_collectives", GPU_COLLECTIVES, GpuCollectives::Auto),
         gpu_graphs: reader.choice("run.gpu_graphs", GPU_GRAPHS, GpuGraphs::Auto),

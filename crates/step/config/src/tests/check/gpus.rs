@@ -7,16 +7,22 @@ use crate::tests::check::expect;
 #[test]
 fn keys_of_gpus_and_of_threads_belong_to_their_devices() {
     expect(&[
-        (&["run.device=gpu"], "run.device = \"gpu\" is not one of \"cpu\", \"cuda\" and \"soft-gpu\""),
+        (&["run.device=gpu"], "run.device = \"gpu\" is not \"cpu\" or \"cuda\""),
+        (
+            &["run.device=soft-gpu"],
+            "run.device = \"soft-gpu\" is not \"cpu\" or \"cuda\"; use \"cpu\", or try the code of GPUs without one: \
+             tools/soft-gpu.sh FOLDER builds NVIDIA's libraries in software, and PLEACH_CUDA=FOLDER pleach train ... --set \
+             run.device=cuda opens them",
+        ),
         (
             &["run.gpus=2"],
-            "run.gpus has no effect where run.device = \"cpu\"; write run.device = \"cuda\" or \"soft-gpu\", or leave it out",
+            "run.gpus has no effect where run.device = \"cpu\"; write run.device = \"cuda\", or leave it out",
         ),
         (&["run.device=cuda", "run.gpus=0"], "run.gpus = 0 must be positive; use at least 1"),
         (&["run.device=cuda", "run.gpus=1025"], "run.gpus = 1025 exceeds the GPUs of any machine; use at most 1024"),
         (
-            &["run.device=soft-gpu", "run.threads_per_rank=2"],
-            "run.threads_per_rank = 2 has no effect where run.device = \"soft-gpu\"; write run.device = \"cpu\", or leave it out",
+            &["run.device=cuda", "run.threads_per_rank=2"],
+            "run.threads_per_rank = 2 has no effect where run.device = \"cuda\"; write run.device = \"cpu\", or leave it out",
         ),
     ]);
 }
@@ -68,7 +74,7 @@ fn kernels_to_choose_from_need_products_in_blocks_on_a_gpu() {
             "run.product_kernels = \"timed\" has no effect where run.device = \"cpu\"; write run.device = \"cuda\", or leave it out",
         ),
         (
-            &["run.device=soft-gpu", "run.product_kernels=estimated"],
+            &["run.device=cuda", "run.product_kernels=estimated"],
             "run.product_kernels = \"estimated\" has no effect where train.products = \"chained\"; write train.products = \
              \"blocks16\" or \"blocks8\", or leave it out",
         ),
@@ -80,7 +86,7 @@ fn a_library_of_attention_goes_with_one_of_products() {
     expect(&[
         (&["run.attention_library=on"], "run.attention_library = \"on\" is not \"auto\" or \"off\""),
         (
-            &["run.device=soft-gpu", "run.attention_library=off"],
+            &["run.device=cuda", "run.attention_library=off"],
             "run.attention_library = \"off\" has no effect where train.products is not \"device\"; leave it out",
         ),
     ]);
@@ -97,11 +103,6 @@ fn nccl_needs_gpus_of_nvidia_and_a_process_for_each_rank() {
         (
             &["run.gpu_collectives=host"],
             "run.gpu_collectives = \"host\" has no effect where run.device = \"cpu\"; write run.device = \"cuda\", or leave it out",
-        ),
-        (
-            &["run.device=soft-gpu", "run.gpu_collectives=nccl"],
-            "run.gpu_collectives = \"nccl\" needs GPUs of NVIDIA; run.device = \"soft-gpu\" has none; write run.device = \"cuda\", or \
-             leave it out",
         ),
         (
             &["run.device=cuda", "run.engine=threads", "run.gpu_collectives=nccl"],
@@ -123,7 +124,7 @@ fn gpus_have_soft_caps_of_more_than_zero() {
         gpu(key).expect("a kernel");
     }
     expect(&[(
-        &["run.device=soft-gpu", "model.logit_soft_cap=0"],
+        &["run.device=cuda", "model.logit_soft_cap=0"],
         "model.logit_soft_cap = 0.0 must be more than 0; leave it out, or use more than 0",
     )]);
 }
