@@ -32,9 +32,9 @@ trap 'rm -rf "$folder"' EXIT
 case $command in
 pack)
     cuda=$3
-    cargo build --release -p surveys --bin gpu_conformance
-    "${CARGO_TARGET_DIR:-target}/release/gpu_conformance" pack "$folder/gpu-conformance" --cuda "$cuda"
-    strip "$folder/gpu-conformance/gpu_conformance" 2> /dev/null || true
+    cargo build --release -p surveys --bin survey
+    "${CARGO_TARGET_DIR:-target}/release/survey" gpu-conformance pack "$folder/gpu-conformance" --cuda "$cuda"
+    strip "$folder/gpu-conformance/survey" 2> /dev/null || true
     tar -czf "$archive" -C "$folder" gpu-conformance
     bytes=$(wc -c < "$archive")
     if [ "$bytes" -gt 52428800 ]; then
@@ -47,7 +47,7 @@ check)
     tar -xzf "$archive" -C "$folder"
     set -- --results "$results" --minutes "${4:-7}" ${5:+--driver "$5"}
     code=0
-    "$folder/gpu-conformance/gpu_conformance" check "$folder/gpu-conformance" "$@" || code=$?
+    "$folder/gpu-conformance/survey" gpu-conformance check "$folder/gpu-conformance" "$@" || code=$?
     exit "$code"
     ;;
 esac

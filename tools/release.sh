@@ -11,8 +11,8 @@ target=${CARGO_TARGET_DIR:-target}
 mkdir -p "$target"
 archive=$(cd "$target" && pwd)/kernels
 
-cargo build --profile dist -p surveys --bin kernel_archive
-"$target/dist/kernel_archive" "$archive" --cuda "$cuda"
+cargo build --profile dist -p surveys --bin survey
+"$target/dist/survey" kernel-archive "$archive" --cuda "$cuda"
 PLEACH_KERNELS=$archive cargo build --profile dist -p cli
 echo "$target/dist/pleach: $(wc -c < "$target/dist/pleach") bytes"
 PLEACH_CUDA='' "$target/dist/pleach" doctor | grep -A 1 'GPU code'

@@ -8,13 +8,13 @@ use crate::rust_code::code_only;
 /// Files that read or name dates, each with the reason.
 const ALLOWED: &[(&str, &str)] = &[
     ("crates/training/blame/src/clock.rs", "the date of a process's first entry"),
-    ("crates/app/cli/src/places/kept_run.rs", "the name of a folder that is kept"),
-    ("crates/app/cli/src/run/measured_trace.rs", "the date of a trace, to align processes"),
+    ("crates/app/run/src/places/kept_run.rs", "the name of a folder that is kept"),
+    ("crates/app/run/src/training/measured_trace.rs", "the date of a trace, to align processes"),
     ("crates/app/cli/src/run_report/follow.rs", "dates of files, to see that they changed"),
-    ("crates/app/cli/src/run/progress.rs", "dates in records"),
-    ("crates/app/cli/src/records/record.rs", "dates in records"),
-    ("crates/app/cli/src/watch/numbers.rs", "the date of the last step"),
-    ("crates/app/cli/src/watch/status_file.rs", "the date of the last step"),
+    ("crates/app/run/src/training/progress.rs", "dates in records"),
+    ("crates/app/run/src/records/record.rs", "dates in records"),
+    ("crates/app/run/src/watch/numbers.rs", "the date of the last step"),
+    ("crates/app/run/src/watch/status_file.rs", "the date of the last step"),
     ("crates/training/data/src/tokenize/key.rs", "a number that no other run has"),
     ("crates/base/stores/src/date.rs", "the time of signatures, and the end of credentials"),
     ("xtask/src/", "dates of pages"),
@@ -51,7 +51,7 @@ mod tests {
         let code =
             "use std::time::SystemTime;\nlet a = 1; // SystemTime\nSystemTime::now();\nmod tests {\nSystemTime\n}\n";
         assert_eq!(lines("crates/a/src/b.rs", code), [1, 3]);
-        for allowed in ["crates/app/cli/src/records/record.rs", "crates/a/tests/b.rs", "xtask/src/pages/date.rs"] {
+        for allowed in ["crates/app/run/src/records/record.rs", "crates/a/tests/b.rs", "xtask/src/pages/date.rs"] {
             assert_eq!(lines(allowed, code), [0; 0], "{allowed}");
         }
     }

@@ -125,7 +125,7 @@ mod tests {
         ];
         let changed = crates_of(paths.into_iter());
         assert_eq!(names(&changed), "interchange, xtask");
-        assert_eq!(names(&with_users(&changed)), "cli, interchange, xtask");
+        assert_eq!(names(&with_users(&changed)), "cli, interchange, run, xtask");
         assert_eq!(packages(&changed), ["--package", "interchange", "--package", "xtask"]);
     }
 }

@@ -13,10 +13,10 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/step/config/src/", "run files that the command line names"),
     ("crates/app/cli/src/convert/hugging_face.rs", "the folder of --out"),
     ("crates/app/cli/src/infer/eval.rs", "the text of --data"),
-    ("crates/app/cli/src/store/downloads.rs", "the texts of `data tokenize`"),
-    ("crates/app/cli/src/places/author.rs", "run files that the user's secret confirms"),
+    ("crates/app/run/src/store/downloads.rs", "the texts of `data tokenize`"),
+    ("crates/app/run/src/places/author.rs", "run files that the user's secret confirms"),
     ("crates/app/cli/src/main.rs", "the address of `fetch`"),
-    ("crates/app/cli/src/store/stored.rs", "the address of --resume, and keys of --set"),
+    ("crates/app/run/src/store/stored.rs", "the address of --resume, and keys of --set"),
     ("xtask/src/", "this list"),
 ];
 
@@ -53,8 +53,8 @@ mod tests {
     fn only_named_files_answer_for_values() {
         let code = "let a = Trusted::of_command_line(b); // Author::User\nAuthor::Unknown\nkept.load(name, Author::User)\n\
                     mod tests {\nAuthor::User\n}\n";
-        assert_eq!(lines("crates/app/cli/src/run/resume.rs", code), [1, 3]);
-        for allowed in ["crates/app/cli/src/places/author.rs", "crates/app/cli/tests/b.rs"] {
+        assert_eq!(lines("crates/app/run/src/training/resume.rs", code), [1, 3]);
+        for allowed in ["crates/app/run/src/places/author.rs", "crates/app/cli/tests/b.rs"] {
             assert_eq!(lines(allowed, code), [0; 0], "{allowed}");
         }
     }

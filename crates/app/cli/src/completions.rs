@@ -2,10 +2,10 @@
 
 use clap::{Arg, Command, CommandFactory};
 use clap_complete::Shell;
+use run::failure::Failure;
+use run::presets;
 
 use crate::arguments::{Arguments, CompletionsArguments};
-use crate::failure::Failure;
-use crate::input::presets;
 use crate::screen::output::print;
 
 /// Completes the word at the cursor, which Readline may have split at `=` and `:`.

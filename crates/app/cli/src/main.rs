@@ -9,39 +9,21 @@ mod cluster;
 mod compare;
 mod completions;
 mod convert;
-mod description;
 mod doctor;
 mod explain;
-mod failure;
-mod folder;
-mod gpus;
+mod fetch;
 mod infer;
-mod input;
 mod inspect;
-#[cfg(unix)]
 mod launch;
-mod layout;
-mod memory;
-mod messages;
 mod panics;
-mod peer_memory;
-mod places;
 mod plan;
-mod process_group;
+mod presets;
 mod rank_hosts;
-mod records;
-mod run;
 mod run_report;
 mod screen;
-mod signal;
-mod signals;
 mod simulate;
-mod source;
 mod speaking;
-mod store;
-mod text;
-mod verdict;
-mod watch;
+mod train;
 mod work_share;
 
 use std::io::{self, Write};
@@ -50,17 +32,19 @@ use std::process::ExitCode;
 use arguments::{Arguments, Command};
 use clap::Parser;
 use config::Trusted;
-use failure::Failure;
+use run::failure::Failure;
+use run::messages::stderr;
+use run::places::own_places;
+use run::signals::interrupt;
 
 fn main() -> ExitCode {
-    #[cfg(unix)]
-    launch::parent::end_with_launcher();
+    run::launch::parent::end_with_launcher();
     panics::leave_libraries_to_their_callers();
     let arguments = match Arguments::try_parse_from(arguments::software_value::joined(std::env::args_os())) {
         Ok(arguments) => arguments,
         Err(error) => return answered(&error),
     };
-    match signals::interrupt::survive_file_limits().and_then(|()| run(&arguments.command)) {
+    match interrupt::survive_file_limits().and_then(|()| run(&arguments.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             speaking::tell(&failure);
@@ -73,7 +57,7 @@ fn main() -> ExitCode {
 fn answered(error: &clap::Error) -> ExitCode {
     let command = std::env::args_os().nth(1).unwrap_or_default();
     if let Some(remedy) = arguments::unknown_option::key_meant(error, &command.to_string_lossy()) {
-        messages::stderr::tell(&remedy);
+        stderr::tell(&remedy);
         return ExitCode::from(Failure::Input(remedy).exit_code());
     }
     let written = error.print().and_then(|()| io::stdout().flush());
@@ -83,7 +67,7 @@ fn answered(error: &clap::Error) -> ExitCode {
     match screen::output::read_or_failed(written) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            messages::stderr::tell(&format!("{failure}\n"));
+            stderr::tell(&format!("{failure}\n"));
             ExitCode::from(failure.exit_code())
         }
     }
@@ -127,23 +111,16 @@ fn run(command: &Command) -> Result<(), Failure> {
         return Ok(());
     }
     for (option, place) in command.outputs() {
-        places::own_places::check_free(option, &place)?;
+        own_places::check_free(option, &place)?;
     }
     if leaves_nothing_half_done(command) {
-        signals::interrupt::ends_at_once()?;
+        interrupt::ends_at_once()?;
     }
     match command {
-        Command::Train(arguments) => run::train::train(arguments),
-        #[cfg(unix)]
+        Command::Train(arguments) => train::train(arguments),
         Command::Launch(arguments) => launch::launch(arguments),
-        #[cfg(unix)]
-        Command::LaunchAgent => launch::agent::serve(),
-        #[cfg(unix)]
-        Command::LaunchGuard => launch::guard::serve(),
-        #[cfg(not(unix))]
-        Command::Launch(_) | Command::LaunchAgent | Command::LaunchGuard => Err(Failure::Input(
-            "pleach launch needs a Unix system; start each process with PLEACH_PROCESS and PLEACH_PROCESSES".into(),
-        )),
+        Command::LaunchAgent => run::launch::agent::serve(launch::LANGUAGE),
+        Command::LaunchGuard => run::launch::guard::serve(),
         Command::Check(arguments) => check::check(arguments),
         Command::Prove(arguments) => compare::prove::prove(arguments),
         Command::Diff(arguments) => compare::diff::diff(arguments),
@@ -153,9 +130,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::MpiAnswers(arguments) => doctor::mpi_library::print_answers(&arguments.library),
         Command::Explain(arguments) => explain::explain(arguments),
-        Command::Fetch(arguments) => {
-            store::fetch::fetch(&Trusted::of_command_line(arguments.address.clone()), &arguments.out)
-        }
+        Command::Fetch(arguments) => fetch::fetch(&Trusted::of_command_line(arguments.address.clone()), &arguments.out),
         Command::Inspect(arguments) => inspect::inspect(arguments),
         Command::Simulate(arguments) => simulate::simulate(arguments),
         Command::Plan(arguments) => plan::plan(arguments),
@@ -168,6 +143,6 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Import(arguments) => convert::hugging_face::import(arguments),
         Command::Export(arguments) => convert::hugging_face::write(arguments),
         Command::Presets(arguments) if arguments.compare => plan::published_runs::compare(),
-        Command::Presets(_) => input::presets::presets(),
+        Command::Presets(_) => presets::presets(),
     }
 }

@@ -6,12 +6,11 @@ use cluster::Cluster;
 use config::figures::{bytes, counted};
 use launcher::{Host, RankPlacement, launch};
 use mesh::{Axis, AxisSet, Mesh, PlacementOrder, Rank};
+use run::failure::Failure;
+use run::memory::host::{HostMemory, HostProcess, counted_processes};
+use run::process_group::host_file::read_hosts;
+use run::process_group::place::variable_of_launch;
 use train::Setup;
-
-use crate::failure::Failure;
-use crate::memory::host::{HostMemory, HostProcess, counted_processes};
-use crate::process_group::host_file::read_hosts;
-use crate::process_group::place::variable_of_launch;
 
 /// Hosts that are drawn; of more, the first.
 const DRAWN: usize = 16;

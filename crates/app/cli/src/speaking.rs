@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::failure::Failure;
-use crate::messages::stderr;
-use crate::process_group::place::own_number;
+use run::failure::Failure;
+use run::messages::stderr;
+use run::process_group::place::own_number;
 
 /// Time that a process other than 0 leaves to process 0, which may refuse the same input: a launcher then ends all
 /// others.

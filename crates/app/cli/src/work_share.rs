@@ -1,8 +1,9 @@
 //! The processes that do the work of a command, where a launcher started several.
 
+use run::failure::Failure;
+use run::process_group::place::own_number;
+
 use crate::arguments::Command;
-use crate::failure::Failure;
-use crate::process_group::place::own_number;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

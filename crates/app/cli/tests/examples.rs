@@ -1,7 +1,9 @@
-//! Every run file of `examples/` runs, learns, and takes the memory that was planned for it.
+//! Every run file of `examples/` and of tests runs, learns, and takes the memory that was planned for it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use testkit::run_files::run_files;
 
 /// In addition to the arenas a process holds the text, and per rank a thread's stack and the kernels' packing buffers:
 /// at most 44 MiB.
@@ -16,15 +18,6 @@ const STATE_BYTES_PER_PARAMETER: f64 = 12.0;
 /// Where the examples are run: files that they name are found from here.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
-}
-
-fn examples() -> Vec<PathBuf> {
-    let folder = root().join("examples");
-    let entries = std::fs::read_dir(folder).expect("the examples").map(|entry| entry.expect("an entry").path());
-    let mut files: Vec<PathBuf> =
-        entries.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect();
-    files.sort();
-    files
 }
 
 /// Runs three steps; what was printed to the standard output.
@@ -84,13 +77,15 @@ fn assert_memory_is_as_planned(name: &str, printed: &str) {
 
 #[test]
 fn every_example_runs_in_its_memory() {
-    let files = examples();
-    assert!(files.len() >= 18, "{files:?}");
-    for file in files {
-        let name = file.file_stem().expect("a name").to_string_lossy().into_owned();
-        // A short text, for all that is held out is measured at the end.
-        let text = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../ARCHITECTURE.md");
+    let files = run_files();
+    assert!(files.len() >= 30, "{files:?}");
+    // A short text, for all that is held out is measured at the end.
+    let text = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../ARCHITECTURE.md");
+    for (name, keys) in files {
+        let file = std::env::temp_dir().join(format!("pleach-example-{name}-{}.toml", std::process::id()));
+        std::fs::write(&file, keys).expect("written");
         let printed = run_three_steps(&name, &[&file.display().to_string(), "--data", text]);
+        std::fs::remove_file(&file).expect("removed");
         let losses = losses(&printed);
         assert!(losses.len() == 3 && losses[2] < losses[0], "{name}: {losses:?}");
         assert_memory_is_as_planned(&name, &printed);

@@ -1,5 +1,4 @@
 //! `pleach train --resume`, as a child process: messages, exit codes, and that nothing is lost.
-#![cfg(target_os = "linux")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

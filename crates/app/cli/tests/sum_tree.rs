@@ -1,5 +1,4 @@
 //! Sums in runs of replicas, in processes: the bits of threads on one host and on several, and what `check` says.
-#![cfg(target_os = "linux")]
 
 use std::fs;
 use std::path::PathBuf;

@@ -219,7 +219,6 @@ fn flipped_bytes_of_a_checkpoint_are_found() {
 }
 
 #[test]
-#[cfg(unix)]
 fn the_script_of_gpus_names_its_arguments() {
     let script = repository().join("tools/gpu-conformance.sh");
     for (arguments, told) in [

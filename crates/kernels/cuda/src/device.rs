@@ -12,8 +12,6 @@ use gpu::{
 };
 use sync::lock;
 
-use crate::chosen_algorithms::ChosenAlgorithms;
-use crate::chosen_tiles::{ChosenTiles, KernelProduct};
 use crate::code::CompiledSource;
 use crate::failure::{accelerator_error, described};
 use crate::graphs::{GraphUse, Kernel};
@@ -24,6 +22,7 @@ use crate::owned::{Owned, allocate_pinned, load};
 use crate::pinned::{PinnedRing, RING_BYTES};
 use crate::rank_memory::RankMemory;
 use crate::reader::{CudaReader, READER_BYTES};
+use crate::run_product::{ChosenAlgorithms, ChosenTiles, KernelProduct};
 use crate::submitter::Submitter;
 
 /// Shared memory of a block that needs no permission: of 48 KiB, up to 16 are those that a kernel declares.
@@ -150,12 +149,7 @@ impl CudaDevice {
         library: Box<dyn ProductLibrary>,
         chosen: Arc<ChosenAlgorithms>,
     ) -> Result<CudaDevice, DeviceError> {
-        let name = library.name();
-        let products = LibraryProducts::new(library, (chosen, Others::ByFirst), &self.memory.gpu)
-            .map_err(|cause| accelerator_error(format!("allocate the workspace of {name}"), cause))?;
-        let mut device = self.with_products(Products::Device);
-        device.library = Some(products);
-        Ok(device)
+        self.with_library_for(Products::Device, library, (chosen, Others::ByFirst))
     }
 
     /// The same device with products in blocks of 16, of which a library computes those that have a chosen algorithm.
@@ -167,12 +161,20 @@ impl CudaDevice {
         library: Box<dyn ProductLibrary>,
         chosen: Arc<ChosenAlgorithms>,
     ) -> Result<CudaDevice, DeviceError> {
+        self.with_library_for(Products::Blocks16, library, (chosen, Others::ByKernels))
+    }
+
+    fn with_library_for(
+        mut self,
+        products: Products,
+        library: Box<dyn ProductLibrary>,
+        chosen: (Arc<ChosenAlgorithms>, Others),
+    ) -> Result<CudaDevice, DeviceError> {
         let name = library.name();
-        let products = LibraryProducts::new(library, (chosen, Others::ByKernels), &self.memory.gpu)
+        let by_library = LibraryProducts::new(library, chosen, &self.memory.gpu)
             .map_err(|cause| accelerator_error(format!("allocate the workspace of {name}"), cause))?;
-        let mut device = self.with_products(Products::Blocks16);
-        device.library = Some(products);
-        Ok(device)
+        self.library = Some(by_library);
+        Ok(self.with_products(products))
     }
 
     /// The same device with attention by a library, where queries see the keys up to their own. All intervals of
@@ -280,7 +282,7 @@ impl CudaDevice {
         match &self.tiles {
             Tiles::Estimated => None,
             Tiles::Same(tile) => Some(*tile),
-            Tiles::Chosen(tiles) => tiles.of(&KernelProduct::of(op)?),
+            Tiles::Chosen(tiles) => tiles.get(&KernelProduct::of(op)?).copied(),
         }
     }
 

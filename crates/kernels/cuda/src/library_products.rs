@@ -10,8 +10,8 @@ use gpu::{
 };
 use sync::lock;
 
-use crate::chosen_algorithms::{ChosenAlgorithms, StreamProduct};
 use crate::owned::{Owned, allocate};
+use crate::run_product::{BY_KERNELS, ChosenAlgorithms, StreamProduct};
 
 /// Bytes of the workspace of a rank: those that NVIDIA recommends for Hopper.
 pub(crate) const WORKSPACE_BYTES: usize = 32 << 20;
@@ -92,14 +92,14 @@ impl LibraryProducts {
             return Ok(*known);
         }
         let proposed = proposed(&*self.library, &key)?;
-        let found = match self.chosen.of(&key) {
+        let found = match self.chosen.get(&key) {
             None => match self.others {
                 Others::ByFirst => proposed.first().copied(),
                 Others::ByKernels => None,
             },
-            Some(ChosenAlgorithms::KERNELS) => None,
+            Some(&BY_KERNELS) => None,
             Some(words) => {
-                let chosen = proposed.iter().find(|algorithm| algorithm.words == words);
+                let chosen = proposed.iter().find(|algorithm| algorithm.words == *words);
                 Some(*chosen.ok_or_else(|| not_proposed(&key, proposed.len()))?)
             }
         };

@@ -1,19 +1,19 @@
 //! The choice among pleach's kernels and algorithms of a library, whose results are compared on a GPU in software and
 //! whose times the test gives.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use config::Activation;
+use config::{Activation, TimedAlgorithms};
 use cuda::code::{CompiledSource, compile};
 use cuda::kernels::SOURCES;
-use cuda::{BlocksProduct, ChosenAlgorithms, ChosenTiles, CudaDevice, EqualChoice, choose_equal_algorithms};
+use cuda::{BY_KERNELS, Choice, ChosenAlgorithms, ChosenTiles, CudaDevice, RunProduct, Source, choose};
 use device::{Device, Dtype, Op, Orientation, Stream, Tensor, Write};
 use gpu::{
     Arguments, DevicePointer, Driver, DriverError, EventHandle, FunctionHandle, Gpu, LaunchShape, MatrixElement,
-    MatrixPlaces, MatrixProduct, ProductAlgorithm, ProductLibrary, ProductLimits, StreamHandle,
+    MatrixPlaces, MatrixProduct, ModuleHandle, ProductAlgorithm, ProductLibrary, ProductLimits, StreamHandle,
 };
 use nvidia::Search;
 use nvidia::nvrtc::{Cache, Compiler};
@@ -30,14 +30,16 @@ const RARELY_WRONG: u64 = 7;
 /// Sums that are wrong exceed this.
 const LARGE: f32 = 1_073_741_824.0;
 
-/// Calls of algorithms.
+/// Calls of algorithms, and launches of kernels of products.
 #[derive(Debug, Default)]
 struct Calls {
     since_event: Mutex<usize>,
+    launches_since_event: Mutex<usize>,
     all: Mutex<BTreeMap<u64, usize>>,
+    kernels: Mutex<BTreeSet<u64>>,
 }
 
-/// Milliseconds of a product by the library, and of everything that was launched without one.
+/// Milliseconds of a product by the library, and by a kernel.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     library: f32,
@@ -59,19 +61,31 @@ impl Gpu for TimedGpu {
         shape: LaunchShape,
         arguments: &Arguments,
     ) -> Result<(), DriverError> {
+        if lock(&self.calls.kernels).contains(&function.0) {
+            *lock(&self.calls.launches_since_event) += 1;
+        }
         self.inner.launch(stream, function, shape, arguments)
+    }
+
+    fn function(&self, module: ModuleHandle, name: &str) -> Result<FunctionHandle, DriverError> {
+        let function = self.inner.function(module, name)?;
+        if name.starts_with("mat_mul") {
+            lock(&self.calls.kernels).insert(function.0);
+        }
+        Ok(function)
     }
 
     fn elapsed_ms(&self, from: EventHandle, to: EventHandle) -> Result<f32, DriverError> {
         self.inner.elapsed_ms(from, to)?;
-        let calls = std::mem::take(&mut *lock(&self.calls.since_event));
-        Ok(if calls > 0 { calls as f32 * self.times.library } else { 4.0 * self.times.kernels })
+        let calls = [&self.calls.since_event, &self.calls.launches_since_event];
+        let [by_library, by_kernels] = calls.map(|calls| std::mem::take(&mut *lock(calls)) as f32);
+        Ok(by_library * self.times.library + by_kernels * self.times.kernels)
     }
 
     gpu::forward!(
         inner: facts, enter, free_memory, allocate, free, allocate_pinned, free_pinned, write_pinned, read_pinned,
         upload, download, copy, fill, create_stream, destroy_stream, synchronize, has_ended, create_event, destroy_event, record, is_reached, wait, load,
-        unload, function, function_facts, allow_shared, tensor_map, begin_capture, end_capture, create_graph, set_node, launch_graph, destroy_graph
+        unload, function_facts, allow_shared, tensor_map, begin_capture, end_capture, create_graph, set_node, launch_graph, destroy_graph
     );
 }
 
@@ -164,12 +178,13 @@ impl Rig {
     fn choose(
         &self,
         code: &[CompiledSource],
-        products: &[BlocksProduct],
+        products: &[RunProduct],
         known: &ChosenAlgorithms,
         limit: Duration,
-    ) -> EqualChoice {
-        let tiles = ChosenTiles::default();
-        choose_equal_algorithms(&self.gpu, (code, &self.library), products, (known, &tiles), limit).expect("a choice")
+    ) -> Choice {
+        let (library, algorithms, tiles) = (&self.library, TimedAlgorithms::Equal, &ChosenTiles::new());
+        let source = Source::Library { library, algorithms, known, tiles };
+        choose(&self.gpu, code, products, (source, limit)).expect("a choice")
     }
 }
 
@@ -211,13 +226,13 @@ fn ops() -> [Op; 4] {
     ]
 }
 
-fn products() -> Vec<BlocksProduct> {
-    ops().iter().map(|op| BlocksProduct::of(op, Stream::Compute).expect("a product")).collect()
+fn products() -> Vec<RunProduct> {
+    ops().iter().map(|op| RunProduct::of(op, Stream::Compute).expect("a product")).collect()
 }
 
 /// The second words of the algorithms of products, a line each.
-fn described(choice: &EqualChoice, products: &[BlocksProduct]) -> String {
-    let word = |product: &BlocksProduct| choice.algorithms.of(&product.of_library).map_or(0, |words| words[1]);
+fn described(choice: &Choice, products: &[RunProduct]) -> String {
+    let word = |product: &RunProduct| choice.algorithms.get(&product.of_library).map_or(0, |words| words[1]);
     let by = |product| match word(product) {
         WHOLE => "whole sums",
         CUT => "cut sums",
@@ -226,9 +241,9 @@ fn described(choice: &EqualChoice, products: &[BlocksProduct]) -> String {
         _ => "nothing",
     };
     let lines = products.iter().map(|product| format!("{} by {}\n", product.of_library, by(product)));
-    let EqualChoice { compared, equal, by_library, not_proposed, .. } = choice;
+    let Choice { timed, equal, other_than_first, not_proposed, .. } = choice;
     lines.collect::<String>()
-        + &format!("{compared} compared, {equal} equal, {by_library} by the library, {not_proposed} not proposed\n")
+        + &format!("{timed} compared, {equal} equal, {other_than_first} by the library, {not_proposed} not proposed\n")
 }
 
 #[needs::cuda]
@@ -266,14 +281,14 @@ fn products_that_cannot_be_compared_are_those_of_pleach_s_kernels() {
     let code = code();
     let products = products();
     let none = ChosenAlgorithms::default();
-    let counts = |choice: EqualChoice| (choice.compared, choice.by_library, choice.algorithms.len());
+    let counts = |choice: Choice| (choice.timed, choice.other_than_first, choice.algorithms.len());
     assert_eq!(counts(Rig::new(FAST, Settings::default()).choose(&code, &products, &none, Duration::ZERO)), (0, 0, 4));
     let small = Settings { memory_bytes: (256 + 32) << 20, ..Settings::default() };
     assert_eq!(counts(Rig::new(FAST, small).choose(&code, &products, &none, LONG)), (0, 0, 4));
     // Words of another library.
     let foreign: ChosenAlgorithms = [(products[0].of_library, [5; 8])].into_iter().collect();
     let choice = Rig::new(FAST, Settings::default()).choose(&code, &products[..1], &foreign, LONG);
-    assert_eq!((choice.not_proposed, choice.by_library), (1, 1));
+    assert_eq!((choice.not_proposed, choice.other_than_first), (1, 1));
 }
 
 /// A device computes by the library what has an algorithm, and all else by pleach's kernels, with the same bits.
@@ -303,8 +318,8 @@ fn a_device_takes_equal_algorithms_where_they_were_chosen() {
     let (by_kernels, none) = run(ChosenAlgorithms::default());
     assert!(by_library == by_kernels && (calls, none) == (4, 0), "{calls} and {none} calls");
     let half = products.iter().zip([true, false].into_iter().cycle()).map(|(product, is_kept)| {
-        let words = algorithms.algorithms.of(&product.of_library).expect("an algorithm");
-        (product.of_library, if is_kept { words } else { ChosenAlgorithms::KERNELS })
+        let words = algorithms.algorithms[&product.of_library];
+        (product.of_library, if is_kept { words } else { BY_KERNELS })
     });
     assert_eq!(run(half.collect()).1, 2);
 }

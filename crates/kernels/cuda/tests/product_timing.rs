@@ -1,8 +1,10 @@
 //! The choice among a library's algorithms, whose times the test gives: events of the GPU that measure them.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use cuda::{Choice, ChosenAlgorithms, CudaDevice, StreamProduct, choose_algorithms};
+use config::TimedAlgorithms;
+use cuda::{Choice, ChosenAlgorithms, ChosenTiles, CudaDevice, RunProduct, Source, choose};
 use device::{Device, Dtype, Op, Orientation, Stream, Tensor, Write};
 use gpu::{
     Arguments, DevicePointer, Driver, DriverError, DriverErrorKind, EventHandle, FunctionHandle, Gpu, LaunchShape,
@@ -104,13 +106,15 @@ impl Rig {
         Rig { gpu: Arc::new(TimedGpu { inner, times, submitted }), library }
     }
 
-    fn choose(&self, products: &[StreamProduct], known: &ChosenAlgorithms) -> Choice {
-        choose_algorithms(&self.gpu, &self.library, products, known).expect("a choice")
+    fn choose(&self, products: &[RunProduct], known: &ChosenAlgorithms) -> Choice {
+        let (library, algorithms, tiles) = (&self.library, TimedAlgorithms::Proposed, &ChosenTiles::new());
+        let source = Source::Library { library, algorithms, known, tiles };
+        choose(&self.gpu, &[], products, (source, Duration::MAX)).expect("a choice")
     }
 
     /// Pieces of the algorithm that was chosen.
-    fn splits(&self, choice: &Choice, product: &StreamProduct) -> Option<u32> {
-        let words = choice.algorithms.of(product)?;
+    fn splits(&self, choice: &Choice, RunProduct { of_library: product, .. }: &RunProduct) -> Option<u32> {
+        let words = *choice.algorithms.get(product)?;
         let limits = ProductLimits { workspace_bytes: usize::MAX, sums: gpu::SumForm::Split, most: 8 };
         let all = self.library.algorithms(&product.product, limits).expect("algorithms");
         all.into_iter().find(|algorithm| algorithm.words == words).map(|algorithm| algorithm.splits)
@@ -128,8 +132,8 @@ fn product(later: usize, k: usize, has_bias: bool, write: Write) -> Op {
     Op::MatMul { orientation: Orientation::Nt, a, b, bias, out: tensor(3, later, [20, 20], Dtype::F32), write }
 }
 
-fn on_compute(op: &Op) -> StreamProduct {
-    StreamProduct::of(op, Stream::Compute).expect("a product")
+fn on_compute(op: &Op) -> RunProduct {
+    RunProduct::of(op, Stream::Compute).expect("a product")
 }
 
 #[test]
@@ -156,7 +160,7 @@ fn every_product_is_timed_on_memory_of_its_own() {
         for has_bias in [false, true] {
             let op = product(later, 96, has_bias, write);
             products.push(on_compute(&op));
-            products.push(StreamProduct::of(&op, Stream::Shift).expect("a product"));
+            products.push(RunProduct::of(&op, Stream::Shift).expect("a product"));
         }
     }
     let free = rig.gpu.free_memory().expect("facts").free_bytes;
@@ -164,8 +168,8 @@ fn every_product_is_timed_on_memory_of_its_own() {
     assert_eq!(rig.gpu.free_memory().expect("facts").free_bytes, free, "all memory is released");
     for product in &products {
         // Without a workspace there is one algorithm, which is not timed.
-        let pieces = if product.workspace_bytes == 0 { 1 } else { 4 };
-        assert_eq!(rig.splits(&choice, product), Some(pieces), "{product}");
+        let pieces = if product.of_library.workspace_bytes == 0 { 1 } else { 4 };
+        assert_eq!(rig.splits(&choice, product), Some(pieces), "{}", product.of_library);
     }
     assert_eq!((choice.algorithms.len(), choice.timed), (products.len(), products.len() / 2));
 }
@@ -179,7 +183,7 @@ fn known_algorithms_are_kept_where_the_library_proposes_them() {
     assert_eq!([one, other].map(|product| rig.splits(&choice, &product)), [Some(1), Some(4)]);
     assert_eq!((choice.timed, choice.not_proposed), (1, 0));
     // Words of another library.
-    let foreign: ChosenAlgorithms = [(one, [7; 8])].into_iter().collect();
+    let foreign: ChosenAlgorithms = [(one.of_library, [7; 8])].into_iter().collect();
     let choice = rig.choose(&[one], &foreign);
     assert_eq!((rig.splits(&choice, &one), choice.not_proposed), (Some(4), 1));
 }
@@ -190,7 +194,8 @@ fn products_that_do_not_fit_are_not_timed() {
     let settings = Settings { memory_bytes: (256 + 32) << 20, ..Settings::default() };
     let rig = Rig::new([3.0, 2.0, 1.0], None, settings);
     let product = on_compute(&product(0, 64, false, Write::Assign));
-    assert_eq!(rig.choose(&[product], &ChosenAlgorithms::default()), Choice::default());
+    let left = Choice { left: 1, ..Choice::default() };
+    assert_eq!(rig.choose(&[product], &ChosenAlgorithms::default()), left);
 }
 
 /// A device computes by the algorithm that was chosen, and by the first one elsewhere.
@@ -216,7 +221,7 @@ fn a_device_takes_the_chosen_algorithm() {
     assert_eq!(pieces(ChosenAlgorithms::default()), [2, 2]);
     let rig = Rig::new([1.0; 3], None, Settings::default());
     let device = CudaDevice::open(Arc::clone(&rig.gpu), &[], 1 << 20).expect("a device");
-    let foreign = [(on_compute(&chosen), [7; 8])].into_iter().collect();
+    let foreign = [(on_compute(&chosen).of_library, [7; 8])].into_iter().collect();
     let device = device.with_library(Box::new(rig.library), Arc::new(foreign)).expect("a workspace");
     let error = device.submit(Stream::Compute, &chosen).expect_err("refused").to_string();
     let said =

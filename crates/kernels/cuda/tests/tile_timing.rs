@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use config::{Activation, Products};
+use config::{Activation, Products, TimedTiles};
 use cuda::code::CompiledSource;
 use cuda::kernels::{Instructions, SOURCES};
-use cuda::{ChosenTiles, CudaDevice, KernelProduct, TileChoice, TimedTiles, choose_tiles};
+use cuda::{Choice, ChosenTiles, CudaDevice, KernelProduct, RunProduct, Source, StreamProduct, choose};
 use device::{Device, Dtype, Op, Orientation, Stream, Tensor, Write};
 use gpu::{
     Arguments, Driver, DriverError, EventHandle, FactorForm, FunctionHandle, Gpu, LaunchShape, MatrixElement,
@@ -87,14 +87,28 @@ impl TimedGpu {
         Arc::new(TimedGpu { inner, times, functions, launched, all })
     }
 
-    fn choose(self: &Arc<TimedGpu>, products: &[KernelProduct], limit: Duration) -> TileChoice {
+    fn choose(self: &Arc<TimedGpu>, products: &[KernelProduct], limit: Duration) -> Choice {
         self.choose_of(TimedTiles::All, products, limit)
     }
 
-    fn choose_of(self: &Arc<TimedGpu>, which: TimedTiles, products: &[KernelProduct], limit: Duration) -> TileChoice {
+    fn choose_of(self: &Arc<TimedGpu>, which: TimedTiles, products: &[KernelProduct], limit: Duration) -> Choice {
         let gpu: Arc<dyn Gpu> = Arc::clone(self) as _;
-        choose_tiles(&gpu, &code(), products, (which, limit)).expect("a choice")
+        choose_tiles(&gpu, &code(), products, (which, limit))
     }
+}
+
+fn choose_tiles(
+    gpu: &Arc<dyn Gpu>,
+    code: &[CompiledSource],
+    products: &[KernelProduct],
+    (which, limit): (TimedTiles, Duration),
+) -> Choice {
+    let of_run = |of_kernels: &KernelProduct| {
+        let of_library = StreamProduct { product: of_kernels.product, workspace_bytes: 0 };
+        RunProduct { of_kernels: *of_kernels, of_library }
+    };
+    let products: Vec<RunProduct> = products.iter().map(of_run).collect();
+    choose(gpu, code, &products, (Source::Tiles(which), limit)).expect("a choice")
 }
 
 /// All sources, without code.
@@ -119,10 +133,10 @@ const NN: [FactorForm; 2] = [FactorForm::Plain; 2];
 const TN: [FactorForm; 2] = [FactorForm::Transposed, FactorForm::Plain];
 
 /// The tiles of products, a line each.
-fn described(choice: &TileChoice, products: &[KernelProduct]) -> String {
-    let TileChoice { tiles, timed, other_than_estimated, left } = choice;
-    let lines = products.iter().map(|product| format!("{:?} {:?}\n", product.product.sizes, tiles.of(product)));
-    lines.collect::<String>() + &format!("{timed} timed, {other_than_estimated} not as estimated, {left} left\n")
+fn described(choice: &Choice, products: &[KernelProduct]) -> String {
+    let Choice { tiles, timed, other_than_first, left, .. } = choice;
+    let lines = products.iter().map(|product| format!("{:?} {:?}\n", product.product.sizes, tiles.get(product)));
+    lines.collect::<String>() + &format!("{timed} timed, {other_than_first} not as estimated, {left} left\n")
 }
 
 #[test]
@@ -197,11 +211,11 @@ fn products_that_other_kernels_compute_are_not_timed() {
     ]
     .map(alone);
     let gpu = TimedGpu::new(&[], Settings::default());
-    assert_eq!(gpu.choose(&products, LONG), TileChoice::default());
+    assert_eq!(gpu.choose(&products, LONG), Choice::default());
     // GPUs of other capabilities have one kernel for it.
     let shared: Arc<dyn Gpu> = gpu;
     let chosen = choose_tiles(&shared, &common(), &[alone(dense)], (TimedTiles::All, LONG));
-    assert_eq!(chosen.expect("a choice"), TileChoice::default());
+    assert_eq!(chosen, Choice::default());
 }
 
 /// The sources of GPUs without warpgroups.
@@ -213,7 +227,7 @@ fn common() -> Vec<CompiledSource> {
 fn products_keep_the_estimated_tile_where_time_or_memory_ends() {
     let products = [128, 256].map(|m| dense([m, 2304, 768], NARROW, NT));
     let gpu = TimedGpu::new(&[], Settings::default());
-    let left = TileChoice { left: 2, ..TileChoice::default() };
+    let left = Choice { left: 2, ..Choice::default() };
     let free = gpu.free_memory().expect("facts").free_bytes;
     assert_eq!(gpu.choose(&products, Duration::ZERO), left);
     assert_eq!(gpu.free_memory().expect("facts").free_bytes, free, "all memory is released");
@@ -276,7 +290,7 @@ fn products_by_warps_with_activations_are_timed_as_a_whole() {
     let products = products_with_activations();
     let said = |times, which| {
         let gpu: Arc<dyn Gpu> = TimedGpu::new(times, Settings::default());
-        described(&choose_tiles(&gpu, &common(), &products, (which, LONG)).expect("a choice"), &products)
+        described(&choose_tiles(&gpu, &common(), &products, (which, LONG)), &products)
     };
     let fused = "[256, 512, 128] Some(Fused)\n\
                  [256, 512, 128] Some(Fused)\n\

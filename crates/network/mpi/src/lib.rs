@@ -14,6 +14,7 @@ mod endpoint;
 mod find;
 mod functions;
 mod library;
+pub mod loader;
 mod mover;
 
 pub use abi::{Abi, ThreadLevel};

@@ -76,7 +76,7 @@ impl Observer for Stopwatch {
 /// Seconds of the timed steps, and the communication of the last.
 fn timed(setup: &Setup, pace: Option<Pace>) -> (Vec<f64>, Communication) {
     let patient = Timeouts::new(Duration::from_secs(600));
-    let engine = ThreadEngine::new(setup.mesh, patient).with_queues(queued_streams(&setup.parallelism));
+    let engine = ThreadEngine::new(setup.groups(), patient).with_queues(queued_streams(&setup.parallelism));
     let network = pace.map(PacedNetwork::new);
     let engine = engine.wrapped(|inner| match &network {
         None => inner,

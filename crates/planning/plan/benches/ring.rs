@@ -61,7 +61,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn measured(setup: &Setup, pace: Pace) -> f64 {
     let network = PacedNetwork::new(pace);
     let patient = Timeouts::new(Duration::from_secs(600));
-    let engine = ThreadEngine::new(setup.mesh, patient)
+    let engine = ThreadEngine::new(setup.groups(), patient)
         .with_queues(queued_streams(&setup.parallelism))
         .wrapped(|inner| Arc::new(Paced::new(inner, Arc::clone(&network))) as Arc<dyn Transport>);
     let text = ProofText { vocabulary: setup.model.vocabulary, seed: 5, labels: Labels::Every };

@@ -11,7 +11,8 @@ use config::{
 use device::{Dtype, Frame, Op, SumTree};
 use mesh::{MeshError, PlacementOrder, Rank};
 use program::{
-    Durations, Footprint, Instr, Partner, Pass, PassKind, Queue, Queues, RankView, UnitCalls, UpdatedGathers, Updates,
+    Durations, Family, Footprint, Instr, Partner, Pass, PassKind, Queue, Queues, RankView, UnitCalls, UpdatedGathers,
+    Updates, Way,
 };
 
 use crate::collective::collective_ns;
@@ -170,31 +171,21 @@ impl StepCosts {
 
 impl Durations for StepCosts {
     fn of(&self, view: &RankView, instr: Instr) -> u64 {
-        if let Some(Pass { kind, unit, .. }) = instr.pass() {
-            return self.pass(unit, kind).whole_ns;
-        }
-        match instr {
-            Instr::SendAct { .. } | Instr::SendGrad { .. } => match instr.partner(view) {
+        match instr.family() {
+            Family::Pass(Pass { kind, unit, .. }) => self.pass(unit, kind).whole_ns,
+            Family::Transfer { way: Way::Send, .. } => match instr.partner(view) {
                 Partner::To(to) => self.transfer_ns(view.pp, to),
                 Partner::Nobody | Partner::From(_) | Partner::Peers(_) | Partner::Ends { .. } | Partner::World => 0,
             },
-            Instr::GatherParams { unit } => self.state(unit).gather_ns,
-            Instr::ReduceGrads { unit, .. } => self.state(unit).reduce_ns,
-            Instr::SumTied => self.tied_ns(instr.partner(view)),
-            Instr::GradNorm => self.norm_ns(view.trained_units()),
-            Instr::OptimizerStep { unit } => self.state(unit).update_ns,
-            Instr::FetchState { unit } | Instr::OffloadState { unit } => self.state(unit).copy_ns,
-            Instr::OffloadActs { unit, .. } | Instr::FetchActs { unit, .. } => self.activations_ns(view, unit),
+            Family::Gather { unit } => self.state(unit).gather_ns,
+            Family::Reduce { unit, .. } => self.state(unit).reduce_ns,
+            Family::SumTied => self.tied_ns(instr.partner(view)),
+            Family::GradNorm => self.norm_ns(view.trained_units()),
+            Family::Update { unit } => self.state(unit).update_ns,
+            Family::CopyState { unit } => self.state(unit).copy_ns,
+            Family::CopyActs { unit, .. } => self.activations_ns(view, unit),
             // Tokens come from the host while others are computed on.
-            Instr::Load { .. }
-            | Instr::Forward { .. }
-            | Instr::Recompute { .. }
-            | Instr::BackwardInput { .. }
-            | Instr::BackwardWeight { .. }
-            | Instr::RecvAct { .. }
-            | Instr::RecvGrad { .. }
-            | Instr::FreeParams { .. }
-            | Instr::Save { .. } => 0,
+            Family::Load { .. } | Family::Transfer { way: Way::Receive, .. } | Family::Bookkeeping { .. } => 0,
         }
     }
 
@@ -270,7 +261,7 @@ impl Pricing<'_> {
             ZeroStage::Off | ZeroStage::One | ZeroStage::Two { .. } => [0, 0],
             ZeroStage::Three { gathering: Gathering { reshard: Reshard::AfterBackward, .. }, .. } => [once_ns, 0],
             ZeroStage::Three { gathering: Gathering { reshard: Reshard::AfterUse, .. }, .. } => {
-                [once_ns, if matches!(unit, Unit::Layer(_)) { once_ns } else { 0 }]
+                [once_ns, if unit.is_repeated() { once_ns } else { 0 }]
             }
         }
     }
@@ -376,13 +367,13 @@ impl Pricing<'_> {
         let (gather_ns, ranks) = match parallelism.zero.keeps(StateKind::Optimizer) {
             Kept::Whole => (0, 1),
             Kept::Shard => {
-                let axes = parallelism.shard_axes();
+                let axes = layout.axes().shards;
                 (gathered(axes, layout.padded_len()), self.collectives.mesh.size(axes))
             }
         };
         let each = matrices.iter().map(|(segment, _)| {
             let products = orthogonalising(segment.param.matrix_shape());
-            let gather_ns = gathered(parallelism.tensor_axes(), segment.param.len());
+            let gather_ns = gathered(segment.param.sharding.axes(), segment.param.len());
             gather_ns + busy_ns(self.cluster, &products).round() as u64
         });
         let each: Vec<u64> = each.collect();

@@ -4,7 +4,7 @@
 
 use cluster::{Cluster, Gathers, ShardedReductions, Software};
 use comm::Operation;
-use config::{Kept, Recompute, StateKind, UnitLayout, ZeroStage};
+use config::{Recompute, StateKind, UnitLayout, ZeroStage};
 use device::{Dtype, SumTree};
 use mesh::{AxisSet, Mesh, PlacementOrder, Rank};
 use program::{Collective, GradientAxes, GroupCall, PeerGroup, UnitCalls};
@@ -24,10 +24,7 @@ impl Collectives<'_> {
     /// The calls over the flat buffer of a unit on the first rank.
     pub fn of_unit<'b>(&'b self, layout: &'b UnitLayout) -> UnitCalls<'b> {
         let parallelism = self.shape.parallelism;
-        let updated = match parallelism.zero.keeps(StateKind::Optimizer) {
-            Kept::Whole => 0..layout.padded_len(),
-            Kept::Shard => layout.part(self.mesh.size(parallelism.shard_axes()), 0),
-        };
+        let updated = layout.kept(parallelism.zero, StateKind::Optimizer, self.mesh.origin());
         UnitCalls { parallelism, layout, updated }
     }
 
@@ -147,7 +144,7 @@ pub(crate) fn reductions(
     axes: &GradientAxes,
     software: Option<&Software>,
 ) -> (Vec<GroupCall>, Vec<GroupCall>) {
-    let data_axes = calls.parallelism.data_axes();
+    let data_axes = calls.layout.axes().data;
     let is_of_data = |call: &GroupCall| match call.group {
         PeerGroup::Along(axes) => !axes.intersection(data_axes).is_empty(),
         PeerGroup::Ends => false,
@@ -162,7 +159,7 @@ pub(crate) fn reductions(
 /// The sum of a whole gradient over all of data parallelism.
 fn whole(calls: &UnitCalls) -> GroupCall {
     GroupCall {
-        group: PeerGroup::Along(calls.parallelism.data_axes()),
+        group: PeerGroup::Along(calls.layout.axes().data),
         collective: Collective::AllReduce(SumTree::RANK_ORDER),
         elements: 0..calls.layout.padded_len(),
     }

@@ -4,7 +4,7 @@ use cluster::{
     AttentionKernels, AttentionSums, FlashKernels, GradientAddition, HeadKernels, NewTensors, SingleProducts, Software,
     TILE_ROWS,
 };
-use device::{AttentionOperands, AttentionShape, Op, Orientation, Tensor, Write};
+use device::{AttentionOperands, AttentionShape, Family, Op, Orientation, Tensor, Write};
 
 /// One kernel, by what decides how long it takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -168,50 +168,22 @@ fn with_fills(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
 
 /// Bytes of the results of products, norms and attention for which a trainer's kernels get new memory.
 fn new_bytes(op: &Op, software: &Software) -> usize {
-    match *op {
-        Op::MatMul { out, write: Write::Assign, .. } => out.size_bytes(),
-        Op::MatMul { a, b, out, write: Write::Accumulate, .. }
-            if software.gradient_sums != GradientAddition::InTheProduct =>
-        {
-            out.len() * a.dtype.size_bytes().min(b.dtype.size_bytes())
-        }
-        Op::Norm { x, .. } => x.size_bytes(),
-        Op::NormBackwardInput { tensors, .. } => tensors.x.size_bytes(),
-        Op::Attention { operands } => operands.q.size_bytes(),
-        Op::AttentionBackward { operands, .. } => {
+    match op.family() {
+        Family::Product { out, write: Write::Assign, .. } => out.size_bytes(),
+        Family::Product { a, b, out, write: Write::Accumulate, .. } => match software.gradient_sums {
+            GradientAddition::InTheProduct => 0,
+            GradientAddition::Separate | GradientAddition::Copied => {
+                out.len() * a.dtype.size_bytes().min(b.dtype.size_bytes())
+            }
+        },
+        Family::Norm { x } | Family::NormBackward { x } => x.size_bytes(),
+        Family::Attention { operands } => operands.q.size_bytes(),
+        Family::AttentionBackward { operands } => {
             operands.q.size_bytes() + operands.k.size_bytes() + operands.v.size_bytes()
         }
-        Op::MatMulActivation { .. } | Op::MatMulActivationBackward { .. } => {
-            op.unfused().map(|op| new_bytes(&op, software)).sum()
-        }
-        Op::MatMul { .. }
-        | Op::EmbeddingBackward { .. }
-        | Op::EmbeddingLookup { .. }
-        | Op::Rotary { .. }
-        | Op::Activation { .. }
-        | Op::ActivationBackward { .. }
-        | Op::ColumnSum { .. }
-        | Op::NormBackwardWeight { .. }
-        | Op::RotaryTable { .. }
-        | Op::JoinAttention { .. }
-        | Op::DropoutAdd { .. }
-        | Op::DropoutBackward { .. }
-        | Op::RowMax { .. }
-        | Op::SumExp { .. }
-        | Op::CrossEntropy { .. }
-        | Op::Accumulate { .. }
-        | Op::SoftCap { .. }
-        | Op::SoftCapBackward { .. }
-        | Op::ScaledSum { .. }
-        | Op::Fill { .. }
-        | Op::Copy { .. }
-        | Op::InitializeNormal { .. }
-        | Op::SquaredSum { .. }
-        | Op::LossSum { .. }
-        | Op::ClipCoefficient { .. }
-        | Op::AddRounded { .. }
-        | Op::RoundedToSingle { .. }
-        | Op::AdamW { .. } => 0,
+        Family::Fused(ops) => ops.iter().map(|op| new_bytes(op, software)).sum(),
+        Family::Rotary { .. } | Family::Activation { .. } | Family::ActivationBackward { .. } => 0,
+        Family::Lookup { .. } | Family::LookupBackward { .. } | Family::Memory => 0,
     }
 }
 
@@ -223,8 +195,8 @@ pub fn kernels_of(op: &Op) -> Vec<Kernel> {
 fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
     let unfused = software.filter(|software| software.attention == AttentionKernels::Unfused);
     let separate = software.filter(|software| software.gradient_sums != GradientAddition::InTheProduct);
-    match *op {
-        Op::MatMul { orientation: Orientation::Tn, a, b, out, write: Write::Accumulate, .. }
+    match op.family() {
+        Family::Product { orientation: Orientation::Tn, a, b, out, write: Write::Accumulate }
             if let Some(software) = separate =>
         {
             let product = Product::of_op(Orientation::Tn, [a, b, out], Write::Assign, Some(software));
@@ -232,61 +204,38 @@ fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
             let added = added(out.len(), product.width_bytes, software);
             std::iter::once(Kernel::Product(product)).chain(added).collect()
         }
-        Op::MatMul { orientation, a, b, out, write, .. } => {
+        Family::Product { orientation, a, b, out, write } => {
             vec![Kernel::Product(Product::of_op(orientation, [a, b, out], write, software))]
         }
-        Op::Attention { operands } if let Some(software) = unfused => unfused_forward(&scores(&operands, software)),
-        Op::AttentionBackward { operands, .. } if let Some(software) = unfused => {
+        Family::Attention { operands } if let Some(software) = unfused => unfused_forward(&scores(&operands, software)),
+        Family::AttentionBackward { operands } if let Some(software) = unfused => {
             unfused_backward(&scores(&operands, software))
         }
-        Op::Attention { operands } => vec![fused(op, &operands, AttentionPass::Forward, software)],
-        Op::AttentionBackward { operands, .. } => vec![fused(op, &operands, AttentionPass::Backward, software)],
+        Family::Attention { operands } => vec![fused(op, &operands, AttentionPass::Forward, software)],
+        Family::AttentionBackward { operands } => vec![fused(op, &operands, AttentionPass::Backward, software)],
         // A dense gradient of the table is cleared, written where tokens are, and added to the sum.
-        Op::EmbeddingBackward { dy, dtable, .. } if let Some(software) = separate => {
+        Family::LookupBackward { dy, dtable } if let Some(software) = separate => {
             let width_bytes = dy.dtype.size_bytes();
             let made = Kernel::Memory { bytes: (dtable.len() * width_bytes + 3 * dy.size_bytes()) as f64 };
             std::iter::once(made).chain(added(dtable.len(), width_bytes, software)).collect()
         }
         // Only rows of tokens that occur are read and written.
-        Op::EmbeddingBackward { dy, dtable, .. } => {
+        Family::LookupBackward { dy, dtable } => {
             let row_bytes = dtable.dtype.size_bytes() * dy.len();
             vec![Kernel::Memory { bytes: (dy.size_bytes() + 2 * row_bytes) as f64 }]
         }
-        Op::EmbeddingLookup { out, .. } => vec![Kernel::Memory { bytes: 2.0 * out.size_bytes() as f64 }],
-        Op::Norm { x, .. } => vec![several(op, x, software.map(|software| software.norm_bytes_forward))],
-        Op::NormBackwardInput { tensors, .. } => {
-            vec![several(op, tensors.x, software.map(|software| software.norm_bytes_backward))]
+        Family::Lookup { out } => vec![Kernel::Memory { bytes: 2.0 * out.size_bytes() as f64 }],
+        Family::Norm { x } => vec![several(op, x, software.map(|software| software.norm_bytes_forward))],
+        Family::NormBackward { x } => {
+            vec![several(op, x, software.map(|software| software.norm_bytes_backward))]
         }
-        Op::Rotary { x, .. } => vec![several(op, x, software.map(|software| software.rotary_bytes))],
-        Op::Activation { y, .. } => vec![several(op, y, software.map(|software| software.activation_bytes_forward))],
-        Op::ActivationBackward { dy, .. } => {
+        Family::Rotary { x } => vec![several(op, x, software.map(|software| software.rotary_bytes))],
+        Family::Activation { y } => vec![several(op, y, software.map(|software| software.activation_bytes_forward))],
+        Family::ActivationBackward { dy } => {
             vec![several(op, dy, software.map(|software| software.activation_bytes_backward))]
         }
-        Op::MatMulActivation { .. } | Op::MatMulActivationBackward { .. } => {
-            op.unfused().flat_map(|op| of_op(&op, software)).collect()
-        }
-        Op::ColumnSum { .. }
-        | Op::NormBackwardWeight { .. }
-        | Op::RotaryTable { .. }
-        | Op::JoinAttention { .. }
-        | Op::DropoutAdd { .. }
-        | Op::DropoutBackward { .. }
-        | Op::RowMax { .. }
-        | Op::SumExp { .. }
-        | Op::CrossEntropy { .. }
-        | Op::Accumulate { .. }
-        | Op::SoftCap { .. }
-        | Op::SoftCapBackward { .. }
-        | Op::ScaledSum { .. }
-        | Op::Fill { .. }
-        | Op::Copy { .. }
-        | Op::InitializeNormal { .. }
-        | Op::SquaredSum { .. }
-        | Op::LossSum { .. }
-        | Op::ClipCoefficient { .. }
-        | Op::AddRounded { .. }
-        | Op::RoundedToSingle { .. }
-        | Op::AdamW { .. } => vec![Kernel::Memory { bytes: op.cost().moved_bytes as f64 }],
+        Family::Fused(ops) => ops.iter().flat_map(|op| of_op(op, software)).collect(),
+        Family::Memory => vec![Kernel::Memory { bytes: op.cost().moved_bytes as f64 }],
     }
 }
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use cluster::Software;
 use comm::{CollectiveCall, Operation};
-use config::{Kept, ModelSpec, Parallelism, StateKind, Unit, UnitLayout};
+use config::{ModelSpec, Parallelism, StateKind, Unit, UnitLayout};
 use device::SumTree;
 use mesh::{Axis, AxisSet, Mesh, Rank};
-use program::{GradientAxes, GroupCall, Instr, Partner, Pass, PeerGroup, RankView, UnitCalls};
+use program::{Family, GradientAxes, GroupCall, Instr, Partner, Pass, PeerGroup, RankView, UnitCalls};
 
 use crate::algorithm::Algorithms;
 use crate::collective::GroupShape;
@@ -76,42 +76,28 @@ impl Movements<'_> {
 
     /// The data that `instr` moves on `rank` with the program at `view`; `None` where no other rank takes part.
     pub fn of(&self, rank: Rank, view: &RankView, instr: Instr) -> Option<Moved> {
-        if let Some(pass) = instr.pass() {
-            return self.summary(self.of_pass(rank, pass));
-        }
-        let calls = match instr {
-            Instr::SendAct { .. } | Instr::RecvAct { .. } | Instr::SendGrad { .. } | Instr::RecvGrad { .. } => {
-                match instr.partner(view) {
-                    Partner::To(pp) | Partner::From(pp) => vec![self.message(rank, pp)],
-                    Partner::Nobody | Partner::Peers(_) | Partner::Ends { .. } | Partner::World => vec![],
-                }
-            }
-            Instr::GatherParams { unit } => {
+        let calls = match instr.family() {
+            Family::Pass(pass) => self.of_pass(rank, pass),
+            Family::Transfer { .. } => match instr.partner(view) {
+                Partner::To(pp) | Partner::From(pp) => vec![self.message(rank, pp)],
+                Partner::Nobody | Partner::Peers(_) | Partner::Ends { .. } | Partner::World => vec![],
+            },
+            Family::Gather { unit } => {
                 let calls = self.of_unit(unit)?.gather();
                 vec![self.group_call(rank, &calls, self.stored_bytes as f64)]
             }
-            Instr::ReduceGrads { unit, axes, .. } => self.reduction(rank, unit, &axes)?,
-            Instr::SumTied => match instr.partner(view) {
+            Family::Reduce { unit, axes, .. } => self.reduction(rank, unit, &axes)?,
+            Family::SumTied => match instr.partner(view) {
                 Partner::Ends { .. } => {
                     vec![self.group_call(rank, &self.of_unit(Unit::Table)?.tied(), self.gradient_bytes)]
                 }
                 Partner::Nobody | Partner::To(_) | Partner::From(_) | Partner::Peers(_) | Partner::World => vec![],
             },
-            Instr::GradNorm => {
+            Family::GradNorm => {
                 GroupCall::norm(self.losses).iter().map(|call| self.group_call(rank, call, 8.0)).collect()
             }
-            Instr::Load { .. }
-            | Instr::Forward { .. }
-            | Instr::Recompute { .. }
-            | Instr::BackwardInput { .. }
-            | Instr::BackwardWeight { .. }
-            | Instr::FreeParams { .. }
-            | Instr::OptimizerStep { .. }
-            | Instr::FetchState { .. }
-            | Instr::OffloadState { .. }
-            | Instr::OffloadActs { .. }
-            | Instr::FetchActs { .. }
-            | Instr::Save { .. } => vec![],
+            Family::Load { .. } | Family::Update { .. } | Family::CopyState { .. } => vec![],
+            Family::CopyActs { .. } | Family::Bookkeeping { .. } => vec![],
         };
         self.summary(calls)
     }
@@ -155,10 +141,7 @@ impl Movements<'_> {
 
     fn of_unit(&self, unit: Unit) -> Option<UnitCalls<'_>> {
         let (parallelism, layout) = (self.parallelism, self.layouts.get(&unit)?);
-        let updated = match parallelism.zero.keeps(StateKind::Optimizer) {
-            Kept::Whole => 0..layout.padded_len(),
-            Kept::Shard => layout.part(self.mesh.size(parallelism.shard_axes()), 0),
-        };
+        let updated = layout.kept(parallelism.zero, StateKind::Optimizer, self.mesh.origin());
         Some(UnitCalls { parallelism, layout, updated })
     }
 

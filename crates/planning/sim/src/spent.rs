@@ -5,7 +5,7 @@ use std::fmt;
 
 use config::Home;
 use device::Stream;
-use program::{Durations, Instr, PassKind, Queue, RankView, StepGraph, StepTimes};
+use program::{Durations, Family, Instr, PassKind, Queue, RankView, StepGraph, StepTimes, Way};
 
 use crate::costs::StepCosts;
 
@@ -126,39 +126,30 @@ impl Spent {
     }
 
     fn take(&mut self, costs: &StepCosts, instr: Instr, took_ns: u64, duration: u64) {
-        if let Some(pass) = instr.pass() {
-            let cost = costs.pass(pass.unit, pass.kind);
-            self.add(Loss::Contention, took_ns - duration.min(took_ns));
-            self.add(Loss::Tensor, cost.collectives_ns);
-            let kernels = cost.whole_ns - cost.collectives_ns;
-            if pass.kind == PassKind::Recompute {
-                self.add(Loss::Recompute, kernels);
-            } else {
-                let at_peak = cost.at_peak_ns.min(kernels);
-                self.at_peak_ns += at_peak;
-                self.add(Loss::Kernels, kernels - at_peak);
+        match instr.family() {
+            Family::Pass(pass) => {
+                let cost = costs.pass(pass.unit, pass.kind);
+                self.add(Loss::Contention, took_ns - duration.min(took_ns));
+                self.add(Loss::Tensor, cost.collectives_ns);
+                let kernels = cost.whole_ns - cost.collectives_ns;
+                if pass.kind == PassKind::Recompute {
+                    self.add(Loss::Recompute, kernels);
+                } else {
+                    let at_peak = cost.at_peak_ns.min(kernels);
+                    self.at_peak_ns += at_peak;
+                    self.add(Loss::Kernels, kernels - at_peak);
+                }
             }
-            return;
-        }
-        match instr {
-            Instr::RecvAct { .. } | Instr::RecvGrad { .. } => self.add(Loss::Waiting, took_ns),
-            Instr::SendAct { .. } | Instr::SendGrad { .. } => self.add(Loss::Pipeline, took_ns),
-            Instr::GatherParams { .. } | Instr::ReduceGrads { .. } => self.add(Loss::Data, took_ns),
-            Instr::SumTied | Instr::GradNorm => {
+            Family::Transfer { way: Way::Receive, .. } => self.add(Loss::Waiting, took_ns),
+            Family::Transfer { way: Way::Send, .. } => self.add(Loss::Pipeline, took_ns),
+            Family::Gather { .. } | Family::Reduce { .. } => self.add(Loss::Data, took_ns),
+            Family::SumTied | Family::GradNorm => {
                 self.add(Loss::Waiting, took_ns.saturating_sub(duration));
                 self.add(Loss::Optimizer, duration.min(took_ns));
             }
-            Instr::OptimizerStep { .. } | Instr::FetchState { .. } | Instr::OffloadState { .. } => {
-                self.add(Loss::Optimizer, took_ns);
-            }
-            Instr::OffloadActs { .. } | Instr::FetchActs { .. } => self.add(Loss::Copies, took_ns),
-            Instr::Load { .. }
-            | Instr::FreeParams { .. }
-            | Instr::Save { .. }
-            | Instr::Forward { .. }
-            | Instr::Recompute { .. }
-            | Instr::BackwardInput { .. }
-            | Instr::BackwardWeight { .. } => {}
+            Family::Update { .. } | Family::CopyState { .. } => self.add(Loss::Optimizer, took_ns),
+            Family::CopyActs { .. } => self.add(Loss::Copies, took_ns),
+            Family::Load { .. } | Family::Bookkeeping { .. } => {}
         }
     }
 
@@ -182,11 +173,11 @@ impl Spent {
 
 /// Whether an instruction copies activations from or to memory of the host.
 fn copies(instr: Instr) -> bool {
-    matches!(instr, Instr::OffloadActs { .. } | Instr::FetchActs { .. })
+    matches!(instr.family(), Family::CopyActs { .. })
 }
 
 fn graph_sends(instr: Instr) -> bool {
-    matches!(instr, Instr::SendAct { .. } | Instr::SendGrad { .. })
+    matches!(instr.transfer(), Some((_, Way::Send)))
 }
 
 /// The loss of a wait of a rank that has computed all before `instr`: for copies of optimizer state, or for data

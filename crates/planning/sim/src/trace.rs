@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use program::{Event, Instr, PassKind, StepGraph, StepTimes, Wait};
+use mesh::{Axis, AxisSet, Mesh, Rank};
+use program::{Event, Family, Instr, PassKind, StepGraph, StepTimes, Wait, Way};
 
 /// Instructions of a step with their times.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +45,20 @@ pub struct RankTimes {
     pub pipeline: usize,
     /// Start and end of every instruction.
     pub times: Vec<(u64, u64)>,
+}
+
+impl RankTimes {
+    /// Rank `number` of `mesh`, named by its place there, with the `times` of its instructions.
+    pub fn of_rank(mesh: &Mesh, number: usize, times: Vec<(u64, u64)>) -> RankTimes {
+        let coord = mesh.coord(Rank(number));
+        let (dp, tp, pp) = (coord.position(AxisSet::DATA), coord.along(Axis::Tp), coord.along(Axis::Pp));
+        let cp = match (mesh.sizes().cp, coord.along(Axis::Cp)) {
+            (1, _) => String::new(),
+            (_, cp) => format!(" cp {cp},"),
+        };
+        let name = format!("rank {number}: dp {dp},{cp} tp {tp}, pp {pp}");
+        RankTimes { number, name, pp, pipeline: coord.position(AxisSet::of(Axis::Pp).complement()), times }
+    }
 }
 
 impl Trace {
@@ -260,36 +275,22 @@ fn all_joined(blocks: &[Block]) -> Option<BlockKind> {
 }
 
 fn kind_of(instr: Instr) -> Option<BlockKind> {
-    if let Some(pass) = instr.pass() {
-        return Some(match pass.kind {
+    match instr.family() {
+        Family::Pass(pass) => Some(match pass.kind {
             PassKind::Forward => BlockKind::Forward,
             PassKind::Recompute => BlockKind::Recompute,
             PassKind::BackwardInput => BlockKind::BackwardInput,
             PassKind::BackwardWeight => BlockKind::BackwardWeight,
-        });
-    }
-    match instr {
-        Instr::SendAct { .. }
-        | Instr::SendGrad { .. }
-        | Instr::GatherParams { .. }
-        | Instr::ReduceGrads { .. }
-        | Instr::FetchState { .. }
-        | Instr::OffloadState { .. }
-        | Instr::OffloadActs { .. }
-        | Instr::FetchActs { .. } => Some(BlockKind::Communication),
-        Instr::OptimizerStep { .. } => Some(BlockKind::Optimizer),
+        }),
+        Family::Transfer { way: Way::Send, .. }
+        | Family::Gather { .. }
+        | Family::Reduce { .. }
+        | Family::CopyState { .. }
+        | Family::CopyActs { .. } => Some(BlockKind::Communication),
+        Family::Update { .. } => Some(BlockKind::Optimizer),
         // These mostly wait, as receives do.
-        Instr::SumTied
-        | Instr::GradNorm
-        | Instr::RecvAct { .. }
-        | Instr::RecvGrad { .. }
-        | Instr::Load { .. }
-        | Instr::FreeParams { .. }
-        | Instr::Save { .. }
-        | Instr::Forward { .. }
-        | Instr::Recompute { .. }
-        | Instr::BackwardInput { .. }
-        | Instr::BackwardWeight { .. } => None,
+        Family::SumTied | Family::GradNorm | Family::Transfer { way: Way::Receive, .. } => None,
+        Family::Load { .. } | Family::Bookkeeping { .. } => None,
     }
 }
 

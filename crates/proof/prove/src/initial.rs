@@ -55,7 +55,7 @@ impl Initial {
         let mut size = stream;
         let of = |(name, unit): (String, Unit)| {
             // The top query's layer reads a norm's output.
-            let read = if unit == Unit::Head { 1.0 } else { size };
+            let read = if unit.is_repeated() { size } else { 1.0 };
             let layer = layer(model, &stds, (&name, unit), (tokens, read));
             size += layer.attention + layer.feed_forward;
             layer

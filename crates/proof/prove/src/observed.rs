@@ -6,7 +6,7 @@ use std::fmt;
 use config::{Microbatch, SequenceParallel, Unit};
 use device::Tensor;
 use mesh::Region;
-use program::Instr;
+use program::{Family, Pass, PassKind};
 use serde::{Deserialize, Serialize};
 use train::{Copies, UnitState, Worker, pieces};
 
@@ -72,12 +72,12 @@ pub struct ValueBox {
 /// the boxes of a value are equal or have nothing in common.
 pub fn finished(worker: &Worker<'_>) -> Vec<ValueBox> {
     let instrs = &worker.position.program.instrs;
-    let mut boxes = match instrs[worker.position.at] {
-        Instr::Forward { unit: unit @ (Unit::Embedding | Unit::Layer(_)), microbatch } => {
+    let mut boxes = match instrs[worker.position.at].family() {
+        Family::Pass(Pass { kind: PassKind::Forward, unit: unit @ (Unit::Embedding | Unit::Layer(_)), microbatch }) => {
             let output = worker.position.activations().output(unit, microbatch);
             of_tokens(worker, &What::Output(unit), output.tensor(), microbatch)
         }
-        Instr::BackwardInput { unit, microbatch } => {
+        Family::Pass(Pass { kind: PassKind::BackwardInput, unit, microbatch }) => {
             let previous = unit.previous(worker.position.setup.model.num_layers);
             let value_box = |previous| {
                 let gradient = worker.position.activations().output_grad(previous, microbatch);
@@ -85,25 +85,11 @@ pub fn finished(worker: &Worker<'_>) -> Vec<ValueBox> {
             };
             previous.into_iter().flat_map(value_box).collect()
         }
-        Instr::GradNorm => of_reduction(worker),
-        Instr::Forward { unit: Unit::Table | Unit::Head | Unit::Adapters(_), .. }
-        | Instr::Load { .. }
-        | Instr::Recompute { .. }
-        | Instr::BackwardWeight { .. }
-        | Instr::SendAct { .. }
-        | Instr::RecvAct { .. }
-        | Instr::SendGrad { .. }
-        | Instr::RecvGrad { .. }
-        | Instr::GatherParams { .. }
-        | Instr::FreeParams { .. }
-        | Instr::ReduceGrads { .. }
-        | Instr::SumTied
-        | Instr::OptimizerStep { .. }
-        | Instr::FetchState { .. }
-        | Instr::OffloadState { .. }
-        | Instr::OffloadActs { .. }
-        | Instr::FetchActs { .. }
-        | Instr::Save { .. } => vec![],
+        Family::GradNorm => of_reduction(worker),
+        Family::Pass(Pass { kind: PassKind::Forward | PassKind::Recompute | PassKind::BackwardWeight, .. }) => vec![],
+        Family::Load { .. } | Family::Transfer { .. } | Family::Gather { .. } | Family::Reduce { .. } => vec![],
+        Family::SumTied | Family::Update { .. } | Family::CopyState { .. } => vec![],
+        Family::CopyActs { .. } | Family::Bookkeeping { .. } => vec![],
     };
     if worker.position.at + 1 == instrs.len() {
         boxes.extend(worker.state.units.values().flat_map(|state| weights(worker, state)));

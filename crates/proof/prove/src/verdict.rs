@@ -62,8 +62,21 @@ impl Verdict {
         }
     }
 
-    /// The broken parts of the promise, one sentence each.
+    /// The broken parts of the promise, one sentence each, and that the loss falls too little.
     pub fn faults(&self) -> Vec<String> {
+        let mut faults = self.broken();
+        if self.fall.is_nan() || self.fall < LEAST_FALL {
+            faults.push(format!(
+                "its loss falls by {:.1} %, and {} % is the least",
+                100.0 * self.fall,
+                100.0 * LEAST_FALL
+            ));
+        }
+        faults
+    }
+
+    /// The broken parts of the promise, one sentence each.
+    pub fn broken(&self) -> Vec<String> {
         let mut faults = Vec::new();
         if !self.same_bits {
             faults.push("its bits are not those of one stage in the plain manner".to_string());
@@ -72,13 +85,6 @@ impl Verdict {
             faults.push("its bits are not those of one rank".to_string());
         }
         faults.extend(self.exceeded.iter().cloned());
-        if self.fall.is_nan() || self.fall < LEAST_FALL {
-            faults.push(format!(
-                "its loss falls by {:.1} %, and {} % is the least",
-                100.0 * self.fall,
-                100.0 * LEAST_FALL
-            ));
-        }
         faults
     }
 }

@@ -9,6 +9,7 @@ use config::{
     ScheduleSpec, SequenceParallel,
 };
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
+use testkit::run_files::run_files;
 use train::Setup;
 
 /// Gaps between values that live together may take this share of what is alive.
@@ -57,21 +58,15 @@ impl Files for Root {
 }
 
 #[test]
-fn arenas_of_examples_are_full() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples");
+fn arenas_of_run_files_are_full() {
     let mut worst = (0.0, String::new());
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_none_or(|extension| extension != "toml") {
-            continue;
-        }
-        let text = std::fs::read_to_string(&path).unwrap();
+    for (name, text) in run_files() {
         let (config, _) = RunConfig::load_with("example", &text, &[], &Root).unwrap();
         let allowed = allowed(&config.parallelism.schedule);
         let ratio = ratio(&Setup::new(config.model, config.parallelism, config.train).unwrap());
-        assert!(ratio <= allowed, "{path:?}: {ratio}");
+        assert!(ratio <= allowed, "{name}: {ratio}");
         if ratio > worst.0 {
-            worst = (ratio, path.display().to_string());
+            worst = (ratio, name);
         }
     }
     println!("largest ratio {} in {}", worst.0, worst.1);

@@ -62,14 +62,13 @@ fn kept(plan: &RankPlan) -> usize {
 }
 
 /// Memory that the formula leaves out: units are padded to whole blocks for every replica, and a tied table whose uses
-/// share a rank has a gradient for each, unless one is made at the end of the step and kept no longer.
+/// share a rank has a gradient for each.
 fn left_out(setup: &Setup, stage: usize) -> (f64, f64) {
     let (zero, sums, group) = (setup.parallelism.zero, setup.train.sums, setup.parallelism.shard_group());
     let view = &setup.program(stage).view;
     let padding: usize =
         view.parameter_units().map(|unit| setup.layouts[&unit].padded_len() - setup.layouts[&unit].len).sum();
-    let kept = view.accumulators().filter(|&(unit, by)| !view.is_late(unit, by));
-    let second: usize = kept.count() - view.parameter_units().count();
+    let second = view.accumulators().count() - view.parameter_units().count();
     let table = setup.layouts[&config::Unit::Table].padded_len() * second * sums.size_bytes();
     let table_bytes = match zero.keeps(StateKind::Gradients) {
         Kept::Whole => table as f64,

@@ -1,5 +1,7 @@
 //! The answers of a run to steps whose loss or gradient is not finite, or far from what is usual.
 
+use crate::names::names;
+
 /// A step whose loss or gradient is not finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnNonFinite {
@@ -10,6 +12,8 @@ pub enum OnNonFinite {
     /// The run returns to its newest checkpoint, and continues with the data after that of the step.
     RollBack,
 }
+
+names! { OnNonFinite: "stop" = Stop, "skip" = Skip, "rollback" = RollBack }
 
 /// A step whose loss or gradient norm is far above those of the steps before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +27,8 @@ pub enum OnSpike {
     /// As [`OnNonFinite::RollBack`].
     RollBack,
 }
+
+names! { OnSpike: "warn" = Warn, "skip" = Skip, "rollback" = RollBack, "off" = Off }
 
 /// Both answers, and the limit of a spike.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,5 +1,6 @@
 //! How many sequences each step takes, and which: the batch may grow in the beginning of a run.
 
+use crate::names::names;
 use crate::parallelism::Parallelism;
 
 /// A batch that grows (`rampup_batch_size` of Megatron-LM).
@@ -23,6 +24,8 @@ pub enum BatchGrowth {
     /// The size of microbatches; there are as many as in a full batch, so that a pipeline is as full.
     MicrobatchSize,
 }
+
+names! { BatchGrowth: "microbatches" = Microbatches, "microbatch_size" = MicrobatchSize }
 
 /// How a replica computes its share of one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

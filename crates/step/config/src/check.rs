@@ -24,7 +24,7 @@ use crate::training::TrainSpec;
 /// # Errors
 /// All rules that `config` breaks, by section.
 pub fn check(config: &RunConfig) -> Result<(), Vec<Problem>> {
-    let mut rules = Rules::default();
+    let mut rules = Rules { broken: config.out_of_range() };
     model::check(config, &mut rules);
     lora::check(config, &mut rules);
     parallelism::check(config, &mut rules);
@@ -89,11 +89,6 @@ impl Rules {
             self.report(Problem::of_value(key, format!("{value:?}"), rule, remedy));
         }
     }
-
-    /// `value` is a probability that something is left: `[0, 1)`.
-    fn below_one(&mut self, key: &str, value: f32, rule: &str) {
-        self.number(key, value, (0.0..1.0).contains(&value), rule, "use 0 or more and less than 1");
-    }
 }
 
 /// At most `limit` of the ascending `candidates`, those nearest to `value`, as a choice in a sentence.
@@ -108,11 +103,4 @@ fn nearest_of(candidates: &[usize], value: usize, limit: usize) -> String {
         }
     }
     mesh::alternatives(&kept)
-}
-
-/// The positive multiples of `factor` on either side of `value`, as a choice in a sentence.
-fn multiples_around(factor: usize, value: usize) -> String {
-    let below = value / factor * factor;
-    let multiples: Vec<usize> = [below, below + factor].into_iter().filter(|multiple| *multiple > 0).collect();
-    mesh::alternatives(&multiples)
 }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use crate::data_spec::DataSpec;
 use crate::degrees::Degrees;
 use crate::model::ModelSpec;
+use crate::names::names;
 
 /// How attention reaches keys and values of tokens on other ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +68,8 @@ pub enum ChunkOrder {
     /// `cp` chunks, of which rank `r` has number `r`. Tokens may see any of their sequence.
     Contiguous,
 }
+
+names! { ChunkOrder: "balanced" = Balanced, "contiguous" = Contiguous }
 
 /// The choices of a run about context parallelism in addition to its degree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,5 +1,6 @@
 //! The text of a run and its folder: the sections `[data]` and `[run]`.
 
+use crate::names::names;
 use crate::sample_spec::SampleSpec;
 use crate::secret::Secret;
 use crate::trusted::{Requests, Trusted};
@@ -105,6 +106,8 @@ pub enum Visible {
     Document,
 }
 
+names! { Visible: "past" = Past, "document" = Document }
+
 /// From where positions are counted: the key `data.positions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Positions {
@@ -113,6 +116,8 @@ pub enum Positions {
     /// `"document"`: from the beginning of the token's document, or of the sequence where the document began before it.
     Document,
 }
+
+names! { Positions: "sequence" = Sequence, "document" = Document }
 
 /// The label of a place that has no target: its loss and its gradient are zero, and it does not count.
 pub const IGNORED_LABEL: i32 = -100;
@@ -169,6 +174,8 @@ pub enum LongConversations {
     /// `"cut"`: a conversation keeps its first tokens.
     Cut,
 }
+
+names! { LongConversations: "refuse" = Refuse, "cut" = Cut }
 
 /// A day of the Gregorian calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -283,6 +290,8 @@ pub enum EngineChoice {
     Processes,
 }
 
+names! { EngineChoice: "auto" = Auto, "threads" = Threads, "processes" = Processes }
+
 /// The way between ranks of different processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
@@ -297,6 +306,8 @@ pub enum TransportChoice {
     Mpi,
 }
 
+names! { TransportChoice: "auto" = Auto, "shared-memory" = SharedMemory, "tcp" = Tcp, "mpi" = Mpi }
+
 /// The device of ranks: the key `run.device`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceChoice {
@@ -307,6 +318,8 @@ pub enum DeviceChoice {
     Cuda,
 }
 
+names! { DeviceChoice: "cpu" = Cpu, "cuda" = Cuda }
+
 /// Which collectives join the ranks of different processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CollectivesChoice {
@@ -316,6 +329,8 @@ pub enum CollectivesChoice {
     /// Those of the library of MPI, whose sums have an order of its own.
     Native,
 }
+
+names! { CollectivesChoice: "own" = Own, "native" = Native }
 
 /// How ranks on GPUs of their own, in processes of their own, join tensors: the key `run.gpu_collectives`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -330,6 +345,8 @@ pub enum GpuCollectives {
     Nccl,
 }
 
+names! { GpuCollectives: "auto" = Auto, "host" = Host, "nccl" = Nccl }
+
 /// How ranks on GPUs launch their kernels: the key `run.gpu_graphs`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GpuGraphs {
@@ -339,6 +356,8 @@ pub enum GpuGraphs {
     /// One by one.
     Off,
 }
+
+names! { GpuGraphs: "auto" = Auto, "off" = Off }
 
 /// Which algorithm of the GPU's library computes a product: the key `run.product_algorithms`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -353,6 +372,8 @@ pub enum ProductAlgorithms {
     Equal,
 }
 
+names! { ProductAlgorithms: "first" = First, "timed" = Timed, "equal" = Equal }
+
 /// How the kernel of a product in blocks of 16 is chosen on a GPU: the key `run.product_kernels`. All of them have the
 /// same bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -366,6 +387,8 @@ pub enum ProductKernels {
     Timed,
 }
 
+names! { ProductKernels: "auto" = Auto, "estimated" = Estimated, "timed" = Timed }
+
 /// Whose kernels compute attention where products are those of the device: the key `run.attention_library`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AttentionChoice {
@@ -375,6 +398,8 @@ pub enum AttentionChoice {
     /// pleach's.
     Off,
 }
+
+names! { AttentionChoice: "auto" = Auto, "off" = Off }
 
 /// How much of what ranks compute and keep is checked for bits that are silently wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -387,6 +412,8 @@ pub enum Recheck {
     All,
 }
 
+names! { Recheck: "sample" = Sample, "off" = Off, "all" = All }
+
 /// The answer to a host that does not answer any more, where `pleach launch` started the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLoss {
@@ -397,6 +424,8 @@ pub enum OnLoss {
     /// It continues without the host, in another layout.
     Replan,
 }
+
+names! { OnLoss: "stop" = Stop, "wait" = Wait, "replan" = Replan }
 
 /// Where a run writes, and on how many ranks it runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -467,4 +496,10 @@ pub struct RunSpec {
     pub timeout_seconds: f32,
     /// Bytes that each rank has for its arena; `None` where all ranks share this machine's memory.
     pub rank_memory_bytes: Option<u64>,
+}
+
+names! {
+    @of PlacementOrder:
+    "tp-pp-dp" = TpPpDp, "tp-dp-pp" = TpDpPp, "pp-tp-dp" = PpTpDp, "pp-dp-tp" = PpDpTp, "dp-tp-pp" = DpTpPp,
+    "dp-pp-tp" = DpPpTp, "cp-tp-pp-dp" = CpTpPpDp, "tp-pp-cp-dp" = TpPpCpDp, "tp-pp-dp-cp" = TpPpDpCp,
 }

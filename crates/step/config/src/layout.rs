@@ -3,12 +3,14 @@
 
 use std::ops::Range;
 
-use mesh::AxisSizes;
+use mesh::{AxisSizes, Coord};
 
 use crate::model::ModelSpec;
 use crate::parallelism::Parallelism;
 use crate::params::{ParamSpec, params};
 use crate::unit::Unit;
+use crate::unit_axes::UnitAxes;
+use crate::zero::{Kept, StateKind, ZeroStage};
 
 /// Data-parallel shards end on a multiple of this many elements, which is also the block of the global norm:
 /// a block never is on two ranks, so the norm has the same bits whatever is sharded.
@@ -54,8 +56,9 @@ pub struct UnitLayout {
 impl UnitLayout {
     /// Lays out the parameters of `unit` for a rank of `parallelism`, with a slice for each replica.
     pub fn of(model: &ModelSpec, unit: Unit, parallelism: &Parallelism) -> UnitLayout {
-        let sizes = parallelism.axis_sizes();
-        UnitLayout::new(params(model, unit), sizes, sizes.size(parallelism.data_axes()))
+        let (params, sizes) = (params(model, unit), parallelism.axis_sizes());
+        let num_shards = sizes.size(UnitAxes::of(&params).data);
+        UnitLayout::new(params, sizes, num_shards)
     }
 
     /// Lays out `params` (decayed first, as [`crate::params()`] returns them) for a rank of a mesh of `sizes`, and
@@ -98,6 +101,25 @@ impl UnitLayout {
         assert!(self.num_shards.is_multiple_of(num_parts), "{num_parts} parts of {} slices", self.num_shards);
         let len = self.padded_len() / num_parts;
         index * len..(index + 1) * len
+    }
+
+    /// The axes over which the unit's parameters are reduced and sharded.
+    pub fn axes(&self) -> UnitAxes {
+        UnitAxes::of(self.segments.iter().map(|segment| &segment.param))
+    }
+
+    /// The elements of `state` that the rank at `coord` keeps between its uses.
+    pub fn kept(&self, zero: ZeroStage, state: StateKind, coord: Coord) -> Range<usize> {
+        match zero.keeps(state) {
+            Kept::Whole => 0..self.padded_len(),
+            Kept::Shard => self.shard_at(coord),
+        }
+    }
+
+    /// The shard of the rank at `coord`, which is that of its position in every sharding group.
+    pub fn shard_at(&self, coord: Coord) -> Range<usize> {
+        let axes = self.axes().shards;
+        self.part(coord.sizes().size(axes), coord.position(axes))
     }
 
     /// Whether the unit has no parameters (the embedding of a rotary model).

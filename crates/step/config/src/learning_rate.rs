@@ -2,6 +2,7 @@
 
 use std::f64::consts::PI;
 
+use crate::names::names;
 use crate::training::TrainSpec;
 
 /// Shape of the learning rate after the warm-up.
@@ -60,6 +61,8 @@ pub enum DecayShape {
     OneMinusSqrt,
 }
 
+names! { DecayShape: "linear" = Linear, "cosine" = Cosine, "1-sqrt" = OneMinusSqrt }
+
 impl DecayShape {
     /// Share of the way from minimum to peak that is left at `progress` of the decay, from 0 to 1.
     fn left(self, progress: f64) -> f64 {
@@ -67,14 +70,6 @@ impl DecayShape {
             DecayShape::Linear => 1.0 - progress,
             DecayShape::Cosine => 0.5 * (1.0 + (PI * progress).cos()),
             DecayShape::OneMinusSqrt => 1.0 - progress.sqrt(),
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            DecayShape::Linear => "linear",
-            DecayShape::Cosine => "cosine",
-            DecayShape::OneMinusSqrt => "1-sqrt",
         }
     }
 }

@@ -15,6 +15,7 @@ mod data_spec;
 mod degrees;
 pub mod figures;
 mod fnv;
+mod kernel_contest;
 mod layout;
 mod learning_rate;
 mod load;
@@ -22,6 +23,7 @@ mod local_attention;
 mod lora;
 mod model;
 mod model_coord;
+mod names;
 mod offload;
 mod optimizer;
 mod parallelism;
@@ -34,10 +36,10 @@ mod run_file;
 mod sample_spec;
 mod schedule;
 mod secret;
-mod tied_sum;
 mod training;
 mod trusted;
 mod unit;
+mod unit_axes;
 mod unit_class;
 mod zero;
 
@@ -54,6 +56,7 @@ pub use data_spec::{
 };
 pub use degrees::{Degrees, UnsupportedAxis};
 pub use fnv::Fnv1a;
+pub use kernel_contest::{KernelContest, TimedAlgorithms, TimedTiles, kernel_contest};
 pub use layout::{SHARD_BLOCK, Segment, UnitLayout};
 pub use learning_rate::{DecayLength, DecayShape, LearningRateSchedule};
 pub use local_attention::{LocalAttention, MAX_PATTERN, Reach};
@@ -76,19 +79,18 @@ pub use precision::{Format, GradientSums, LossScaling, Masters, Precision, Produ
 pub use problem::{Location, Problem};
 pub use rotary_scaling::{PairScaling, RotaryScaling};
 pub use run_file::{
-    Consequence, Files, GivenWeights, KeptRun, KeptRunFile, RunConfig, answer_to_option, consequence_of,
-    context_kind_name, device_name, is_function_of_weights, key_of_option, known_keys, known_names, nearest,
-    schedule_name,
+    Files, GivenWeights, KeptRun, KeptRunFile, RunConfig, answer_to_option, context_kind_name, is_function_of_weights,
+    key_of_option, known_keys, known_names, nearest, schedule_name,
 };
 pub use sample_spec::SampleSpec;
 pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};
 pub use secret::{
     HIDDEN, Secret, has_credentials, is_secret_key, shown_run_file, shown_setting, shown_words, without_credentials,
 };
-pub use tied_sum::TiedSum;
 pub use training::TrainSpec;
 pub use trusted::{Author, Requests, Trusted};
 pub use unit::{Microbatch, Stage, Tied, Unit};
+pub use unit_axes::UnitAxes;
 pub use unit_class::{PerClass, UnitClass, UnitClasses};
 pub use zero::{Gathering, GradientReduction, Kept, Reshard, StateKind, ZeroStage};
 

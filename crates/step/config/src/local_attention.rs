@@ -1,6 +1,7 @@
 //! Layers whose queries see the nearest tokens only: sliding windows.
 
 use crate::model::{ModelSpec, Position};
+use crate::names::names;
 use crate::rotary_scaling::RotaryScaling;
 use crate::unit::Unit;
 
@@ -12,6 +13,8 @@ pub enum Reach {
     /// Of these, the nearest.
     Local,
 }
+
+names! { Reach: "global" = Global, "local" = Local; "a list such as [\"local\", \"global\"]" }
 
 /// Layers with sliding windows (Beltagy et al. 2020, arXiv 2004.05150): Mistral, Qwen, Gemma.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,5 +1,7 @@
 //! Adapters of low rank for linear layers (Hu et al. 2021, arXiv 2106.09685): the key `model.lora`.
 
+use crate::names::names;
+
 /// A linear layer of a transformer layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LinearLayer {
@@ -19,31 +21,12 @@ pub enum LinearLayer {
     Down,
 }
 
+names! {
+    LinearLayer:
+    "query" = Query, "key" = Key, "value" = Value, "output" = Output, "gate" = Gate, "up" = Up, "down" = Down
+}
+
 impl LinearLayer {
-    /// All of them, in the order of their adapters.
-    pub const ALL: [LinearLayer; 7] = [
-        LinearLayer::Query,
-        LinearLayer::Key,
-        LinearLayer::Value,
-        LinearLayer::Output,
-        LinearLayer::Gate,
-        LinearLayer::Up,
-        LinearLayer::Down,
-    ];
-
-    /// Its name in a run file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            LinearLayer::Query => "query",
-            LinearLayer::Key => "key",
-            LinearLayer::Value => "value",
-            LinearLayer::Output => "output",
-            LinearLayer::Gate => "gate",
-            LinearLayer::Up => "up",
-            LinearLayer::Down => "down",
-        }
-    }
-
     /// Its name among the parameters of a layer.
     pub const fn path(self) -> &'static str {
         match self {

@@ -2,6 +2,7 @@
 
 use crate::local_attention::LocalAttention;
 use crate::lora::LoraSpec;
+use crate::names::names;
 use crate::rotary_scaling::RotaryScaling;
 use crate::unit::{Tied, Unit};
 use crate::unit_class::{UnitClass, UnitClasses};
@@ -28,6 +29,8 @@ pub enum NormKind {
     /// `x / sqrt(mean(x^2) + eps) * (1 + weight)`, whose weight begins at 0: Gemma.
     RmsPlusOne,
 }
+
+names! { NormKind: "layer" = Layer, "rms" = Rms, "rms_plus_one" = RmsPlusOne }
 
 /// How a token learns its position.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,6 +66,8 @@ pub enum Pairing {
     Interleaved,
 }
 
+names! { Pairing: "half" = Half, "interleaved" = Interleaved }
+
 /// The function between the two linear layers of the feed-forward block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Activation {
@@ -82,18 +87,13 @@ pub enum Activation {
     GeGluTanh,
 }
 
-impl Activation {
-    /// Each of them.
-    pub const ALL: [Activation; 7] = [
-        Activation::GeluTanh,
-        Activation::GeluErf,
-        Activation::GeluSigmoid,
-        Activation::Relu,
-        Activation::SwiGlu,
-        Activation::GeGlu,
-        Activation::GeGluTanh,
-    ];
+names! {
+    Activation:
+    "gelu_tanh" = GeluTanh, "gelu_erf" = GeluErf, "gelu_sigmoid" = GeluSigmoid, "relu" = Relu, "swiglu" = SwiGlu,
+    "geglu" = GeGlu, "geglu_tanh" = GeGluTanh
+}
 
+impl Activation {
     /// Whether its slope jumps: rounding that moves an input across the jump makes a gradient come or go.
     pub fn has_kink(self) -> bool {
         match self {
@@ -151,6 +151,8 @@ pub enum Biases {
     Off,
 }
 
+names! { Biases: "true" = All, "false" = Off, "qkv" = QueryKeyValue, "attention" = Attention, "ffn" = FeedForward }
+
 /// Whether one more layer is between the final norm and the output matrix: CodeGeeX. Its keys and values are those of
 /// the normed stream, as in any layer; its queries are rows of a learned table, one per position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,6 +173,8 @@ pub enum QkNorm {
     /// One over all query heads of a token and one over all its key heads, with a weight for each column: OLMo 2.
     Whole,
 }
+
+names! { QkNorm: "true" = Heads, "false" = Off, "whole" = Whole }
 
 impl QkNorm {
     /// Numbers of queries or keys that are normed together; `None` without norms.
@@ -263,7 +267,7 @@ pub struct ModelSpec {
 impl ModelSpec {
     /// Whether the parameters of `unit` are trained: those of adapters alone, where there are any.
     pub fn trains(&self, unit: Unit) -> bool {
-        self.lora.is_none() || matches!(unit, Unit::Adapters(_))
+        self.lora.is_none() || unit.is_adapters()
     }
 
     /// The classes of the model's units.

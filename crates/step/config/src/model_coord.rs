@@ -1,42 +1,44 @@
 //! A rank's place among the ranks that hold the parameters of one stage and one replica.
 
-use mesh::{Axis, AxisSet, Coord};
+use mesh::{Axis, AxisSet, Coord, Region};
 
-use crate::parallelism::Parallelism;
 use crate::params::ParamSpec;
+use crate::unit_axes::UnitAxes;
+
+/// The axes along which the ranks of one stage and one replica differ, where replicas differ along `data`.
+fn stage_and_replica(data: AxisSet) -> AxisSet {
+    data.with(Axis::Pp).complement()
+}
 
 /// Which part of each split parameter a rank holds, and which of the copies of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ModelCoord {
-    coord: Coord,
-    /// The axes along which these ranks differ.
-    axes: AxisSet,
-}
+pub struct ModelCoord(Coord);
 
 impl ModelCoord {
-    /// Of the rank at `coord` of the mesh of `parallelism`.
-    pub fn new(parallelism: &Parallelism, coord: Coord) -> ModelCoord {
-        ModelCoord { coord, axes: parallelism.data_axes().with(Axis::Pp).complement() }
+    /// Of the rank at `coord`.
+    pub fn new(coord: Coord) -> ModelCoord {
+        ModelCoord(coord)
     }
 
-    /// Whether the rank is the first of those with the same elements of `param`: each copy but its own is neither
-    /// counted in the global norm nor stored.
-    pub fn is_first_copy(&self, param: &ParamSpec) -> bool {
-        self.coord.position(self.axes.difference(param.sharding.axes())) == 0
+    /// Whether the rank is the first of those with the same elements of `param`, which is of a unit with these `axes`:
+    /// each copy but its own is neither counted in the global norm nor stored.
+    pub fn is_first_copy(&self, param: &ParamSpec, axes: UnitAxes) -> bool {
+        self.0.position(stage_and_replica(axes.data).difference(param.sharding.axes())) == 0
     }
 
-    /// Whether the rank is the first of all: losses, which these ranks have in common, are counted there.
+    /// Whether the rank is the first of those that see the same tokens: losses, which these ranks have in common, are
+    /// counted there.
     pub fn is_first(&self) -> bool {
-        self.coord.position(self.axes) == 0
+        self.0.position(stage_and_replica(UnitAxes::TOKENS)) == 0
     }
 
-    /// Global `(row, col)` of the rank's first element of `param`.
-    pub fn start(&self, param: &ParamSpec) -> (usize, usize) {
-        param.local_start(&self.coord)
+    /// The rank's part of `param`, as [`ParamSpec::local_box`].
+    pub fn part(&self, param: &ParamSpec) -> Region {
+        param.local_box(&self.0)
     }
 
     /// Ranks along `axes`, and this rank's position among them.
     pub fn share(&self, axes: AxisSet) -> (usize, usize) {
-        (self.coord.sizes().size(axes), self.coord.position(axes))
+        (self.0.sizes().size(axes), self.0.position(axes))
     }
 }

@@ -1,5 +1,7 @@
 //! The memory of the host that a rank uses.
 
+use crate::names::names;
+
 /// State and activations of a rank that are in memory of the host between their uses.
 ///
 /// A rank on a GPU has pinned memory for it, and copies it from and to its arena around its uses. A rank on a CPU does
@@ -17,6 +19,8 @@ pub enum Offload {
     All,
 }
 
+names! { Offload: "none" = None, "optimizer" = Optimizer, "activations" = Activations, "all" = All }
+
 /// The memory in which something is between its uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home {
@@ -27,16 +31,6 @@ pub enum Home {
 }
 
 impl Offload {
-    /// The value of `train.offload`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Offload::None => "none",
-            Offload::Optimizer => "optimizer",
-            Offload::Activations => "activations",
-            Offload::All => "all",
-        }
-    }
-
     /// The content of memory of the host, in words.
     pub fn content(self) -> &'static str {
         match self {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::layout::{Segment, UnitLayout};
+use crate::names::names;
 use crate::params::{ParamSpec, Sharding};
 
 /// The optimizer of a run.
@@ -31,6 +32,8 @@ pub enum MuonScale {
     /// `sqrt(max(1, rows / cols))`: that of the first description.
     Shape,
 }
+
+names! { MuonScale: "adamw" = AdamW, "shape" = Shape }
 
 impl MuonScale {
     /// The factor for a matrix of these rows and columns, of all ranks together.

@@ -6,6 +6,7 @@ use mesh::{Axis, AxisSet, AxisSizes, Mesh, MeshError};
 
 use crate::context_parallel::{ContextParallel, SequenceSlices};
 use crate::degrees::Degrees;
+use crate::names::names;
 use crate::schedule::ScheduleSpec;
 use crate::zero::ZeroStage;
 
@@ -39,6 +40,8 @@ pub enum SavedInputs {
     /// parallelism a rank has no more than that from the start.
     Sharded,
 }
+
+names! { SavedInputs: "whole" = Whole, "sharded" = Sharded }
 
 /// The recomputed part of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -221,21 +224,6 @@ impl Parallelism {
     /// The axes along which ranks see different tokens of the same sequences.
     pub fn context_axes(&self) -> AxisSet {
         AxisSet::of(Axis::Cp)
-    }
-
-    /// The axes along which ranks see different tokens, of the same sequences or of others.
-    pub fn data_axes(&self) -> AxisSet {
-        self.sequence_axes().union(self.context_axes())
-    }
-
-    /// The data axes along which ranks hold different shards of what ZeRO shards.
-    pub fn shard_axes(&self) -> AxisSet {
-        AxisSet::of(Axis::DpInner).union(self.context_axes())
-    }
-
-    /// The data axes along which ranks hold copies of the same shards.
-    pub fn replica_axes(&self) -> AxisSet {
-        self.data_axes().difference(self.shard_axes())
     }
 
     /// The axes along which ranks hold different heads, feed-forward columns and vocabulary rows.

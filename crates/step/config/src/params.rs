@@ -1,45 +1,46 @@
 //! The one list of parameters: [`params`] declares each once; everything else follows from it.
 
-use mesh::{Axis, AxisSet, AxisSizes, Coord};
+use mesh::{Axis, AxisSet, AxisSizes, Coord, Region};
 
 use crate::fnv::Fnv1a;
 use crate::lora::{LinearLayer, LoraSpec};
 use crate::model::{Biases, Blocks, ModelSpec, NormKind, Position, TopQuery};
 use crate::parallelism::{Parallelism, SequenceParallel};
 use crate::unit::Unit;
+use crate::unit_axes::UnitAxes;
 
 /// How a parameter is split between the ranks of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharding {
     /// Every rank holds all of it.
     Replicated,
-    /// Split evenly along a dim.
+    /// Split evenly along the first dim or the last.
     Split {
         /// 0 for column-parallel matrices `W[F/tp, D]` and their biases, 1 for row-parallel ones `W[D, F/tp]`.
         dim: usize,
-        /// The axis along which ranks hold different slices.
-        axis: Axis,
+        /// The axes along which ranks hold different slices.
+        axes: AxisSet,
     },
     /// Rows of the vocabulary, padded at the end so that every rank holds equally many.
     VocabularyRows {
-        /// The axis along which ranks hold different rows.
-        axis: Axis,
+        /// The axes along which ranks hold different rows.
+        axes: AxisSet,
     },
 }
 
 impl Sharding {
     /// Outputs of a column-parallel map `W[F/tp, D]`, and its bias.
-    pub const COLUMNS: Sharding = Sharding::Split { dim: 0, axis: Axis::Tp };
+    pub const COLUMNS: Sharding = Sharding::Split { dim: 0, axes: AxisSet::of(Axis::Tp) };
     /// Inputs of a row-parallel map `W[D, F/tp]`.
-    pub const ROWS: Sharding = Sharding::Split { dim: 1, axis: Axis::Tp };
+    pub const ROWS: Sharding = Sharding::Split { dim: 1, axes: AxisSet::of(Axis::Tp) };
     /// Rows of a token table `[V/tp, D]`.
-    pub const VOCABULARY: Sharding = Sharding::VocabularyRows { axis: Axis::Tp };
+    pub const VOCABULARY: Sharding = Sharding::VocabularyRows { axes: AxisSet::of(Axis::Tp) };
 
     /// The axes along which ranks hold different elements.
     pub const fn axes(self) -> AxisSet {
         match self {
             Sharding::Replicated => AxisSet::NONE,
-            Sharding::Split { axis, .. } | Sharding::VocabularyRows { axis } => AxisSet::of(axis),
+            Sharding::Split { axes, .. } | Sharding::VocabularyRows { axes } => axes,
         }
     }
 }
@@ -82,7 +83,7 @@ pub enum Init {
 pub struct ParamSpec {
     /// Global name, unique in the model.
     pub name: String,
-    /// Global shape, without padding: one or two dims.
+    /// Global shape, without padding: one dim or more.
     pub shape: Vec<usize>,
     /// How ranks split it.
     pub sharding: Sharding,
@@ -114,40 +115,67 @@ impl ParamSpec {
         hash.hash()
     }
 
-    /// Local `(rows, cols)` on a rank of a mesh of `sizes`; vectors are one row. Padding rows are included.
-    pub fn local_shape(&self, sizes: AxisSizes) -> (usize, usize) {
-        let (rows, cols) = self.matrix_shape();
-        match (self.sharding, self.shape.len()) {
-            (Sharding::Replicated, _) => (rows, cols),
-            (Sharding::Split { dim: 0, axis }, 2) => (rows / sizes.along(axis), cols),
-            (Sharding::Split { axis, .. }, _) => (rows, cols / sizes.along(axis)),
-            (Sharding::VocabularyRows { axis }, _) => (rows.div_ceil(sizes.along(axis)), cols),
+    /// Local dims on a rank of a mesh of `sizes`. Padding rows are included.
+    ///
+    /// # Panics
+    /// A split along a dim in the middle, of which a rank's rows are not neighbours.
+    pub fn local_dims(&self, sizes: AxisSizes) -> Vec<usize> {
+        let mut dims = self.shape.clone();
+        match self.sharding {
+            Sharding::Replicated => {}
+            Sharding::Split { dim, axes } => {
+                assert!(
+                    dim == 0 || dim + 1 == dims.len(),
+                    "{} must be split along its first dim or its last",
+                    self.name
+                );
+                dims[dim] /= sizes.size(axes);
+            }
+            Sharding::VocabularyRows { axes } => dims[0] = dims[0].div_ceil(sizes.size(axes)),
         }
+        dims
     }
 
-    /// Global `(rows, cols)`; vectors are one row.
-    pub fn matrix_shape(&self) -> (usize, usize) {
-        match self.shape.as_slice() {
-            [rows, cols] => (*rows, *cols),
-            other => (1, other.iter().product()),
+    /// The part of the rank at `coord`. Padding rows, which lie beyond the parameter, are included.
+    ///
+    /// # Panics
+    /// As [`ParamSpec::local_dims`].
+    pub fn local_box(&self, coord: &Coord) -> Region {
+        let mut part = Region::whole(&self.local_dims(coord.sizes()));
+        match self.sharding {
+            Sharding::Replicated => {}
+            Sharding::Split { dim, axes } => part.start[dim] = coord.position(axes) * part.extent[dim],
+            Sharding::VocabularyRows { axes } => part.start[0] = coord.position(axes) * part.extent[0],
         }
+        part
+    }
+
+    /// Local `(rows, cols)`, as [`ParamSpec::matrix_shape`]. Padding rows are included.
+    ///
+    /// # Panics
+    /// As [`ParamSpec::local_dims`].
+    pub fn local_shape(&self, sizes: AxisSizes) -> (usize, usize) {
+        let dims = self.local_dims(sizes);
+        let (_, rows, cols) = Region::whole(&dims).in_matrix(&dims);
+        (rows, cols)
+    }
+
+    /// Global `(rows, cols)`: all dims but the last number rows; vectors are one row.
+    pub fn matrix_shape(&self) -> (usize, usize) {
+        self.local_shape(AxisSizes::ONE)
     }
 
     /// Global `(row, col)` of the first local element on the rank at `coord`.
+    ///
+    /// # Panics
+    /// As [`ParamSpec::local_dims`].
     pub fn local_start(&self, coord: &Coord) -> (usize, usize) {
-        let (rows, cols) = self.local_shape(coord.sizes());
-        match (self.sharding, self.shape.len()) {
-            (Sharding::Replicated, _) => (0, 0),
-            (Sharding::Split { dim: 0, axis }, 2) | (Sharding::VocabularyRows { axis }, _) => {
-                (coord.along(axis) * rows, 0)
-            }
-            (Sharding::Split { axis, .. }, _) => (0, coord.along(axis) * cols),
-        }
+        self.local_box(coord).in_matrix(&self.shape).0
     }
 }
 
 /// The axes over which a parameter's gradient is summed: those on which the value that it is applied to varies
-/// and the parameter itself does not. Data always varies over the data axes.
+/// and the parameter itself does not. Tokens always vary over [`UnitAxes::TOKENS`].
 pub fn gradient_axes(param: &ParamSpec, parallelism: &Parallelism) -> AxisSet {
     let tensor = parallelism.tensor_axes();
     let value_varies = match param.applied_to {
@@ -157,7 +185,7 @@ pub fn gradient_axes(param: &ParamSpec, parallelism: &Parallelism) -> AxisSet {
         },
         AppliedTo::Heads | AppliedTo::Hidden | AppliedTo::Vocabulary => tensor,
     };
-    value_varies.union(parallelism.data_axes()).difference(param.sharding.axes())
+    value_varies.union(UnitAxes::TOKENS).difference(param.sharding.axes())
 }
 
 /// The parameters of `unit`, decayed ones first: the order of its flat buffer.

@@ -12,6 +12,7 @@
 //! taken in single precision and rounded once.
 
 use crate::data_spec::DeviceChoice;
+use crate::names::names;
 
 /// How a real number is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,10 +25,9 @@ pub enum Format {
     Fp16,
 }
 
-impl Format {
-    /// Every format, the widest first.
-    pub const ALL: [Format; 3] = [Format::Fp32, Format::Bf16, Format::Fp16];
+names! { Format: "fp32" = Fp32, "bf16" = Bf16, "fp16" = Fp16 }
 
+impl Format {
     /// Bytes of one number.
     pub fn size_bytes(self) -> usize {
         match self {
@@ -79,11 +79,9 @@ pub enum Products {
     Device,
 }
 
-impl Products {
-    /// Every order.
-    pub const ALL: [Products; 5] =
-        [Products::Chained, Products::Pairs, Products::Blocks16, Products::Blocks8, Products::Device];
+names! { Products: "chained" = Chained, "pairs" = Pairs, "blocks16" = Blocks16, "blocks8" = Blocks8, "device" = Device }
 
+impl Products {
     /// Rows of a product over tokens that are summed in blocks before they are added to others.
     pub const PIECE: usize = 8192;
 
@@ -126,17 +124,6 @@ impl Products {
         }
     }
 
-    /// Its value in a run file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Products::Chained => "chained",
-            Products::Pairs => "pairs",
-            Products::Blocks16 => "blocks16",
-            Products::Blocks8 => "blocks8",
-            Products::Device => "device",
-        }
-    }
-
     /// Whether the order is defined for a run that stores its numbers so. AMX multiplies bf16, and what single
     /// precision is the sum of; tensor cores multiply bf16 and fp16, and single precision only after it has lost 13
     /// bits.
@@ -160,6 +147,8 @@ pub enum GradientSums {
     /// no bit.
     Exact,
 }
+
+names! { GradientSums: "single" = Single, "exact" = Exact }
 
 impl GradientSums {
     /// Bytes of one sum.

@@ -4,34 +4,23 @@
 //! and the defaults together are the quick start. A file and its overrides are resolved into a [`RunConfig`], which is
 //! written back as a file with a value for every key.
 
-mod aliases;
-mod blanks;
-mod chat;
-mod consequences;
-mod context_parallel;
 mod data;
 mod given;
 mod kept;
-mod learning_rate;
-mod local_attention;
-mod lora;
+mod keys;
 mod model;
 mod nearest;
-mod optimizer;
 mod parallelism;
-mod parameter_groups;
-mod precision;
 mod reader;
 mod run;
-mod schedule;
 mod source;
-mod table_keys;
+mod table;
 mod train;
 mod unsupported;
-mod writer;
-mod zero;
+mod value;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
 use std::path::Path;
 
 use crate::data_spec::{DataSpec, RunSpec};
@@ -40,19 +29,18 @@ use crate::parallelism::Parallelism;
 use crate::problem::{Location, Problem};
 use crate::training::TrainSpec;
 use crate::trusted::Author;
-use reader::Reader;
-use source::{Entries, SECTIONS};
-use writer::Writer;
+use keys::{Keys, Work};
+use parallelism::Others;
+use reader::{OfWeights, Reader};
+use source::Entries;
 
-pub use consequences::{Consequence, consequence_of};
-pub use context_parallel::context_kind_name;
-pub use given::{GivenWeights, is_function_of_weights};
+pub use given::GivenWeights;
 pub use kept::{KeptRun, KeptRunFile};
+pub(crate) use model::MAX_WIDTH;
 pub use nearest::nearest;
-pub use run::device_name;
-pub(crate) use run::{gpu_collectives_name, product_kernels_name, transport_name};
-pub use schedule::schedule_name;
-pub(crate) use train::written as written_ramp;
+pub use parallelism::{context_kind_name, schedule_name};
+pub(crate) use run::MOST_SAMPLED;
+pub(crate) use value::Item;
 
 /// Stands for a number of tokens that is not known, in a run that is refused or gives its own.
 const ANY_VOCABULARY: usize = 256;
@@ -80,13 +68,27 @@ impl RunConfig {
 
     /// The run as a file in which nothing is left to defaults; reading it gives the same run.
     pub fn to_toml(&self) -> String {
-        let mut writer = Writer::default();
-        model::write(&self.model, &mut writer);
-        parallelism::write(&self.parallelism, &mut writer);
-        train::write(&self.train, &mut writer);
-        data::write(&self.data, &mut writer);
-        run::write(&self.run, &mut writer);
-        writer.finish()
+        let mut text = String::new();
+        self.clone().visit(&mut Keys::new(Work::Write(&mut text)));
+        text
+    }
+
+    /// The values that are out of their range by themselves.
+    pub(crate) fn out_of_range(&self) -> Vec<Problem> {
+        let mut problems = vec![];
+        self.clone().visit(&mut Keys::new(Work::Check(&mut problems)));
+        problems
+    }
+
+    /// Visits all keys of a run that is known, in the order of a run file.
+    fn visit(&mut self, keys: &mut Keys<'_>) {
+        let RunConfig { model, parallelism, train, data, run } = self;
+        model::visit(keys.section("model"), model, ANY_VOCABULARY);
+        let others = Others { ranks: None, data, model, files: &NoFiles };
+        parallelism::visit(keys.section("parallelism"), parallelism, &others);
+        train::visit(keys.section("train"), train, model.context);
+        data::visit(keys.section("data"), data);
+        run::visit(keys.section("run"), run);
     }
 }
 
@@ -124,7 +126,7 @@ impl Reading {
         }
         reader.report_unknown_keys();
         problems.append(&mut reader.problems);
-        let (unusable, left_out) = (std::mem::take(&mut reader.unusable), reader.take_left_out());
+        let (unusable, left_out) = (take(&mut reader.unusable), take(&mut reader.left_out));
         let locations = reader.into_entries().into_iter().map(|(key, entry)| (key, entry.location)).collect();
         Reading { config, problems, unusable, left_out, locations }
     }
@@ -159,13 +161,17 @@ impl Files for NoFiles {
 }
 
 fn read(reader: &mut Reader, files: &dyn Files) -> RunConfig {
-    let data = data::read(reader);
+    let (mut data, mut model, mut run) = (data::defaults(), model::defaults(), run::defaults());
+    let (mut parallelism, mut train) = (parallelism::defaults(), train::defaults());
+    data::visit(Keys::new(Work::Read(reader)).section("data"), &mut data);
     let tokens = num_tokens(reader, &data, files);
-    let model = model::read(reader, tokens);
-    let mut run = run::read(reader);
-    let ranks = reader.is_set("run.ranks").then_some(run.ranks);
-    let parallelism = parallelism::read(reader, ranks, (&data, &model), files);
-    let train = train::read(reader, model.context);
+    let mut keys = Keys::new(Work::Read(reader));
+    model::visit(keys.section("model"), &mut model, tokens);
+    run::visit(keys.section("run"), &mut run);
+    let ranks = keys.is_set("ranks").then_some(run.ranks);
+    let others = Others { ranks, data: &data, model: &model, files };
+    parallelism::visit(keys.section("parallelism"), &mut parallelism, &others);
+    train::visit(keys.section("train"), &mut train, model.context);
     if ranks.is_none() {
         run.ranks = parallelism.world_size();
     }
@@ -189,34 +195,38 @@ fn num_tokens(reader: &mut Reader, data: &DataSpec, files: &dyn Files) -> usize 
     known.unwrap_or(ANY_VOCABULARY)
 }
 
-/// Every key of a run file as `section.key`.
-pub fn known_keys() -> Vec<String> {
+/// A reader that knows all keys.
+fn declared() -> Reader {
     let mut reader = Reader::new(Entries::new(), Author::User);
     read(&mut reader, &NoFiles);
-    reader.asked().map(str::to_string).collect()
+    reader
+}
+
+/// Every key of a run file as `section.key`.
+pub fn known_keys() -> Vec<String> {
+    declared().declared.into_keys().collect()
 }
 
 /// The keys whose values have names, with the names.
 pub fn known_names() -> BTreeMap<String, Vec<&'static str>> {
-    let mut reader = Reader::new(Entries::new(), Author::User);
-    read(&mut reader, &NoFiles);
-    reader.into_names()
+    let names = declared().declared.into_iter().map(|(key, declared)| (key, declared.names));
+    names.filter(|(_, names)| !names.is_empty()).collect()
+}
+
+/// Whether a key is part of the function that weights compute, so that a run may not resume with another value: every
+/// key of `[model]` but those of training and of longer sequences.
+pub fn is_function_of_weights(key: &str) -> bool {
+    key.starts_with("model.") && declared().of_weights(key) == Some(OfWeights::Function)
 }
 
 /// The key, as `section.key`, that an option of this name means: one of its own keys, or an option of Megatron-LM.
 pub fn key_of_option(option: &str) -> Option<String> {
-    let name = option.trim_start_matches('-').replace('-', "_");
-    let own = section_of(&name).map(|section| format!("{section}.{name}"));
-    own.or_else(|| aliases::key(&name).map(str::to_string))
+    let (name, reader) = (option.trim_start_matches('-').replace('-', "_"), declared());
+    let own = reader.section_of(&name).map(|section| format!("{section}.{name}"));
+    own.or_else(|| reader.aliases.into_iter().find(|alias| alias.name == name).map(|alias| alias.key))
 }
 
 /// The answer to an option that names a feature which runs do not have, as the end of a sentence about it.
 pub fn answer_to_option(option: &str) -> Option<String> {
-    aliases::other_axis(option).or_else(|| unsupported::answer(option).map(str::to_string))
-}
-
-/// The section that has a key of this name.
-fn section_of(name: &str) -> Option<&'static str> {
-    let known = known_keys();
-    SECTIONS.into_iter().find(|section| known.iter().any(|key| *key == format!("{section}.{name}")))
+    unsupported::other_axis(option).or_else(|| unsupported::answer(option).map(str::to_string))
 }

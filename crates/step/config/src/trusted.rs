@@ -59,3 +59,31 @@ pub enum Author {
 /// Requests to the addresses of `[data]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Requests;
+
+/// The most that the value of a key can cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consequence {
+    /// It changes what is computed, what is shown, and which files the run's folder has. It may open libraries of the
+    /// system, connections between the run's processes, and this user's caches: at places that no key names.
+    Within,
+    /// It names files of this machine that are read.
+    Reads,
+    /// It names an address to which requests may be sent.
+    Sends,
+    /// It names a place where files are written.
+    Writes,
+    /// It names an address where the run listens.
+    Listens,
+    /// It is a command that is run.
+    Runs,
+}
+
+impl Consequence {
+    /// Whether only the user may choose such a value: its key is read as [`Trusted`].
+    pub fn is_for_user_alone(self) -> bool {
+        match self {
+            Consequence::Within | Consequence::Reads => false,
+            Consequence::Sends | Consequence::Writes | Consequence::Listens | Consequence::Runs => true,
+        }
+    }
+}

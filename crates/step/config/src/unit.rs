@@ -40,6 +40,38 @@ impl Unit {
         std::iter::once(Unit::Table).chain(computing)
     }
 
+    /// Whether it is one of the stack: those alone keep activations for a backward pass that reads parameters.
+    pub fn is_repeated(self) -> bool {
+        match self {
+            Unit::Layer(_) => true,
+            Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_) => false,
+        }
+    }
+
+    /// Whether its parameters are added to those of linear layers, which are then not trained.
+    pub fn is_adapters(self) -> bool {
+        match self {
+            Unit::Adapters(_) => true,
+            Unit::Table | Unit::Embedding | Unit::Layer(_) | Unit::Head => false,
+        }
+    }
+
+    /// Whether its forward pass makes its gradients, so that its backward passes are empty.
+    pub fn makes_gradients_forward(self) -> bool {
+        match self {
+            Unit::Head => true,
+            Unit::Table | Unit::Embedding | Unit::Layer(_) | Unit::Adapters(_) => false,
+        }
+    }
+
+    /// Whether both ends of the pipeline read its parameters.
+    pub fn is_read_at_both_ends(self, tied_embeddings: Tied) -> bool {
+        match self {
+            Unit::Table => tied_embeddings == Tied::Yes,
+            Unit::Embedding | Unit::Layer(_) | Unit::Head | Unit::Adapters(_) => false,
+        }
+    }
+
     /// The computing unit whose output this unit reads, or `None` for the embedding and the table.
     pub fn previous(self, num_layers: usize) -> Option<Unit> {
         match self {

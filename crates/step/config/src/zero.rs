@@ -1,5 +1,7 @@
 //! ZeRO as a table: what each stage keeps of each kind of state between its uses.
 
+use crate::names::names;
+
 /// Which states are sharded over data parallelism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ZeroStage {
@@ -32,6 +34,8 @@ pub enum GradientReduction {
     Microbatch,
 }
 
+names! { GradientReduction: "step" = Step, "microbatch" = Microbatch }
+
 /// How sharded parameters are gathered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gathering {
@@ -49,6 +53,8 @@ pub enum Reshard {
     /// After the backward pass of the microbatch (FSDP without resharding after the forward pass).
     AfterBackward,
 }
+
+names! { Reshard: "after-use" = AfterUse, "after-backward" = AfterBackward }
 
 /// A kind of state of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

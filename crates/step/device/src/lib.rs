@@ -11,11 +11,11 @@ mod cost;
 mod element;
 mod error;
 mod frame;
-mod fused;
 mod mapping;
 mod meta;
 mod numerics;
 mod op;
+mod operands;
 mod place;
 mod queue;
 mod stream;
@@ -28,7 +28,7 @@ pub use adamw::{AdamWFactors, AdamWUpdate};
 pub use arena::{Arena, ArenaSize};
 pub use attention::{Alibi, AttentionGradients, AttentionOperands, AttentionShape, Places};
 pub use communicator::{Communicator, Reduction};
-pub use cost::{Cost, Operands};
+pub use cost::Cost;
 pub use device::{Device, KeptTimes, MemoryReader};
 pub use element::{Bf16, Element, F16, read_floats, write_floats};
 pub use error::DeviceError;
@@ -37,9 +37,10 @@ pub use mapping::Mapping;
 pub use meta::{MetaDevice, Record};
 pub use numerics::{DeviceKind, Numerics, NumericsChoice};
 pub use op::{
-    COUNT_WORD, Direction, DropoutKey, LogitGradient, NOT_FINITE_WORD, NormBackward, Op, Orientation, Rounding,
+    COUNT_WORD, Direction, DropoutKey, Family, LogitGradient, NOT_FINITE_WORD, NormBackward, Op, Orientation, Rounding,
     RowStatistics, SUM_WORDS, Write, ZLoss,
 };
+pub use operands::Operands;
 pub use queue::{Job, OnFailure, StreamEvent, StreamQueue, StreamQueues};
 pub use stream::Stream;
 pub use sum_tree::SumTree;

@@ -130,11 +130,8 @@ impl NumericsChoice {
     fn value(self) -> &'static str {
         match self {
             NumericsChoice::Products(products) => products.name(),
-            NumericsChoice::Stored(Format::Fp32) => "fp32",
-            NumericsChoice::Stored(Format::Bf16) => "bf16",
-            NumericsChoice::Stored(Format::Fp16) => "fp16",
-            NumericsChoice::GradientSums(GradientSums::Single) => "single",
-            NumericsChoice::GradientSums(GradientSums::Exact) => "exact",
+            NumericsChoice::Stored(format) => format.name(),
+            NumericsChoice::GradientSums(sums) => sums.name(),
         }
     }
 }

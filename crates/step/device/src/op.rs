@@ -14,6 +14,7 @@ use config::{Activation, Norm, Pairing, RotaryScaling};
 use crate::Tensor;
 use crate::adamw::AdamWUpdate;
 use crate::attention::{AttentionGradients, AttentionOperands};
+use crate::operands::Operands;
 
 /// Whether a result replaces what was there or is added to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -292,6 +293,59 @@ pub const NOT_FINITE_WORD: usize = SUM_WORDS - 2;
 /// The word of a sum that counts what the summing operation says: valid labels, votes.
 pub const COUNT_WORD: usize = SUM_WORDS - 1;
 
+/// An operation by what it is to those who price it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Family {
+    /// A matrix product.
+    Product {
+        orientation: Orientation,
+        a: Tensor,
+        b: Tensor,
+        out: Tensor,
+        write: Write,
+    },
+    /// Attention that stores no scores.
+    Attention {
+        operands: AttentionOperands,
+    },
+    AttentionBackward {
+        operands: AttentionOperands,
+    },
+    /// Stands for these, in this order.
+    Fused([Op; 2]),
+    /// Of the rows of `x`.
+    Norm {
+        x: Tensor,
+    },
+    /// Gradient of the norm's input, of the shape of `x`.
+    NormBackward {
+        x: Tensor,
+    },
+    /// Of the heads of `x`, in place.
+    Rotary {
+        x: Tensor,
+    },
+    /// With this output.
+    Activation {
+        y: Tensor,
+    },
+    /// With this gradient of the output.
+    ActivationBackward {
+        dy: Tensor,
+    },
+    /// Reads rows of a table.
+    Lookup {
+        out: Tensor,
+    },
+    /// Adds to rows of a table.
+    LookupBackward {
+        dy: Tensor,
+        dtable: Tensor,
+    },
+    /// Moves data and computes little.
+    Memory,
+}
+
 impl Op {
     /// The operation's name, for messages and records.
     pub fn name(&self) -> &'static str {
@@ -331,5 +385,132 @@ impl Op {
             Op::ClipCoefficient { .. } => "clip_coefficient",
             Op::AdamW { .. } => "adamw",
         }
+    }
+
+    /// Its family.
+    pub fn family(&self) -> Family {
+        match *self {
+            Op::MatMul { orientation, a, b, out, write, bias: _ } => Family::Product { orientation, a, b, out, write },
+            Op::Attention { operands } => Family::Attention { operands },
+            Op::AttentionBackward { operands, .. } => Family::AttentionBackward { operands },
+            Op::MatMulActivation { a, b, bias, activation, x, y } => {
+                let (orientation, write) = (Orientation::Nt, Write::Assign);
+                let product = Op::MatMul { orientation, a, b, bias, out: x, write };
+                Family::Fused([product, Op::Activation { activation, x, y }])
+            }
+            Op::MatMulActivationBackward { a, b, activation, dy, x, dx, y } => {
+                let (orientation, write) = (Orientation::Nn, Write::Assign);
+                let product = Op::MatMul { orientation, a, b, bias: None, out: dy, write };
+                Family::Fused([product, Op::ActivationBackward { activation, x, dy, dx, y }])
+            }
+            Op::Norm { x, .. } => Family::Norm { x },
+            Op::NormBackwardInput { tensors, .. } => Family::NormBackward { x: tensors.x },
+            Op::Rotary { x, .. } => Family::Rotary { x },
+            Op::Activation { y, .. } => Family::Activation { y },
+            Op::ActivationBackward { dy, .. } => Family::ActivationBackward { dy },
+            Op::EmbeddingLookup { out, .. } => Family::Lookup { out },
+            Op::EmbeddingBackward { dy, dtable, .. } => Family::LookupBackward { dy, dtable },
+            Op::ColumnSum { .. } | Op::NormBackwardWeight { .. } | Op::RotaryTable { .. } => Family::Memory,
+            Op::JoinAttention { .. } | Op::DropoutAdd { .. } | Op::DropoutBackward { .. } => Family::Memory,
+            Op::SoftCap { .. } | Op::SoftCapBackward { .. } => Family::Memory,
+            Op::RowMax { .. } | Op::SumExp { .. } | Op::CrossEntropy { .. } | Op::LossSum { .. } => Family::Memory,
+            Op::AddRounded { .. } | Op::RoundedToSingle { .. } | Op::SquaredSum { .. } => Family::Memory,
+            Op::Accumulate { .. } | Op::ScaledSum { .. } | Op::Fill { .. } | Op::Copy { .. } => Family::Memory,
+            Op::InitializeNormal { .. } | Op::ClipCoefficient { .. } | Op::AdamW { .. } => Family::Memory,
+        }
+    }
+
+    /// The operations with whose bits a fused one is computed, in order; the operation itself where it is not fused.
+    pub fn unfused(&self) -> impl Iterator<Item = Op> + use<> {
+        let ops = if let Family::Fused(ops) = self.family() { ops.map(Some) } else { [Some(*self), None] };
+        ops.into_iter().flatten()
+    }
+
+    /// The tensors that the operation reads and writes.
+    pub fn operands(&self) -> Operands {
+        match *self {
+            Op::MatMul { a, b, bias, out, write, .. } => {
+                Operands::new([Some(a), Some(b), bias, out_if_accumulated(out, write)], [Some(out)])
+            }
+            Op::ColumnSum { x, out } => Operands::new([Some(x), Some(out)], [Some(out)]),
+            Op::Norm { x, weight, bias, y, stats, .. } => {
+                Operands::new([Some(x), Some(weight), bias], [Some(y), Some(stats)])
+            }
+            Op::NormBackwardInput { tensors: t, write } => Operands::new(
+                [Some(t.x), Some(t.weight), Some(t.stats), Some(t.dy), out_if_accumulated(t.dx, write)],
+                [Some(t.dx)],
+            ),
+            Op::NormBackwardWeight { x, stats, dy, dweight, dbias, .. } => {
+                Operands::new([Some(x), Some(stats), Some(dy), Some(dweight), dbias], [Some(dweight), dbias])
+            }
+            Op::RotaryTable { cos, sin, .. } => Operands::new([], [Some(cos), Some(sin)]),
+            Op::Rotary { x, positions, cos, sin, .. } => {
+                Operands::new([Some(x), Some(positions), Some(cos), Some(sin)], [Some(x)])
+            }
+            Op::Attention { operands: o } => {
+                Operands::new([o.q, o.k, o.v, o.visible].map(Some), [o.out, o.log_sum_exp].map(Some))
+            }
+            Op::AttentionBackward { operands: o, gradients: g } => Operands::new(
+                [o.q, o.k, o.v, o.visible, o.out, o.log_sum_exp, g.dout].map(Some),
+                [g.dq, g.dk, g.dv, g.key_sums].map(Some),
+            ),
+            Op::JoinAttention { part, part_log_sum_exp, out, log_sum_exp, write, .. } => {
+                let [read, statistics] = [out, log_sum_exp].map(|tensor| out_if_accumulated(tensor, write));
+                Operands::new([Some(part), Some(part_log_sum_exp), read, statistics], [out, log_sum_exp].map(Some))
+            }
+            Op::Activation { x, y, .. } => Operands::new([Some(x)], [Some(y)]),
+            Op::ActivationBackward { x, dy, dx, y, .. } => Operands::new([Some(x), Some(dy)], [Some(dx), Some(y)]),
+            Op::MatMulActivation { a, b, bias, x, y, .. } => Operands::new([Some(a), Some(b), bias], [x, y].map(Some)),
+            Op::MatMulActivationBackward { a, b, dy, x, dx, y, .. } => {
+                Operands::new([a, b, x].map(Some), [dy, dx, y].map(Some))
+            }
+            Op::DropoutAdd { x, bias, residual, out, .. } => Operands::new([Some(x), bias, residual], [Some(out)]),
+            Op::DropoutBackward { dy, dx, .. } => Operands::new([Some(dy)], [Some(dx)]),
+            Op::EmbeddingLookup { tokens, out, write, .. } => {
+                Operands::new([Some(tokens), out_if_accumulated(out, write)], [Some(out)])
+            }
+            Op::EmbeddingBackward { tokens, dy, dtable, .. } => {
+                Operands::new([Some(tokens), Some(dy), Some(dtable)], [Some(dtable)])
+            }
+            Op::SoftCap { x, .. } => Operands::new([Some(x)], [Some(x)]),
+            Op::SoftCapBackward { y, gradient, .. } => Operands::new([Some(y), Some(gradient)], [Some(gradient)]),
+            Op::RowMax { logits, out, .. } => Operands::new([Some(logits)], [Some(out)]),
+            Op::SumExp { logits, max, labels, sums, .. } => {
+                Operands::new([Some(logits), Some(max), Some(labels)], [Some(sums)])
+            }
+            Op::CrossEntropy { logits, statistics, labels, loss, gradient, z_loss, .. } => Operands::new(
+                [Some(logits), statistics.map(|rows| rows.max), statistics.map(|rows| rows.sums), Some(labels)],
+                [Some(loss), gradient.map(|gradient| gradient.into), z_loss.map(|z_loss| z_loss.losses)],
+            ),
+            Op::AddRounded { x, into, write, refusals, .. } => {
+                Operands::new([Some(x), Some(refusals), out_if_accumulated(into, write)], [Some(into), Some(refusals)])
+            }
+            Op::RoundedToSingle { sums, .. } => Operands::new([Some(sums)], [Some(sums)]),
+            Op::Accumulate { x, into } => Operands::new([Some(x), Some(into)], [Some(into)]),
+            Op::ScaledSum { x, into, keep, .. } => {
+                Operands::new([Some(x), (keep != 0.0).then_some(into)], [Some(into)])
+            }
+            Op::Fill { out, .. } => Operands::new([], [Some(out)]),
+            Op::Copy { from, to } => Operands::new([Some(from)], [Some(to)]),
+            Op::InitializeNormal { out, .. } => Operands::new([], [Some(out)]),
+            Op::SquaredSum { x, sums, .. } => Operands::new([Some(x), Some(sums)], [Some(sums)]),
+            Op::LossSum { loss, labels, sums, .. } => {
+                Operands::new([Some(loss), Some(labels), Some(sums)], [Some(sums)])
+            }
+            Op::ClipCoefficient { norm_sums, loss_sums, out, .. } => {
+                Operands::new([Some(norm_sums), Some(loss_sums)], [Some(out)])
+            }
+            Op::AdamW { param, copy, grad, first_moment, second_moment, coefficient, .. } => Operands::new(
+                [Some(param), Some(grad), Some(first_moment), Some(second_moment), Some(coefficient)],
+                [Some(param), copy, Some(first_moment), Some(second_moment)],
+            ),
+        }
+    }
+}
+
+fn out_if_accumulated(out: Tensor, write: Write) -> Option<Tensor> {
+    match write {
+        Write::Assign => None,
+        Write::Accumulate => Some(out),
     }
 }

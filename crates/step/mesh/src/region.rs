@@ -80,6 +80,20 @@ impl Region {
         })
     }
 
+    /// First `(row, col)`, rows and columns of the box in the matrix that a tensor of `shape` is when all of its dims but
+    /// the last number rows; a vector is one row.
+    ///
+    /// # Panics
+    /// When the box's rows are not neighbours there.
+    pub fn in_matrix(&self, shape: &[usize]) -> ((usize, usize), usize, usize) {
+        let Some(last) = self.ndim().checked_sub(1) else { return ((0, 0), 1, 1) };
+        let (row, rows) = (0..last).fold((0, 1), |(row, rows), dim| {
+            assert!(rows == 1 || self.extent[dim] == shape[dim], "rows of {self:?} are apart in {shape:?}");
+            (row * shape[dim] + self.start[dim], rows * self.extent[dim])
+        });
+        ((row, self.start[last]), rows, self.extent[last])
+    }
+
     /// The offset, in elements, of the first element of `self` in the row-major storage of `outer`.
     ///
     /// # Panics

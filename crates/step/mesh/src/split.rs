@@ -51,6 +51,13 @@ pub fn alternatives(numbers: &[usize]) -> String {
     }
 }
 
+/// The positive multiples of `factor` on either side of `value`, as a choice in a sentence.
+pub fn multiples_around(factor: usize, value: usize) -> String {
+    let below = value / factor * factor;
+    let multiples: Vec<usize> = [below, below + factor].into_iter().filter(|multiple| *multiple > 0).collect();
+    alternatives(&multiples)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::region::Region;
 
-/// A box of a tensor of one or two dims, and who has it.
+/// A box of a tensor, and who has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedBox {
     /// A number of the owner.
@@ -13,7 +13,7 @@ pub struct OwnedBox {
     pub region: Region,
 }
 
-/// Why boxes do not tile a tensor. Elements are `(row, col)`; a vector is one row.
+/// Why boxes do not tile a tensor. Elements are `(row, col)`, as in [`Region::in_matrix`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TilingFault {
     /// A box reaches beyond the tensor.
@@ -46,10 +46,10 @@ struct Rectangle {
 /// The first fault found where `boxes` do not hold each element of a tensor of `shape` exactly once.
 ///
 /// # Panics
-/// A shape or a box of neither one nor two dims.
+/// As [`Region::in_matrix`].
 pub fn tiling_fault(shape: &[usize], boxes: &[OwnedBox]) -> Option<TilingFault> {
-    let whole = rectangle(0, &Region::whole(shape));
-    let mut all: Vec<Rectangle> = boxes.iter().map(|one| rectangle(one.owner, &one.region)).collect();
+    let whole = rectangle(0, &Region::whole(shape), shape);
+    let mut all: Vec<Rectangle> = boxes.iter().map(|one| rectangle(one.owner, &one.region, shape)).collect();
     all.retain(|one| one.rows.0 < one.rows.1 && one.cols.0 < one.cols.1);
     if let Some(outside) = all.iter().find(|one| one.rows.1 > whole.rows.1 || one.cols.1 > whole.cols.1) {
         return Some(TilingFault::Outside { owner: outside.owner });
@@ -58,13 +58,9 @@ pub fn tiling_fault(shape: &[usize], boxes: &[OwnedBox]) -> Option<TilingFault> 
     twice(&all).or_else(|| missing(whole, &all))
 }
 
-fn rectangle(owner: usize, region: &Region) -> Rectangle {
-    let range = |dim: usize| (region.start[dim], region.start[dim] + region.extent[dim]);
-    match region.ndim() {
-        1 => Rectangle { owner, rows: (0, 1), cols: range(0) },
-        2 => Rectangle { owner, rows: range(0), cols: range(1) },
-        ndim => panic!("a box of {ndim} dims is not part of a parameter"),
-    }
+fn rectangle(owner: usize, region: &Region, shape: &[usize]) -> Rectangle {
+    let ((row, col), rows, cols) = region.in_matrix(shape);
+    Rectangle { owner, rows: (row, row + rows), cols: (col, col + cols) }
 }
 
 /// Sweeps over the rows. Boxes of earlier rows that still reach into the swept one have disjoint columns.

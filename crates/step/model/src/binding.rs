@@ -169,10 +169,10 @@ impl<'a> Binder<'a> {
                 qk_norm,
             },
             feed_forward_norms: self.block_norms(&feed_forward)?,
-            feed_forward: FeedForwardParams {
+            feed_forward: FeedForwardParams::Dense(DenseParams {
                 up: self.column_parallel(&feed_forward, up_parts)?,
                 down: self.row_parallel(&format!("{feed_forward}.down"))?,
-            },
+            }),
         })
     }
 
@@ -217,7 +217,14 @@ pub struct QkNormParams {
 
 /// Parameters of a feed-forward block, or their gradient accumulators.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FeedForwardParams {
+pub enum FeedForwardParams {
+    /// All tokens go through the same matrices.
+    Dense(DenseParams),
+}
+
+/// Parameters of a dense feed-forward block, or their gradient accumulators.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DenseParams {
     /// `[F / tp, D]`, or gate above up `[2F / tp, D]`.
     pub up: ColumnParallel,
     /// `[D, F / tp]`.
@@ -278,14 +285,15 @@ impl LayerParams {
             let rows = |before: LinearLayer| {
                 layer_layout.segment(&format!("layers.{layer}.{}.weight", before.path())).map_or(0, |own| own.rows)
             };
+            let FeedForwardParams::Dense(dense) = &mut self.feed_forward;
             let (adapters, place, before): (_, usize, &[LinearLayer]) = match target {
                 LinearLayer::Query => (self.projection_adapters(), 0, &[]),
                 LinearLayer::Key => (self.projection_adapters(), 1, &[LinearLayer::Query]),
                 LinearLayer::Value => (self.projection_adapters(), 2, &[LinearLayer::Query, LinearLayer::Key]),
                 LinearLayer::Output => (&mut self.attention.output.adapters, 0, &[]),
-                LinearLayer::Gate => (&mut self.feed_forward.up.adapters, 0, &[]),
-                LinearLayer::Up => (&mut self.feed_forward.up.adapters, 1, &[LinearLayer::Gate]),
-                LinearLayer::Down => (&mut self.feed_forward.down.adapters, 0, &[]),
+                LinearLayer::Gate => (&mut dense.up.adapters, 0, &[]),
+                LinearLayer::Up => (&mut dense.up.adapters, 1, &[LinearLayer::Gate]),
+                LinearLayer::Down => (&mut dense.down.adapters, 0, &[]),
             };
             let first_output = before.iter().map(|before| rows(*before)).sum();
             adapters[place] = Some(Adapter { a, b, accumulators, first_output });

@@ -1,4 +1,4 @@
-//! The feed-forward block on the columns of this rank: up (and gate), activation, down.
+//! The feed-forward block. A dense one is, on the columns of this rank: up (and gate), activation, down.
 //!
 //! The block maps the normed residual to a pending sum without bias; the layer sums it and adds bias, dropout and the
 //! residual stream. The activation's output is four times as wide as the residual and cheap, so it is not kept: the
@@ -6,43 +6,49 @@
 
 use device::{DeviceError, Frame, Op, Tensor, Write};
 
-use crate::binding::FeedForwardParams;
+use crate::binding::{DenseParams, FeedForwardParams};
 use crate::context::Context;
 use crate::placement::{Partial, Residual, Sharded, enter, leave};
 use crate::saved::SavedFrames;
 
 /// Values that the backward passes of a feed-forward block read.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct FeedForwardSaved {
-    /// `[T, F]`, or gate | up `[T, 2F]`: input of the activation.
-    hidden: Tensor,
+pub(crate) enum FeedForwardSaved {
+    Dense {
+        /// `[T, F]`, or gate | up `[T, 2F]`: input of the activation.
+        hidden: Tensor,
+    },
 }
 
 /// Values that the backward pass of the input leaves for that of the weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct FeedForwardPending {
-    /// `[T, F]`: the activation's output.
-    activated: Tensor,
-    /// Gradient of [`FeedForwardSaved::hidden`].
-    hidden: Tensor,
-    /// `[R, D]`: gradient of the block's input.
-    input: Tensor,
+pub(crate) enum FeedForwardPending {
+    Dense {
+        /// `[T, F]`: the activation's output.
+        activated: Tensor,
+        /// Gradient of what [`FeedForwardSaved`] has.
+        hidden: Tensor,
+        /// `[R, D]`: gradient of the block's input.
+        input: Tensor,
+    },
 }
 
 /// Columns `F/tp` of this rank after the activation; `params` may be accumulators, too.
-fn activated_width(params: &FeedForwardParams) -> usize {
+fn activated_width(params: &DenseParams) -> usize {
     params.down.weight.cols
 }
 
 /// Columns of this rank before the activation.
-fn hidden_width(context: &Context, params: &FeedForwardParams) -> usize {
+fn hidden_width(context: &Context, params: &DenseParams) -> usize {
     activated_width(params) * context.model.activation.inputs_per_output()
 }
 
 impl FeedForwardSaved {
     pub(crate) fn lay_out(frames: SavedFrames, context: &Context, params: &FeedForwardParams) -> FeedForwardSaved {
-        FeedForwardSaved {
-            hidden: context.activation(frames.until_input, context.shape.tokens(), hidden_width(context, params)),
+        match params {
+            FeedForwardParams::Dense(params) => FeedForwardSaved::Dense {
+                hidden: context.activation(frames.until_input, context.shape.tokens(), hidden_width(context, params)),
+            },
         }
     }
 }
@@ -50,16 +56,20 @@ impl FeedForwardSaved {
 impl FeedForwardPending {
     pub(crate) fn lay_out(frame: &Frame, context: &Context, params: &FeedForwardParams) -> FeedForwardPending {
         let tokens = context.shape.tokens();
-        FeedForwardPending {
-            activated: context.activation(frame, tokens, activated_width(params)),
-            hidden: context.activation(frame, tokens, hidden_width(context, params)),
-            input: context.residual(frame),
+        match params {
+            FeedForwardParams::Dense(params) => FeedForwardPending::Dense {
+                activated: context.activation(frame, tokens, activated_width(params)),
+                hidden: context.activation(frame, tokens, hidden_width(context, params)),
+                input: context.residual(frame),
+            },
         }
     }
 
     /// Gradient of the block's input.
     pub(crate) fn input(&self) -> Residual {
-        Residual::new(self.input)
+        match *self {
+            FeedForwardPending::Dense { input, .. } => Residual::new(input),
+        }
     }
 }
 
@@ -79,12 +89,13 @@ impl FeedForward<'_> {
         saved: &FeedForwardSaved,
         activated: Option<Tensor>,
     ) -> Result<(), DeviceError> {
+        let (FeedForwardParams::Dense(params), FeedForwardSaved::Dense { hidden }) = (params, *saved);
         let context = self.context;
         context.scratch.scoped(|| {
             let normed = enter(context, normed)?;
             let filled = match activated {
-                None => params.up.forward(context, normed, saved.hidden),
-                Some(activated) => params.up.forward_activated(context, normed, saved.hidden, activated),
+                None => params.up.forward(context, normed, hidden),
+                Some(activated) => params.up.forward_activated(context, normed, hidden, activated),
             };
             filled.map(|_| ())
         })
@@ -92,13 +103,15 @@ impl FeedForward<'_> {
 
     /// The place of the activation's output `[T, F]`, or of its gradient, in scratch.
     pub(crate) fn lay_out_activated(&self, params: &FeedForwardParams) -> Tensor {
+        let FeedForwardParams::Dense(params) = params;
         self.context.activation(self.context.scratch, self.context.shape.tokens(), activated_width(params))
     }
 
     /// The activation's output `[T, F]`, in scratch, from its input.
     pub(crate) fn activate(&self, params: &FeedForwardParams, saved: &FeedForwardSaved) -> Result<Tensor, DeviceError> {
+        let FeedForwardSaved::Dense { hidden: x } = *saved;
         let (activation, y) = (self.context.model.activation, self.lay_out_activated(params));
-        self.context.submit(Op::Activation { activation, x: saved.hidden, y })?;
+        self.context.submit(Op::Activation { activation, x, y })?;
         Ok(y)
     }
 
@@ -110,6 +123,7 @@ impl FeedForward<'_> {
         sum: Tensor,
         write: Write,
     ) -> Result<Partial, DeviceError> {
+        let FeedForwardParams::Dense(params) = params;
         params.down.forward(self.context, Sharded::new(activated), sum, write)
     }
 
@@ -122,15 +136,16 @@ impl FeedForward<'_> {
         pending: &FeedForwardPending,
     ) -> Result<Residual, DeviceError> {
         let context = self.context;
+        let (FeedForwardParams::Dense(dense), FeedForwardSaved::Dense { hidden: x }) = (params, *saved);
+        let FeedForwardPending::Dense { activated, hidden, input } = *pending;
         context.scratch.scoped(|| {
             let gradient = self.lay_out_activated(params);
-            let written = (pending.hidden, pending.activated);
-            params.down.backward_activated(context, enter(context, dy)?, saved.hidden, written, gradient)
+            dense.down.backward_activated(context, enter(context, dy)?, x, (hidden, activated), gradient)
         })?;
         context.scratch.scoped(|| {
-            let sum = Partial::target(context, pending.input);
-            let partial = params.up.backward_input(context, Sharded::new(pending.hidden), sum)?;
-            leave(context, partial)?.kept_at(context, pending.input)
+            let sum = Partial::target(context, input);
+            let partial = dense.up.backward_input(context, Sharded::new(hidden), sum)?;
+            leave(context, partial)?.kept_at(context, input)
         })
     }
 
@@ -144,17 +159,19 @@ impl FeedForward<'_> {
         write: Write,
     ) -> Result<(), DeviceError> {
         let context = self.context;
+        let FeedForwardParams::Dense(gradients) = gradients;
+        let FeedForwardPending::Dense { activated, hidden, input: _ } = *pending;
         gradients.down.backward_bias(context, dy, write)?;
         if gradients.down.is_trained(context) {
             context.scratch.scoped(|| {
-                gradients.down.backward_weight(context, Sharded::new(pending.activated), enter(context, dy)?, write)
+                gradients.down.backward_weight(context, Sharded::new(activated), enter(context, dy)?, write)
             })?;
         }
         if !gradients.up.is_trained(context) {
             return Ok(());
         }
-        context.scratch.scoped(|| {
-            gradients.up.backward_weight(context, enter(context, normed)?, Sharded::new(pending.hidden), write)
-        })
+        context
+            .scratch
+            .scoped(|| gradients.up.backward_weight(context, enter(context, normed)?, Sharded::new(hidden), write))
     }
 }

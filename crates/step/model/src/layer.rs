@@ -17,7 +17,7 @@ use config::Blocks;
 use device::{DeviceError, Frame, Tensor, Write};
 
 use crate::attention::Attention;
-use crate::binding::{BlockNorms, LayerParams};
+use crate::binding::{BlockNorms, FeedForwardParams, LayerParams};
 use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context, DropoutSite};
 use crate::dropout::{self, DropoutSum, ResidualDropout};
@@ -168,7 +168,8 @@ impl Layer<'_> {
         let sum = self.feed_forward().project(&params.feed_forward, activated, sum, Write::Accumulate)?;
         let block = Block { sum: leave(context, sum)?, bias: params.attention.output.bias, dropout: None };
         self.add(Beside::unscaled(input), block, output)?;
-        let Some(bias) = params.feed_forward.down.bias else { return Ok(()) };
+        let FeedForwardParams::Dense(dense) = &params.feed_forward;
+        let Some(bias) = dense.down.bias else { return Ok(()) };
         dropout::add(context, DropoutSum { x: out, bias: Some(bias), residual: None, residual_scale: 1.0, out }, None)
     }
 
@@ -404,8 +405,9 @@ impl Layer<'_> {
         to: Tensor,
     ) -> Result<Block, DeviceError> {
         let (feed_forward, normed) = (self.feed_forward(), Some(normed.unwrap_or(to)));
+        let FeedForwardParams::Dense(dense) = &params.feed_forward;
         // Adapters add to the activation's input, and their scratch would be next to its output.
-        let activated = if params.feed_forward.up.has_adapters() {
+        let activated = if dense.up.has_adapters() {
             self.fill_feed_forward(params, input, saved, normed, None)?;
             feed_forward.activate(&params.feed_forward, &saved.feed_forward)?
         } else {
@@ -465,7 +467,8 @@ impl Layer<'_> {
         to: Tensor,
     ) -> Result<Block, DeviceError> {
         let norm = params.feed_forward_norms.after.as_ref().zip(saved.feed_forward_sum);
-        let branch = Branch { bias: params.feed_forward.down.bias, norm, dropout: self.feed_forward_dropout() };
+        let FeedForwardParams::Dense(dense) = &params.feed_forward;
+        let branch = Branch { bias: dense.down.bias, norm, dropout: self.feed_forward_dropout() };
         let sum = Partial::target(self.context, branch.place(to));
         let sum = self.feed_forward().project(&params.feed_forward, activated, sum, Write::Assign)?;
         self.leave_block(sum, branch, to)

@@ -37,8 +37,8 @@ mod top_query;
 
 pub use adapter::{Adapter, AdapterAccumulators, Adapters, NO_ADAPTERS};
 pub use binding::{
-    AdapterBuffers, AttentionParams, BindError, BlockNorms, EmbeddingParams, FeedForwardParams, HeadParams,
-    LayerParams, QkNormParams,
+    AdapterBuffers, AttentionParams, BindError, BlockNorms, DenseParams, EmbeddingParams, FeedForwardParams,
+    HeadParams, LayerParams, QkNormParams,
 };
 pub use cache::{CacheSize, KeyValueCache};
 pub use constants::{Constants, RotaryTables};

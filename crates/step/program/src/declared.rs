@@ -1,13 +1,13 @@
 //! The declarations of parameters as the verifier reads them: the compiler has a derivation of its own.
 
-use config::{AppliedTo, ModelSpec, Parallelism, ParamSpec, PerClass, SequenceParallel, Unit};
+use config::{AppliedTo, ModelSpec, Parallelism, ParamSpec, PerClass, SequenceParallel, Unit, UnitAxes};
 use mesh::{Axis, AxisSet, AxisSizes, Mesh};
 
 /// The declared parameters of each class of units, in the order of the unit's flat buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declared {
     sequence_parallel: SequenceParallel,
-    data_axes: AxisSet,
+    token_axes: AxisSet,
     tensor_axes: AxisSet,
     units: PerClass<Vec<DeclaredParameter>>,
     /// Whether they are trained.
@@ -35,7 +35,7 @@ impl Declared {
         });
         Declared {
             sequence_parallel: parallelism.sequence_parallel,
-            data_axes: parallelism.data_axes(),
+            token_axes: parallelism.sequence_axes().union(parallelism.context_axes()),
             tensor_axes: parallelism.tensor_axes(),
             units,
             trained: PerClass::new(&classes, |class| model.trains(classes.first(class))),
@@ -52,6 +52,14 @@ impl Declared {
         *self.trained.of(unit)
     }
 
+    /// The axes of `unit`: those of tokens, as far as each rank along them has the same elements of every parameter.
+    /// Sharding groups are along all of them but the outer data axis.
+    pub fn axes(&self, unit: Unit) -> UnitAxes {
+        let is_split = |axis: &Axis| self.of(unit).iter().any(|parameter| parameter.varies_over.contains(*axis));
+        let data: AxisSet = self.token_axes.iter().filter(|axis| !is_split(axis)).collect();
+        UnitAxes { data, shards: data.iter().filter(|axis| *axis != Axis::DpOuter).collect() }
+    }
+
     /// The axes over which the gradient of `parameter` must be summed: those along which the value that it is applied
     /// to varies and the parameter does not.
     pub fn required_axes(&self, parameter: &DeclaredParameter) -> AxisSet {
@@ -62,9 +70,9 @@ impl Declared {
     /// are added by an instruction of their own.
     fn value_varies_over(&self, value: AppliedTo) -> AxisSet {
         match value {
-            AppliedTo::Residual if self.sequence_parallel.runs(TWO) == 1 => self.data_axes,
+            AppliedTo::Residual if self.sequence_parallel.runs(TWO) == 1 => self.token_axes,
             AppliedTo::Residual | AppliedTo::Heads | AppliedTo::Hidden | AppliedTo::Vocabulary => {
-                self.data_axes.union(self.tensor_axes)
+                self.token_axes.union(self.tensor_axes)
             }
         }
     }

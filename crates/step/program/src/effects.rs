@@ -142,7 +142,7 @@ impl Instr {
             Instr::RecvAct { unit, .. } => from(view.owner(unit)),
             Instr::SendGrad { unit, .. } => to(view.owner(unit)),
             Instr::RecvGrad { unit, .. } => from(next_owner(unit)),
-            Instr::GatherParams { .. } => Partner::Peers(view.shard_axes),
+            Instr::GatherParams { unit } => Partner::Peers(view.axes.of(unit).shards),
             Instr::ReduceGrads { axes, .. } => Partner::Peers(axes.union()),
             Instr::SumTied => match (view.owner(Unit::Embedding), view.owner(Unit::Head)) {
                 (Some(embedding), Some(head)) if embedding != head => Partner::Ends { embedding, head },
@@ -355,7 +355,7 @@ impl At<'_> {
 
     /// The parameters of this unit's adapters, of which the gradient of each is a function of the other.
     fn adapters(&self) -> Option<Value> {
-        let adapters = self.parameter_units().find(|unit| matches!(unit, Unit::Adapters(_)))?;
+        let adapters = self.parameter_units().find(|unit| unit.is_adapters())?;
         Some(self.view.parameters(adapters))
     }
 

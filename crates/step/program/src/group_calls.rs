@@ -61,14 +61,15 @@ impl UnitCalls<'_> {
     /// # Panics
     /// The parameters of the unit have different data axes: a fault of the program, which the verifier excludes.
     pub fn reduction(&self, axes: &GradientAxes) -> Vec<GroupCall> {
-        let beyond = self.layout.segments.iter().zip(axes.beyond(self.parallelism.data_axes()));
+        let of_unit = self.layout.axes();
+        let beyond = self.layout.segments.iter().zip(axes.beyond(of_unit.data));
         let alone = beyond.filter(|(_, own)| !own.is_empty()).map(|(segment, own)| GroupCall {
             group: PeerGroup::Along(own),
             collective: Collective::AllReduce(SumTree::RANK_ORDER),
             elements: segment.range(),
         });
         let mut calls: Vec<GroupCall> = alone.collect();
-        let (shard_axes, replica_axes) = (self.parallelism.shard_axes(), self.parallelism.replica_axes());
+        let (shard_axes, replica_axes) = (of_unit.shards, of_unit.replicas());
         let SumRuns { in_groups, over_groups } = self.parallelism.sum_runs();
         let [in_groups, over_groups] = [in_groups, over_groups].map(SumTree::of_runs);
         let whole = match self.parallelism.zero {
@@ -92,7 +93,7 @@ impl UnitCalls<'_> {
     /// A gather of parameters from the shards of a sharding group.
     pub fn gather(&self) -> GroupCall {
         GroupCall {
-            group: PeerGroup::Along(self.parallelism.shard_axes()),
+            group: PeerGroup::Along(self.layout.axes().shards),
             collective: Collective::AllGather,
             elements: self.all(),
         }

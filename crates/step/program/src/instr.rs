@@ -4,7 +4,7 @@ use std::fmt;
 
 use config::{Microbatch, Unit};
 
-use crate::GradientAxes;
+use crate::{GradientAxes, Value};
 
 /// The purpose of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -121,63 +121,95 @@ impl Pass {
         match kind {
             PassKind::Forward => Some(Turn { unit, microbatch, half: Half::Forward }),
             PassKind::Recompute | PassKind::BackwardInput | PassKind::BackwardWeight => {
-                (unit != Unit::Head).then_some(Turn { unit, microbatch, half: Half::Backward })
+                (!unit.makes_gradients_forward()).then_some(Turn { unit, microbatch, half: Half::Backward })
             }
         }
     }
 }
 
+/// Which way a value goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Send,
+    Receive,
+}
+
+/// An instruction by what it is to those who price, count and check instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// A computation of a unit.
+    Pass(Pass),
+    /// See [`Instr::Load`].
+    Load { microbatch: Microbatch },
+    /// Sends or receives an output, or the gradient of one.
+    Transfer { value: Value, microbatch: Microbatch, way: Way },
+    /// See [`Instr::GatherParams`].
+    Gather { unit: Unit },
+    /// See [`Instr::ReduceGrads`].
+    Reduce { unit: Unit, by: Unit, axes: GradientAxes },
+    /// See [`Instr::SumTied`].
+    SumTied,
+    /// See [`Instr::GradNorm`].
+    GradNorm,
+    /// See [`Instr::OptimizerStep`].
+    Update { unit: Unit },
+    /// Copies optimizer state from or to memory of the host.
+    CopyState { unit: Unit },
+    /// Copies activations from or to memory of the host.
+    CopyActs { unit: Unit, microbatch: Microbatch },
+    /// Frees parameters or hands them to storage: neither a kernel nor another rank takes part.
+    Bookkeeping { unit: Unit },
+}
+
 impl Instr {
-    /// The computation of a unit in this instruction, if one does.
-    pub fn pass(self) -> Option<Pass> {
-        let pass = |kind, unit, microbatch| Some(Pass { kind, unit, microbatch });
+    /// Its family.
+    pub fn family(self) -> Family {
+        let pass = |kind, unit, microbatch| Family::Pass(Pass { kind, unit, microbatch });
+        let transfer = |value, microbatch, way| Family::Transfer { value, microbatch, way };
+        let output = |unit, microbatch| Value::Output { unit, microbatch };
+        let gradient = |unit, microbatch| Value::OutputGrad { unit, microbatch };
         match self {
+            Instr::Load { microbatch } => Family::Load { microbatch },
             Instr::Forward { unit, microbatch } => pass(PassKind::Forward, unit, microbatch),
             Instr::Recompute { unit, microbatch } => pass(PassKind::Recompute, unit, microbatch),
             Instr::BackwardInput { unit, microbatch } => pass(PassKind::BackwardInput, unit, microbatch),
             Instr::BackwardWeight { unit, microbatch } => pass(PassKind::BackwardWeight, unit, microbatch),
-            Instr::Load { .. }
-            | Instr::SendAct { .. }
-            | Instr::RecvAct { .. }
-            | Instr::SendGrad { .. }
-            | Instr::RecvGrad { .. }
-            | Instr::GatherParams { .. }
-            | Instr::FreeParams { .. }
-            | Instr::ReduceGrads { .. }
-            | Instr::SumTied
-            | Instr::GradNorm
-            | Instr::OptimizerStep { .. }
-            | Instr::FetchState { .. }
-            | Instr::OffloadState { .. }
-            | Instr::OffloadActs { .. }
-            | Instr::FetchActs { .. }
-            | Instr::Save { .. } => None,
+            Instr::SendAct { unit, microbatch } => transfer(output(unit, microbatch), microbatch, Way::Send),
+            Instr::RecvAct { unit, microbatch } => transfer(output(unit, microbatch), microbatch, Way::Receive),
+            Instr::SendGrad { unit, microbatch } => transfer(gradient(unit, microbatch), microbatch, Way::Send),
+            Instr::RecvGrad { unit, microbatch } => transfer(gradient(unit, microbatch), microbatch, Way::Receive),
+            Instr::GatherParams { unit } => Family::Gather { unit },
+            Instr::ReduceGrads { unit, by, axes } => Family::Reduce { unit, by, axes },
+            Instr::SumTied => Family::SumTied,
+            Instr::GradNorm => Family::GradNorm,
+            Instr::OptimizerStep { unit } => Family::Update { unit },
+            Instr::FetchState { unit } | Instr::OffloadState { unit } => Family::CopyState { unit },
+            Instr::OffloadActs { unit, microbatch } | Instr::FetchActs { unit, microbatch } => {
+                Family::CopyActs { unit, microbatch }
+            }
+            Instr::FreeParams { unit } | Instr::Save { unit } => Family::Bookkeeping { unit },
         }
+    }
+
+    /// The computation of a unit in this instruction, if one does.
+    pub fn pass(self) -> Option<Pass> {
+        if let Family::Pass(pass) = self.family() { Some(pass) } else { None }
+    }
+
+    /// The value that the instruction sends or receives, if it does.
+    pub fn transfer(self) -> Option<(Value, Way)> {
+        if let Family::Transfer { value, way, .. } = self.family() { Some((value, way)) } else { None }
     }
 
     /// The microbatch that the instruction is about, if it is about one.
     pub fn microbatch(self) -> Option<Microbatch> {
-        match self {
-            Instr::Load { microbatch }
-            | Instr::Forward { microbatch, .. }
-            | Instr::Recompute { microbatch, .. }
-            | Instr::BackwardInput { microbatch, .. }
-            | Instr::BackwardWeight { microbatch, .. }
-            | Instr::SendAct { microbatch, .. }
-            | Instr::RecvAct { microbatch, .. }
-            | Instr::SendGrad { microbatch, .. }
-            | Instr::RecvGrad { microbatch, .. }
-            | Instr::OffloadActs { microbatch, .. }
-            | Instr::FetchActs { microbatch, .. } => Some(microbatch),
-            Instr::GatherParams { .. }
-            | Instr::FreeParams { .. }
-            | Instr::ReduceGrads { .. }
-            | Instr::SumTied
-            | Instr::GradNorm
-            | Instr::OptimizerStep { .. }
-            | Instr::FetchState { .. }
-            | Instr::OffloadState { .. }
-            | Instr::Save { .. } => None,
+        match self.family() {
+            Family::Pass(Pass { microbatch, .. })
+            | Family::Load { microbatch }
+            | Family::Transfer { microbatch, .. }
+            | Family::CopyActs { microbatch, .. } => Some(microbatch),
+            Family::Gather { .. } | Family::Reduce { .. } | Family::SumTied | Family::GradNorm => None,
+            Family::Update { .. } | Family::CopyState { .. } | Family::Bookkeeping { .. } => None,
         }
     }
 }

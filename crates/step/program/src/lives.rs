@@ -179,7 +179,6 @@ impl Walk<'_> {
                 | Value::Pending { .. }
                 | Value::Gathered(_)
                 | Value::Unreduced { .. }
-                | Value::LateSum { .. }
                 | Value::Staged { .. }
                 | Value::OnHost { .. }
                 | Value::Params(_)

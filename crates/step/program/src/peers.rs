@@ -1,7 +1,9 @@
 //! The groups of one rank, each for one use: what engines open, and what the verifier of all ranks joins.
 
 use std::fmt;
+use std::sync::Arc;
 
+use config::{Parallelism, UnitLayout};
 use mesh::{Axis, AxisSet, Group, Mesh, Rank};
 
 /// One of the groups of a rank.
@@ -28,23 +30,8 @@ impl PeerGroup {
     /// Every rank. No [`Peers`] list it.
     pub const WORLD: PeerGroup = PeerGroup::Along(AxisSet::ALL);
 
-    /// Those that every rank has besides the world.
-    pub const ALL: [PeerGroup; 6] = [
-        PeerGroup::TENSOR,
-        PeerGroup::CONTEXT,
-        PeerGroup::SHARDS,
-        PeerGroup::REPLICAS,
-        PeerGroup::PIPELINE,
-        PeerGroup::Ends,
-    ];
-
     const fn along(axis: Axis) -> PeerGroup {
         PeerGroup::Along(AxisSet::of(axis))
-    }
-
-    /// Its index in [`PeerGroup::ALL`]; `None` for a group that ranks do not have.
-    pub fn index(self) -> Option<usize> {
-        PeerGroup::ALL.iter().position(|other| *other == self)
     }
 }
 
@@ -64,41 +51,92 @@ impl fmt::Display for PeerGroup {
     }
 }
 
-/// With whom a rank communicates, besides the world.
+/// The groups of every rank of a run besides the world: what layers, gathers, reductions and the tied sum join.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peers {
-    /// In the order of [`PeerGroup::ALL`].
-    groups: [Group; PeerGroup::ALL.len()],
+pub struct PeerGroups {
+    mesh: Mesh,
+    list: Arc<[PeerGroup]>,
 }
 
-impl Peers {
-    /// The groups of `rank` in `mesh`.
-    pub fn of(mesh: &Mesh, rank: Rank) -> Peers {
+impl PeerGroups {
+    /// Those of the ranks of `mesh` that share matrices, tokens and layers, and those along each of the sets `declared`.
+    pub fn new(mesh: Mesh, declared: impl IntoIterator<Item = AxisSet>) -> PeerGroups {
+        let mut list = vec![PeerGroup::TENSOR, PeerGroup::CONTEXT];
+        for which in declared.into_iter().filter(|axes| !axes.is_empty()).map(PeerGroup::Along) {
+            if which != PeerGroup::PIPELINE && !list.contains(&which) {
+                list.push(which);
+            }
+        }
+        list.extend([PeerGroup::PIPELINE, PeerGroup::Ends]);
+        PeerGroups { mesh, list: list.into() }
+    }
+
+    /// Those of a run with these units: along the axes over which each of them is sharded, reduced and split.
+    pub fn of_units<'a>(
+        mesh: Mesh,
+        parallelism: &Parallelism,
+        units: impl IntoIterator<Item = &'a UnitLayout>,
+    ) -> PeerGroups {
+        let of_unit = |layout: &UnitLayout| {
+            let (axes, params) = (layout.axes(), || layout.segments.iter().map(|segment| &segment.param));
+            let split: Vec<AxisSet> = params().map(|param| param.sharding.axes()).collect();
+            let alone = params().map(|param| config::gradient_axes(param, parallelism).difference(axes.data));
+            let of_all = split.iter().copied().fold(AxisSet::NONE, AxisSet::union);
+            [axes.shards, axes.replicas(), of_all].into_iter().chain(alone).chain(split.clone()).collect::<Vec<_>>()
+        };
+        PeerGroups::new(mesh, units.into_iter().flat_map(of_unit))
+    }
+
+    /// The ranks.
+    pub fn mesh(&self) -> &Mesh {
+        &self.mesh
+    }
+
+    /// All of them, in the order of [`PeerGroups::index`].
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = PeerGroup> + '_ {
+        self.list.iter().copied()
+    }
+
+    /// The number of `which` among them; `None` for a group that ranks do not have.
+    pub fn index(&self, which: PeerGroup) -> Option<usize> {
+        self.list.iter().position(|other| *other == which)
+    }
+
+    /// Those of `rank`.
+    pub fn of(&self, rank: Rank) -> Peers {
         let group = |which| match which {
-            PeerGroup::Along(axes) => mesh.group(rank, axes),
+            PeerGroup::Along(axes) => self.mesh.group(rank, axes),
             PeerGroup::Ends => {
-                let pipeline = mesh.group(rank, Axis::Pp);
+                let pipeline = self.mesh.group(rank, Axis::Pp);
                 pipeline.ends().unwrap_or_else(|| pipeline.alone())
             }
         };
-        Peers { groups: PeerGroup::ALL.map(group) }
+        Peers { groups: self.iter().map(|which| (which, group(which))).collect() }
     }
+}
 
+/// With whom a rank communicates, besides the world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peers {
+    groups: Vec<(PeerGroup, Group)>,
+}
+
+impl Peers {
     /// One of the groups; `None` for a group that ranks do not have.
     pub fn group(&self, which: PeerGroup) -> Option<&Group> {
-        self.groups.get(which.index()?)
+        self.groups.iter().find(|(other, _)| *other == which).map(|(_, group)| group)
     }
 
     /// Each group and its use.
     pub fn each(&self) -> impl Iterator<Item = (PeerGroup, &Group)> {
-        PeerGroup::ALL.into_iter().zip(&self.groups)
+        self.groups.iter().map(|(which, group)| (*which, group))
     }
 
     /// The same with `group` for the use `which`, if ranks have such a group: a fault for tests of the verifier.
     #[must_use]
     pub fn with(mut self, which: PeerGroup, group: Group) -> Peers {
-        if let Some(own) = which.index().and_then(|index| self.groups.get_mut(index)) {
-            *own = group;
+        for (_, own) in self.groups.iter_mut().filter(|(other, _)| *other == which) {
+            own.clone_from(&group);
         }
         self
     }
@@ -107,15 +145,29 @@ impl Peers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::RunConfig;
+    use config::{ParamSpec, RunConfig, Sharding, Unit};
 
+    /// A model without experts has the groups of its layers alone; a unit that is split over other axes adds its own.
     #[test]
-    fn every_set_of_axes_that_a_layout_names_has_a_group() {
-        let layout = RunConfig::quick_start().parallelism;
-        for axes in [layout.tensor_axes(), layout.context_axes(), layout.shard_axes(), layout.replica_axes()] {
-            assert!(PeerGroup::Along(axes).index().is_some(), "{axes}");
-        }
-        assert_eq!(PeerGroup::Along(AxisSet::of(Axis::Ep)).index(), None);
+    fn every_set_of_axes_that_a_unit_declares_has_a_group() {
+        let RunConfig { model, parallelism, .. } = RunConfig::quick_start();
+        let mesh = parallelism.mesh().expect("a mesh");
+        let layout = |unit| UnitLayout::of(&model, unit, &parallelism);
+        let dense: Vec<UnitLayout> = Unit::holding(model.num_layers).map(layout).collect();
+        let names = |units: &[UnitLayout]| -> Vec<String> {
+            PeerGroups::of_units(mesh, &parallelism, units).iter().map(|which| which.to_string()).collect()
+        };
+        let own = ["tensor-parallel group", "context-parallel group", "sharding group", "group of replicas"];
+        assert_eq!(names(&dense), own.into_iter().chain(["pipeline", "pair of pipeline ends"]).collect::<Vec<_>>());
+
+        let params = config::params(&model, Unit::Table);
+        let split = params
+            .into_iter()
+            .map(|param| ParamSpec { sharding: Sharding::Split { dim: 0, axes: AxisSet::of(Axis::Cp) }, ..param });
+        let split = UnitLayout::new(split.collect(), parallelism.axis_sizes(), 1);
+        let more = [own[0], own[1], "group along dp_inner", "group of replicas", "pipeline", "pair of pipeline ends"];
+        assert_eq!(names(&[split]), more);
+        assert_eq!(PeerGroups::new(mesh, []).index(PeerGroup::Along(AxisSet::of(Axis::Ep))), None);
         assert_eq!(PeerGroup::Along(AxisSet::of(Axis::Cp).with(Axis::Tp)).to_string(), "group along cp+tp");
     }
 }

@@ -122,7 +122,7 @@ pub(crate) fn category(value: Value, transferred: bool) -> Category {
         (Value::Batch(_), _) => Category::Batches,
         (Value::Gathered(_), _) => Category::Gathered,
         (Value::Unreduced { .. }, _) => Category::Unreduced,
-        (Value::Reduced { .. } | Value::LateSum { .. }, _) => Category::Gradients,
+        (Value::Reduced { .. }, _) => Category::Gradients,
         (Value::Staged { .. }, _) => Category::Staged,
         (_, true) => Category::Transfers,
         (_, false) => Category::Activations,
@@ -265,7 +265,7 @@ pub(crate) fn end_of(extent: Extent) -> usize {
 fn state_category(value: Value) -> Category {
     match value {
         Value::Params(_) => Category::Parameters,
-        Value::Accumulator { .. } | Value::Reduced { .. } | Value::LateSum { .. } => Category::Gradients,
+        Value::Accumulator { .. } | Value::Reduced { .. } => Category::Gradients,
         Value::Master(_) | Value::FirstMoment(_) | Value::SecondMoment(_) | Value::Average(_) => Category::Optimizer,
         Value::Cache(_) => Category::Cache,
         Value::Constants

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use config::{
-    Averages, GradientSums, Home, Kept, LayerRecompute, Masters, Microbatch, Offload, Recompute, SavedInputs,
-    StateKind, Tied, TiedSum, TopQuery, Unit, ZeroStage,
+    Averages, GradientSums, Home, Kept, LayerRecompute, Masters, Microbatch, Offload, PerClass, Recompute, SavedInputs,
+    StateKind, Tied, TopQuery, Unit, UnitAxes, ZeroStage,
 };
-use mesh::AxisSet;
 
 use crate::{ActivationPart, Declared, OptimizerPart, Purpose, Value};
 
@@ -31,10 +30,8 @@ pub struct RankView {
     pub recompute: Recompute,
     /// The state that data parallelism shards.
     pub zero: ZeroStage,
-    /// See [`config::Parallelism::data_axes`].
-    pub data_axes: AxisSet,
-    /// See [`config::Parallelism::shard_axes`].
-    pub shard_axes: AxisSet,
+    /// The axes over which the parameters of each class of units are reduced and sharded.
+    pub axes: PerClass<UnitAxes>,
     /// Where the weights are that the optimizer updates.
     pub masters: Masters,
     /// Whether the optimizer averages them.
@@ -43,9 +40,6 @@ pub struct RankView {
     pub sums: GradientSums,
     /// The choice of what is in memory of the host between its uses.
     pub offload: Offload,
-    /// When the embedding's sum of a tied table's gradient is made, should this rank have the head's, too, and sums be
-    /// whole.
-    pub tied_sum: TiedSum,
     /// Microbatches of a step.
     pub num_microbatches: usize,
     /// The declared parameters: the verifier compares reductions with them.
@@ -81,8 +75,7 @@ impl RankView {
     /// Whether this rank has the parameters of `unit`: a tied table is held by the head's rank too.
     pub fn holds(&self, unit: Unit) -> bool {
         self.has_parameters(unit)
-            && (self.owner(unit) == Some(self.pp)
-                || unit == Unit::Table && self.tied == Tied::Yes && self.computes(Unit::Head))
+            && (self.owner(unit) == Some(self.pp) || unit.is_read_at_both_ends(self.tied) && self.computes(Unit::Head))
     }
 
     /// Whether `unit` has parameters at all.
@@ -158,8 +151,12 @@ impl RankView {
     /// The accumulators that hold a finished gradient once the tied ones are summed, and that this rank counts in
     /// the global norm. A tied table is counted by the embedding's rank.
     pub fn norm_accumulators(&self) -> impl Iterator<Item = (Unit, Unit)> + '_ {
-        let counts = |unit| unit != Unit::Table || self.computes(Unit::Embedding);
-        self.accumulators().filter(move |&(unit, by)| counts(unit) && by == self.finisher(unit))
+        self.accumulators().filter(|&(unit, by)| self.has_first_copy(unit) && by == self.finisher(unit))
+    }
+
+    /// Whether this rank, which holds `unit`, is the first in pipeline order that does.
+    pub fn has_first_copy(&self, unit: Unit) -> bool {
+        !unit.is_read_at_both_ends(self.tied) || self.computes(Unit::Embedding)
     }
 
     /// The computing unit of this rank in whose sum the finished gradient of `unit` is: the head where one rank has
@@ -178,19 +175,6 @@ impl RankView {
         self.sum(unit, self.finisher(unit))
     }
 
-    /// Whether `by` makes its gradient of `unit`'s parameters at the end of the step only, whole, for another's to be
-    /// added to it.
-    pub fn is_late(&self, unit: Unit, by: Unit) -> bool {
-        let whole = self.zero.keeps(StateKind::Gradients) == Kept::Whole;
-        let adds = unit == Unit::Table && by == Unit::Embedding && self.finisher(unit) != by;
-        whole && adds && self.tied_sum == TiedSum::EndOfStep
-    }
-
-    /// Whether the backward passes of the weights of `by` wait for the end of the step.
-    pub fn puts_off(&self, by: Unit) -> bool {
-        self.makes_gradients_of(by).any(|unit| self.is_late(unit, by))
-    }
-
     /// The whole parameters of `unit`, which computing units read.
     pub fn parameters(&self, unit: Unit) -> Value {
         match self.zero.keeps(StateKind::Parameters) {
@@ -202,7 +186,7 @@ impl RankView {
     /// The whole gradient of `unit`'s parameters, to which `by` adds.
     pub fn contribution(&self, unit: Unit, by: Unit) -> Value {
         match self.zero.keeps(StateKind::Gradients) {
-            Kept::Whole => self.whole_sum(unit, by),
+            Kept::Whole => Value::Accumulator { unit, by },
             Kept::Shard => Value::Unreduced { unit, by },
         }
     }
@@ -210,13 +194,9 @@ impl RankView {
     /// The reduced sum of the gradients of `unit`'s parameters by `by`: all of it, or a shard.
     pub fn sum(&self, unit: Unit, by: Unit) -> Value {
         match self.zero.keeps(StateKind::Gradients) {
-            Kept::Whole => self.whole_sum(unit, by),
+            Kept::Whole => Value::Accumulator { unit, by },
             Kept::Shard => Value::Reduced { unit, by },
         }
-    }
-
-    fn whole_sum(&self, unit: Unit, by: Unit) -> Value {
-        if self.is_late(unit, by) { Value::LateSum { unit, by } } else { Value::Accumulator { unit, by } }
     }
 
     /// The weights that the optimizer updates, where they are a value of their own.
@@ -304,7 +284,6 @@ impl RankView {
             | Value::Gathered(_)
             | Value::Unreduced { .. }
             | Value::Reduced { .. }
-            | Value::LateSum { .. }
             | Value::Params(_)
             | Value::Accumulator { .. }
             | Value::Staged { .. }

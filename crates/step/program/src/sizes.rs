@@ -60,7 +60,7 @@ impl Sizes {
             let layout = UnitLayout::of(model, classes.first(class), parallelism);
             let kept = |state| match parallelism.zero.keeps(state) {
                 Kept::Whole => layout.padded_len(),
-                Kept::Shard => layout.part(parallelism.axis_sizes().size(parallelism.shard_axes()), 0).len(),
+                Kept::Shard => layout.part(parallelism.axis_sizes().size(layout.axes().shards), 0).len(),
             };
             StateBytes {
                 gathered: layout.padded_len() * number,
@@ -105,9 +105,7 @@ impl Sizes {
             Value::Gathered(unit) => self.units.of(unit).gathered,
             Value::Unreduced { unit, .. } => self.units.of(unit).unreduced,
             Value::Params(unit) => self.units.of(unit).params,
-            Value::Accumulator { unit, .. } | Value::Reduced { unit, .. } | Value::LateSum { unit, .. } => {
-                self.units.of(unit).accumulator
-            }
+            Value::Accumulator { unit, .. } | Value::Reduced { unit, .. } => self.units.of(unit).accumulator,
             Value::Master(unit) | Value::FirstMoment(unit) | Value::Average(unit) => self.units.of(unit).moment,
             Value::SecondMoment(unit) => self.units.of(unit).second_moment,
             Value::Staged { unit, part } => self.bytes(part.of(unit)),
@@ -134,12 +132,11 @@ impl Sizes {
 /// copies and products of the largest matrix.
 fn update_scratch(layout: &UnitLayout, parallelism: &Parallelism, optimizer: Optimizer) -> usize {
     let floats = |count: usize| aligned(count * Format::Fp32.size_bytes());
-    let tensor = parallelism.axis_sizes().size(parallelism.tensor_axes());
     let of_matrix = |(segment, _): &(&Segment, Muon)| {
         let (rows, cols) = segment.param.matrix_shape();
         let (all, side) = (floats(rows * cols), rows.min(cols));
         let gathered = match segment.param.sharding {
-            _ if tensor == 1 => 0,
+            sharding if parallelism.axis_sizes().size(sharding.axes()) == 1 => 0,
             Sharding::Replicated | Sharding::VocabularyRows { .. } => 0,
             Sharding::Split { dim: 0, .. } => all,
             Sharding::Split { .. } => 2 * all,

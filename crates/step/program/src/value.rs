@@ -35,9 +35,6 @@ pub enum Value {
     /// This rank's shard of the sum of what `by` made, over ranks and microbatches. It lives from the first reduction
     /// to the end.
     Reduced { unit: Unit, by: Unit },
-    /// The gradient of `unit`'s parameters as far as `by` made it, whole, where all of it is made at the end of the
-    /// step and then added to another: of a tied table whose uses share a rank, by the embedding.
-    LateSum { unit: Unit, by: Unit },
     /// The unit's flat parameters: all of them, or this rank's shard.
     Params(Unit),
     /// The gradient of `unit`'s parameters as far as `by` made it: of the unit's padded length.
@@ -156,7 +153,6 @@ impl Value {
             | Value::Gathered(_)
             | Value::Unreduced { .. }
             | Value::Reduced { .. }
-            | Value::LateSum { .. }
             | Value::Staged { .. }
             | Value::OnHost { .. } => false,
             Value::Params(_)
@@ -187,7 +183,6 @@ impl Value {
             Value::Gathered(_)
             | Value::Unreduced { .. }
             | Value::Reduced { .. }
-            | Value::LateSum { .. }
             | Value::Staged { .. }
             | Value::Params(_)
             | Value::Accumulator { .. }
@@ -220,7 +215,6 @@ impl fmt::Display for Value {
             Value::Unreduced { unit, by } => write!(f, "unreduced gradients of {unit} made by {by}")?,
             Value::Reduced { unit, by } if unit == by => write!(f, "reduced gradients of {unit}")?,
             Value::Reduced { unit, by } => write!(f, "reduced gradients of {unit} made by {by}")?,
-            Value::LateSum { unit, by } => write!(f, "late gradients of {unit} made by {by}")?,
             Value::Params(unit) => write!(f, "parameters of {unit}")?,
             Value::Accumulator { unit, by } if unit == by => write!(f, "gradients of {unit}")?,
             Value::Accumulator { unit, by } => write!(f, "gradients of {unit} made by {by}")?,

@@ -3,7 +3,8 @@
 use config::{Degrees, GradientSums, Recompute, ScheduleKind, Tied, ZeroStage};
 use testkit::models::{Style, proof_text};
 
-use crate::cases::{Case, Family, Form, Manner, ShardGroups};
+use crate::drawers::family;
+use crate::space::{Form, Point, Schedule};
 
 /// Steps of a golden run.
 const STEPS: u32 = 6;
@@ -15,13 +16,13 @@ const STEPS: u32 = 6;
 pub fn losses() -> Result<String, String> {
     let mut text = String::from(
         "Losses and gradient norms of the first steps of a few runs, the same on every machine.\n\
-         Renewed by `cargo run --release -p surveys --bin equality -- --golden crates/testing/surveys/tests/golden/losses.txt`.\n",
+         Renewed by `cargo run --release -p surveys -- equality --golden crates/testing/surveys/tests/golden/losses.txt`.\n",
     );
-    for case in cases() {
-        let mut layout = case.layout();
+    for point in points() {
+        let mut layout = point.layout();
         layout.train.steps = STEPS;
-        let outcome = layout.outcome(&proof_text()).map_err(|error| format!("{case}: {error}"))?;
-        text.push_str(&format!("\n{case}\n"));
+        let outcome = layout.outcome(&proof_text()).map_err(|error| format!("{point}: {error}"))?;
+        text.push_str(&format!("\n{point}\n"));
         for (step, (loss, norm)) in outcome.losses.iter().zip(&outcome.norms).enumerate() {
             text.push_str(&format!("step {}: loss {loss:.9}, norm {norm:.9}\n", step + 1));
         }
@@ -29,20 +30,17 @@ pub fn losses() -> Result<String, String> {
     Ok(text)
 }
 
-fn cases() -> Vec<Case> {
-    let gpt2 = Family { style: Style::Gpt2, num_kv_heads: 12, tied: Tied::Yes, microbatch_size: 2 };
-    let llama = Family { style: Style::Llama, num_kv_heads: 4, tied: Tied::No, microbatch_size: 1 };
-    let one = Form { zero: ZeroStage::One, shard_groups: ShardGroups::One };
-    let case =
-        |family, (dp, tp, pp), manner| Case { degrees: Degrees { dp, cp: 1, tp, pp }, manner, ..Case::oracle(family) };
-    let usual = Manner { form: one, schedule: ScheduleKind::OneForwardOneBackward, recompute: Recompute::None };
-    let recomputed = Manner { recompute: Recompute::FULL, ..Manner::PLAIN };
+fn points() -> Vec<Point> {
+    let (gpt2, llama) = (family(Style::Gpt2, 12, Tied::Yes, 2), family(Style::Llama, 4, Tied::No, 1));
+    let on = |family: Point, (dp, tp, pp)| Point { degrees: Degrees { dp, cp: 1, tp, pp }, ..family };
+    let schedule = Schedule::Generated(ScheduleKind::OneForwardOneBackward);
+    let usual = |family, degrees| Point { form: Form::one(ZeroStage::One), schedule, ..on(family, degrees) };
     vec![
-        Case::oracle(gpt2),
-        case(gpt2, (2, 2, 2), usual),
-        case(gpt2, (1, 3, 5), recomputed),
-        Case::oracle(llama),
-        case(llama, (2, 2, 2), usual),
-        Case { sums: GradientSums::Exact, ..case(llama, (2, 1, 2), usual) },
+        gpt2,
+        usual(gpt2, (2, 2, 2)),
+        Point { recompute: Recompute::FULL, ..on(gpt2, (1, 3, 5)) },
+        llama,
+        usual(llama, (2, 2, 2)),
+        usual(llama, (2, 1, 2)).with_sums(GradientSums::Exact),
     ]
 }

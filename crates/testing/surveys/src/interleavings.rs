@@ -1,27 +1,24 @@
 //! Streams in any order: cells of the support matrix run without overlap, with it, and on streams that are delayed at
-//! random, and must learn
-//! the same bits.
+//! random, and must learn the same bits.
 
-use std::cell::Cell as Seed;
-use std::rc::Rc;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use comm::Timeouts;
 use config::{Overlap, Parallelism};
 use cpu::{ArenaReader, CpuDevice};
-use device::{
-    Arena, ArenaSize, Communicator, Device, DeviceError, Numerics, OnFailure, Op, Reduction, Stream, StreamQueues,
-    SumTree, Tensor,
-};
+use device::{Arena, ArenaSize, Device, DeviceError, Numerics, OnFailure, Op, Stream, StreamQueues, Tensor};
 use mesh::Rank;
 use prove::{Outcome, outcome_of};
+use testkit::intercepted::{Call, Group, Interceptor, intercept};
 use testkit::layout::{Layout, thread_engine};
 use testkit::models::proof_text;
 use train::{Engine, EngineDescription, RankEngine, ThreadEngine};
 
-use crate::matrix::Cell;
+use crate::drawers::matrix;
 use crate::sample::draw;
+use crate::space::Point;
 
 /// Streams of a rank that all run on threads of their own: the thread that issues runs ahead of everything.
 const STREAMS: [Stream; 4] = [Stream::Compute, Stream::Reduce, Stream::Transfer, Stream::Shift];
@@ -36,10 +33,9 @@ struct ShufflingEngine {
 }
 
 /// Delays work.
-#[derive(Clone)]
 struct Delays {
     queues: Arc<StreamQueues>,
-    state: Rc<Seed<u64>>,
+    state: Cell<u64>,
 }
 
 impl Delays {
@@ -57,80 +53,20 @@ impl Delays {
     }
 }
 
-struct ShufflingDevice {
-    inner: CpuDevice,
-    delays: Delays,
-}
-
-impl Device for ShufflingDevice {
-    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        self.delays.before(stream);
-        self.inner.submit(stream, op)
+impl Interceptor for Delays {
+    fn submit(&self, device: &dyn Device, stream: Stream, op: &Op) -> Result<(), DeviceError> {
+        self.before(stream);
+        device.submit(stream, op)
     }
 
-    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.delays.before(stream);
-        self.inner.upload(stream, to, from)
+    fn upload(&self, device: &dyn Device, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.before(stream);
+        device.upload(stream, to, from)
     }
 
-    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write(to, from)
-    }
-
-    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read(from, to)
-    }
-
-    device::forward_order!(inner);
-}
-
-struct ShufflingGroup {
-    inner: Box<dyn Communicator>,
-    delays: Delays,
-}
-
-impl Communicator for ShufflingGroup {
-    fn size(&self) -> usize {
-        self.inner.size()
-    }
-
-    fn position(&self) -> usize {
-        self.inner.position()
-    }
-
-    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
-        self.delays.before(stream);
-        self.inner.all_reduce(stream, x, reduction)
-    }
-
-    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
-        self.delays.before(stream);
-        self.inner.reduce_scatter(stream, x, tree)
-    }
-
-    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        self.delays.before(stream);
-        self.inner.all_gather(stream, x)
-    }
-
-    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.delays.before(stream);
-        self.inner.all_to_all(stream, from, to)
-    }
-
-    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.delays.before(stream);
-        self.inner.shift(stream, from, to)
-    }
-
-    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.delays.before(stream);
-        self.inner.send(stream, to, tag, x)
-    }
-
-    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.delays.before(stream);
-        self.inner.receive(stream, from, tag, x)
+    fn call(&self, _: &dyn Device, group: Group<'_>, stream: Stream, call: Call) -> Result<(), DeviceError> {
+        self.before(stream);
+        call.perform(group.communicator, stream)
     }
 }
 
@@ -139,14 +75,12 @@ impl Engine for ShufflingEngine {
         let arena = Arc::new(Arena::new(size.end_bytes())?);
         let on_failure: OnFailure = Arc::new(|_, _| {});
         let queues = Arc::new(StreamQueues::start(&STREAMS, &rank.to_string(), &on_failure)?);
-        let state = Rc::new(Seed::new(self.seed << 16 | rank.0 as u64));
-        let delays = Delays { queues: Arc::clone(&queues), state };
         let communicators = self.threads.communicators(rank, &arena, &queues)?;
-        let communicators = communicators
-            .wrapped(|_, inner| Box::new(ShufflingGroup { inner, delays: delays.clone() }) as Box<dyn Communicator>);
         let memory = Box::new(ArenaReader::new(Arc::clone(&arena)));
-        let inner = CpuDevice::new(arena)?.with_products(numerics.products).with_queues(queues)?;
-        Ok(RankEngine { device: Box::new(ShufflingDevice { inner, delays }), memory, communicators })
+        let device =
+            Box::new(CpuDevice::new(arena)?.with_products(numerics.products).with_queues(Arc::clone(&queues))?);
+        let delays = Delays { queues, state: Cell::new(self.seed << 16 | rank.0 as u64) };
+        Ok(intercept(RankEngine { device, memory, communicators }, delays))
     }
 
     fn ranks(&self) -> Vec<Rank> {
@@ -173,8 +107,8 @@ pub fn overlapped(layout: &Layout) -> Layout {
 
 /// `count` cells of the support matrix: every ZeRO form, schedule, way to share matrices, recomputation and format is
 /// among a few hundred.
-pub fn cells(count: usize, seed: u32) -> Vec<Cell> {
-    let legal = Cell::all().into_iter().filter(|cell| cell.refusals().is_empty()).collect();
+pub fn cells(count: usize, seed: u32) -> Vec<Point> {
+    let legal = matrix().into_iter().filter(Point::is_legal).collect();
     draw(legal, count, seed, 1)
 }
 
@@ -189,13 +123,13 @@ fn same_bits(one: &Outcome, other: &Outcome) -> bool {
 ///
 /// # Errors
 /// Other bits, or a run that fails, with the name of the cell.
-pub fn compare(cell: &Cell, seed: u64) -> Result<(), String> {
+pub fn compare(cell: &Point, seed: u64) -> Result<(), String> {
     let (layout, text) = (cell.layout(), proof_text());
     let failed = |how: &str, error: &dyn std::fmt::Display| format!("{cell}, {how}: {error}");
     let plain = layout.outcome(&text).map_err(|error| failed("without overlap", &error))?;
     let setup = overlapped(&layout).setup().map_err(|error| failed("with overlap", &error))?;
     let patient = Timeouts::new(Duration::from_secs(60));
-    let shuffled = ShufflingEngine { threads: ThreadEngine::new(setup.mesh, patient).with_queues(&STREAMS), seed };
+    let shuffled = ShufflingEngine { threads: ThreadEngine::new(setup.groups(), patient).with_queues(&STREAMS), seed };
     let engines: [(String, &dyn Engine); 2] =
         [("threads".into(), &thread_engine(&setup)), (format!("streams delayed by seed {seed}"), &shuffled)];
     for (how, engine) in engines {

@@ -51,6 +51,9 @@ impl Row {
     }
 }
 
+/// The result of a point, or the reason why it did not run.
+pub type Finding = Result<Row, String>;
+
 /// The file and what it holds.
 #[derive(Debug)]
 pub struct Results {
@@ -83,8 +86,18 @@ impl Results {
         lock(&self.rows).len()
     }
 
-    /// Keeps a row. A case that did not run is not kept, so that the next run tries it again.
-    pub fn keep(&self, name: &str, row: Row) {
+    /// Says what was found, and keeps it. A case that did not run is not kept, so that the next run tries it again.
+    pub fn tell(&self, name: &str, finding: Finding) {
+        match finding {
+            Ok(row) => {
+                eprintln!("{name}: {}", if row.faults.is_empty() { "as promised" } else { &row.faults });
+                self.keep(name, row);
+            }
+            Err(error) => eprintln!("{name}: {error}"),
+        }
+    }
+
+    fn keep(&self, name: &str, row: Row) {
         let line = line(name, &row);
         let mut file = lock(&self.file);
         if let Err(error) = file.write_all(line.as_bytes()) {

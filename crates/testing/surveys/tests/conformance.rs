@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use device::{Device, DeviceError, DeviceKind, Dtype, Op, Stream, Tensor};
+use device::{DeviceKind, Dtype};
 use gpu::Capability;
 use mesh::Coord;
 use prove::outcome_of;
@@ -13,6 +13,7 @@ use surveys::conformance::cases::{Case, all};
 use surveys::conformance::check::{Ended, Results, Verdict};
 use surveys::conformance::expected::{Expected, Outcomes, result};
 use surveys::conformance::hashed_device::{defined_elements, unify_nans};
+use testkit::intercepted::intercept_ops;
 use testkit::layout::{Layout, engine};
 use testkit::models::proof_text;
 use testkit::soft_gpus::{cache_of_tests, compiler, gpu_engine, soft_gpus};
@@ -86,41 +87,17 @@ fn an_archive_is_compared_in_parts_and_a_difference_is_named() {
 /// The values that each operation of a run has defined.
 type Defined = Vec<(String, Vec<(Dtype, Vec<u8>)>)>;
 
-/// A device that keeps what operations have defined.
-struct KeepingDevice {
-    inner: Box<dyn Device>,
-    defined: Arc<Mutex<Defined>>,
-}
-
-impl Device for KeepingDevice {
-    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        self.inner.submit(stream, op)?;
-        let elements = defined_elements(&*self.inner, op)?;
-        self.defined.lock().expect("no panic").push((op.name().into(), elements));
-        Ok(())
-    }
-
-    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.inner.upload(stream, to, from)
-    }
-
-    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write(to, from)
-    }
-
-    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read(from, to)
-    }
-
-    device::forward_order!(inner);
-}
-
 fn defined(layout: &Layout, open: impl Fn(&Setup) -> Box<dyn Engine>) -> Defined {
     let setup = layout.setup().expect("a plan");
-    let kept = Arc::default();
-    let wrap = |_: Coord, RankEngine { device, memory, communicators }: RankEngine| {
-        let device = Box::new(KeepingDevice { inner: device, defined: Arc::clone(&kept) });
-        RankEngine { device, memory, communicators }
+    let kept: Arc<Mutex<Defined>> = Arc::default();
+    let wrap = |_: Coord, rank: RankEngine| {
+        let kept = Arc::clone(&kept);
+        intercept_ops(rank, move |device, stream, op| {
+            device.submit(stream, op)?;
+            let elements = defined_elements(device, op)?;
+            kept.lock().expect("no panic").push((op.name().into(), elements));
+            Ok(())
+        })
     };
     let engine = WrappedEngine::around(open(&setup), &setup, &wrap);
     outcome_of(&setup, &engine, &proof_text()).expect("a run");

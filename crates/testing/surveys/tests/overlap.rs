@@ -1,12 +1,13 @@
 //! Ranks that communicate while they compute learn the same bits. The full count is
-//! `cargo run --release -p surveys --bin interleavings -- --cells 1000`.
+//! `cargo run --release -p surveys -- interleavings --cells 1000`.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
 use config::{ContextKind, ZeroStage};
+use surveys::drawers::matrix_of_shared_sequences;
 use surveys::interleavings::{cells, compare, overlapped};
-use surveys::matrix::Cell;
 use surveys::sample::draw;
+use surveys::space::Point;
 use testkit::models::proof_text;
 
 #[test]
@@ -19,8 +20,8 @@ fn streams_in_any_order_learn_the_same_bits() {
 /// Blocks that are passed around during attention.
 #[test]
 fn rings_in_any_order_learn_the_same_bits() {
-    let is_ring = |cell: &Cell| cell.sequences.kind == Some(ContextKind::Ring);
-    let rings: Vec<Cell> = Cell::of_shared_sequences().into_iter().filter(is_ring).collect();
+    let is_ring = |cell: &Point| cell.context.kind == ContextKind::Ring;
+    let rings: Vec<Point> = matrix_of_shared_sequences().into_iter().filter(is_ring).collect();
     for (seed, cell) in draw(rings, 4, 1, 2).iter().enumerate() {
         compare(cell, seed as u64).unwrap();
     }

@@ -1,4 +1,4 @@
-//! A seeded sample of random pairs of layouts; `cargo run --release -p surveys --bin pairs` runs all of them.
+//! A seeded sample of random pairs of layouts; `cargo run --release -p surveys -- pairs` runs all of them.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 fn scale(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_scale")).args(arguments).output().expect("the program starts")
+    Command::new(env!("CARGO_BIN_EXE_survey")).arg("scale").args(arguments).output().expect("the program starts")
 }
 
 /// The figure `name` of a part of `ranks` ranks.

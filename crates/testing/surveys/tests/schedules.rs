@@ -4,7 +4,7 @@
 
 use config::{GivenSchedule, Parallelism, ScheduleKind, ScheduleSpec, TrainSpec};
 use prove::{Distance, EqualityClass, Outcome};
-use surveys::cases::Manner;
+use surveys::space::Schedule;
 use testkit::layout::Layout;
 use testkit::models::{Style, plain_layout, proof_model, proof_text, proof_training};
 
@@ -36,7 +36,7 @@ fn every_schedule_has_the_bits_of_one_rank() {
         let oracle = outcome(&alone);
         for pp in [1, 3, 4] {
             let three = ScheduleKind::Interleaved { stages_per_rank: 3 };
-            let generated = Manner::SCHEDULES.into_iter().chain([three]);
+            let generated = Schedule::GENERATED.into_iter().chain([three]);
             for schedule in generated.map(ScheduleSpec::from) {
                 let layout = layout(style, pp, schedule.clone());
                 assert_eq!(EqualityClass::of(&alone.parallelism, &layout.parallelism), EqualityClass::SameOrder);

@@ -1,6 +1,6 @@
-//! A device and a communicator that hand every call to a closure, which passes it on, changes it or drops it.
+//! A rank whose device and groups hand every call to someone else, who passes it on, changes it or drops it.
 //!
-//! The closures hold what they count in cells: a rank opens its own, on its own thread.
+//! What is counted is in cells: a rank opens its own, on its own thread.
 
 use std::rc::Rc;
 
@@ -8,11 +8,65 @@ use device::{Communicator, Device, DeviceError, DropoutKey, MemoryReader, Op, Re
 use program::PeerGroup;
 use train::RankEngine;
 
-/// Handles one operation that was submitted to a device: `(device, stream, op)`.
-pub type OnOp = dyn Fn(&dyn Device, Stream, &Op) -> Result<(), DeviceError>;
+/// Handles the calls of a rank below the executor. Each is passed on unless its method is another.
+pub trait Interceptor {
+    /// An operation for the device.
+    ///
+    /// # Errors
+    /// The device's.
+    fn submit(&self, device: &dyn Device, stream: Stream, op: &Op) -> Result<(), DeviceError> {
+        device.submit(stream, op)
+    }
 
-/// Handles one call of a group: `(device of the rank, group, stream, call)`.
-pub type OnCall = dyn Fn(&dyn Device, &dyn Communicator, Stream, Call) -> Result<(), DeviceError>;
+    /// Bytes that the device copies in the order of `stream`.
+    ///
+    /// # Errors
+    /// The device's.
+    fn upload(&self, device: &dyn Device, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        device.upload(stream, to, from)
+    }
+
+    /// Bytes that the device copies at once.
+    ///
+    /// # Errors
+    /// The device's.
+    fn write(&self, device: &dyn Device, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        device.write(to, from)
+    }
+
+    /// Bytes that the host reads.
+    ///
+    /// # Errors
+    /// The device's.
+    fn read(&self, device: &dyn Device, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
+        device.read(from, to)
+    }
+
+    /// A call of the group `group`, which has the `device` of the rank.
+    ///
+    /// # Errors
+    /// The group's.
+    fn call(&self, _device: &dyn Device, group: Group<'_>, stream: Stream, call: Call) -> Result<(), DeviceError> {
+        call.perform(group.communicator, stream)
+    }
+}
+
+/// A group of a rank.
+#[derive(Clone, Copy)]
+pub struct Group<'a> {
+    pub kind: PeerGroup,
+    pub communicator: &'a dyn Communicator,
+}
+
+/// The same rank, all calls of its device and its groups handed to `interceptor`.
+pub fn intercept(rank: RankEngine, interceptor: impl Interceptor + 'static) -> RankEngine {
+    let (inner, by): (Rc<dyn Device>, Rc<dyn Interceptor>) = (rank.device.into(), Rc::new(interceptor));
+    let device = InterceptedDevice { inner: Rc::clone(&inner), by: Rc::clone(&by) };
+    let wrap = |kind: PeerGroup, group: Box<dyn Communicator>| -> Box<dyn Communicator> {
+        Box::new(InterceptedGroup { kind, inner: group, device: Rc::clone(&inner), by: Rc::clone(&by) })
+    };
+    RankEngine { device: Box::new(device), memory: rank.memory, communicators: rank.communicators.wrapped(wrap) }
+}
 
 /// One call of a communicator as a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,6 +132,16 @@ pub fn dropout_key(op: &mut Op) -> Option<(&mut DropoutKey, Masked)> {
 }
 
 impl Call {
+    /// The tensors that the group reads from the rank's memory, and those that it writes.
+    pub fn operands(self) -> [Option<Tensor>; 2] {
+        match self {
+            Call::AllReduce(x, _) | Call::ReduceScatter(x, _) | Call::AllGather(x) => [Some(x), Some(x)],
+            Call::AllToAll { from, to } | Call::Shift { from, to } => [Some(from), Some(to)],
+            Call::Send { x, .. } => [Some(x), None],
+            Call::Receive { x, .. } => [None, Some(x)],
+        }
+    }
+
     /// Makes the call on `group`.
     ///
     /// # Errors
@@ -95,12 +159,18 @@ impl Call {
     }
 }
 
-/// The same rank, every operation handed to `on_op`.
+/// The same rank, every operation handed to `on_op`: `(device, stream, op)`.
 pub fn intercept_ops(
     rank: RankEngine,
     on_op: impl Fn(&dyn Device, Stream, &Op) -> Result<(), DeviceError> + 'static,
 ) -> RankEngine {
-    RankEngine { device: Box::new(InterceptedDevice { inner: rank.device, on_op: Box::new(on_op) }), ..rank }
+    struct OnOp<F>(F);
+    impl<F: Fn(&dyn Device, Stream, &Op) -> Result<(), DeviceError>> Interceptor for OnOp<F> {
+        fn submit(&self, device: &dyn Device, stream: Stream, op: &Op) -> Result<(), DeviceError> {
+            (self.0)(device, stream, op)
+        }
+    }
+    intercept(rank, OnOp(on_op))
 }
 
 /// The same rank, every operation changed by `alter` before it is executed.
@@ -130,7 +200,17 @@ pub fn drop_calls(rank: RankEngine, kind: PeerGroup, is_dropped: impl Fn(&Call) 
 
 /// The same rank without the writes from the host to tensors that `is_dropped` names.
 pub fn drop_writes(rank: RankEngine, is_dropped: impl Fn(&Tensor) -> bool + 'static) -> RankEngine {
-    RankEngine { device: Box::new(DeafDevice { inner: rank.device, is_dropped: Box::new(is_dropped) }), ..rank }
+    struct Deaf<F>(F);
+    impl<F: Fn(&Tensor) -> bool> Interceptor for Deaf<F> {
+        fn upload(&self, device: &dyn Device, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+            if (self.0)(&to) { Ok(()) } else { device.upload(stream, to, from) }
+        }
+
+        fn write(&self, device: &dyn Device, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+            if (self.0)(&to) { Ok(()) } else { device.write(to, from) }
+        }
+    }
+    intercept(rank, Deaf(is_dropped))
 }
 
 /// The same rank, every read of its memory by storage changed by `alter` after it was made.
@@ -138,68 +218,44 @@ pub fn alter_saved(rank: RankEngine, alter: impl Fn(Tensor, &mut [u8]) + Send + 
     RankEngine { memory: Box::new(AlteredMemory { inner: rank.memory, alter: Box::new(alter) }), ..rank }
 }
 
-/// The same rank, every call of one group handed to `on_call`.
+/// The same rank, every call of one group handed to `on_call`: `(device of the rank, group, stream, call)`.
 pub fn intercept_calls(
     rank: RankEngine,
     kind: PeerGroup,
     on_call: impl Fn(&dyn Device, &dyn Communicator, Stream, Call) -> Result<(), DeviceError> + 'static,
 ) -> RankEngine {
-    let (device, on_call): (Rc<dyn Device>, Rc<OnCall>) = (rank.device.into(), Rc::new(on_call));
-    let wrap = |of: PeerGroup, inner: Box<dyn Communicator>| -> Box<dyn Communicator> {
-        if of != kind {
-            return inner;
+    struct OnCall<F>(PeerGroup, F);
+    impl<F: Fn(&dyn Device, &dyn Communicator, Stream, Call) -> Result<(), DeviceError>> Interceptor for OnCall<F> {
+        fn call(&self, device: &dyn Device, group: Group<'_>, stream: Stream, call: Call) -> Result<(), DeviceError> {
+            match group.kind == self.0 {
+                true => (self.1)(device, group.communicator, stream, call),
+                false => call.perform(group.communicator, stream),
+            }
         }
-        Box::new(InterceptedGroup { inner, device: Rc::clone(&device), on_call: Rc::clone(&on_call) })
-    };
-    let communicators = rank.communicators.wrapped(wrap);
-    RankEngine { device: Box::new(SharedDevice(device)), memory: rank.memory, communicators }
+    }
+    intercept(rank, OnCall(kind, on_call))
 }
 
 struct InterceptedDevice {
-    inner: Box<dyn Device>,
-    on_op: Box<OnOp>,
+    inner: Rc<dyn Device>,
+    by: Rc<dyn Interceptor>,
 }
 
 impl Device for InterceptedDevice {
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        (self.on_op)(&*self.inner, stream, op)
+        self.by.submit(&*self.inner, stream, op)
     }
 
     fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.inner.upload(stream, to, from)
+        self.by.upload(&*self.inner, stream, to, from)
     }
 
     fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write(to, from)
+        self.by.write(&*self.inner, to, from)
     }
 
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read(from, to)
-    }
-
-    device::forward_order!(inner);
-}
-
-struct DeafDevice {
-    inner: Box<dyn Device>,
-    is_dropped: Box<dyn Fn(&Tensor) -> bool>,
-}
-
-impl Device for DeafDevice {
-    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        self.inner.submit(stream, op)
-    }
-
-    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        if (self.is_dropped)(&to) { Ok(()) } else { self.inner.upload(stream, to, from) }
-    }
-
-    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        if (self.is_dropped)(&to) { Ok(()) } else { self.inner.write(to, from) }
-    }
-
-    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read(from, to)
+        self.by.read(&*self.inner, from, to)
     }
 
     device::forward_order!(inner);
@@ -221,38 +277,17 @@ impl MemoryReader for AlteredMemory {
     }
 }
 
-/// A rank's device that its intercepted groups hold too.
-struct SharedDevice(Rc<dyn Device>);
-
-impl Device for SharedDevice {
-    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        self.0.submit(stream, op)
-    }
-
-    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.0.upload(stream, to, from)
-    }
-
-    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.0.write(to, from)
-    }
-
-    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
-        self.0.read(from, to)
-    }
-
-    device::forward_order!(0);
-}
-
 struct InterceptedGroup {
+    kind: PeerGroup,
     inner: Box<dyn Communicator>,
     device: Rc<dyn Device>,
-    on_call: Rc<OnCall>,
+    by: Rc<dyn Interceptor>,
 }
 
 impl InterceptedGroup {
     fn on(&self, stream: Stream, call: Call) -> Result<(), DeviceError> {
-        (self.on_call)(&*self.device, &*self.inner, stream, call)
+        let group = Group { kind: self.kind, communicator: &*self.inner };
+        self.by.call(&*self.device, group, stream, call)
     }
 }
 

@@ -42,12 +42,12 @@ impl Layout {
 pub fn engine(setup: &Setup, threads_per_rank: usize) -> Box<dyn Engine> {
     let (timeouts, queued) = (timeouts(setup), queued_streams(&setup.parallelism));
     let options = EngineOptions { timeouts, queued, threads_per_rank, library: None };
-    open_engine(setup.mesh, options, &RunDevice::Cpu)
+    open_engine(setup.groups(), options, &RunDevice::Cpu)
 }
 
 /// As [`engine`], with one thread each, for tests that wrap the transports.
 pub fn thread_engine(setup: &Setup) -> ThreadEngine {
-    ThreadEngine::new(setup.mesh, timeouts(setup)).with_queues(queued_streams(&setup.parallelism))
+    ThreadEngine::new(setup.groups(), timeouts(setup)).with_queues(queued_streams(&setup.parallelism))
 }
 
 fn timeouts(setup: &Setup) -> Timeouts {

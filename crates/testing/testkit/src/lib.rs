@@ -12,6 +12,7 @@ pub mod numbers;
 pub mod poison;
 pub mod replicas;
 pub mod resumed;
+pub mod run_files;
 pub mod soft_gpus;
 pub mod stream_log;
 pub mod text;

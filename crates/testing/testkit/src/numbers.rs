@@ -45,6 +45,18 @@ impl Numbers {
         Numbers { format, sums, products }
     }
 
+    /// The numbers of a run. In fp16 the first factor of the loss is so large that the first step is skipped, at least.
+    pub fn precision(self) -> Precision {
+        match self.format {
+            Format::Fp32 => Precision::Fp32(self.products),
+            Format::Bf16 => Precision::Bf16(self.products),
+            Format::Fp16 => {
+                let scaling = LossScaling { initial: FIRST_FACTOR, window: 2, hysteresis: 1, minimum: 1.0 };
+                Precision::Fp16(self.products, scaling)
+            }
+        }
+    }
+
     /// The same format with single sums and chained products.
     pub fn plain(self) -> Numbers {
         Numbers::new(self.format, GradientSums::Single, Products::Chained)
@@ -53,11 +65,7 @@ impl Numbers {
 
 impl fmt::Display for Numbers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.format {
-            Format::Fp32 => "fp32",
-            Format::Bf16 => "bf16",
-            Format::Fp16 => "fp16",
-        })?;
+        f.write_str(self.format.name())?;
         match self.sums {
             GradientSums::Single => {}
             GradientSums::Exact => f.write_str(" exact")?,
@@ -86,17 +94,8 @@ pub fn model(tied: Tied) -> ModelSpec {
     ModelSpec { num_layers: 6, hidden: 32, num_heads: 4, head_dim: 8, ffn_hidden: 128, init_std: 0.044, ..proof }
 }
 
-/// Four steps of 24 sequences of four tokens. In fp16 the first factor of the loss is so large that the first step is
-/// skipped, at least.
+/// Four steps of 24 sequences of four tokens.
 pub fn training(numbers: Numbers) -> TrainSpec {
-    let precision = match numbers.format {
-        Format::Fp32 => Precision::Fp32(numbers.products),
-        Format::Bf16 => Precision::Bf16(numbers.products),
-        Format::Fp16 => {
-            let scaling = LossScaling { initial: FIRST_FACTOR, window: 2, hysteresis: 1, minimum: 1.0 };
-            Precision::Fp16(numbers.products, scaling)
-        }
-    };
     TrainSpec {
         steps: 4,
         global_batch: GLOBAL_BATCH,
@@ -104,7 +103,7 @@ pub fn training(numbers: Numbers) -> TrainSpec {
         warmup_steps: 1,
         learning_rate: 1e-2,
         min_learning_rate: 1e-3,
-        precision,
+        precision: numbers.precision(),
         sums: numbers.sums,
         ..proof_training()
     }

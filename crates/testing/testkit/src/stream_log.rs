@@ -6,9 +6,11 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use device::{Communicator, Device, DeviceError, Op, Reduction, Stream, StreamEvent, SumTree, Tensor};
+use device::{Device, DeviceError, Op, Stream, StreamEvent, Tensor};
 use sync::lock;
 use train::RankEngine;
+
+use crate::intercepted::{Call, Group, Interceptor, intercept};
 
 /// One thing that was asked of a rank's device or groups.
 #[derive(Clone, Debug)]
@@ -49,11 +51,9 @@ pub struct Replay {
 impl StreamLog {
     /// The same rank, whose work is written into this log.
     pub fn of(&self, rank: RankEngine) -> RankEngine {
-        let RankEngine { device, memory, communicators } = rank;
-        let wrap = |_, inner| Box::new(LoggedGroup { inner, log: self.clone() }) as Box<dyn Communicator>;
-        let events = RefCell::default();
-        let device = Box::new(LoggedDevice { inner: device, log: self.clone(), events });
-        RankEngine { device, memory, communicators: communicators.wrapped(wrap) }
+        let rank = intercept(rank, LoggedCalls(self.clone()));
+        let device = LoggedDevice { inner: rank.device, log: self.clone(), events: RefCell::default() };
+        RankEngine { device: Box::new(device), ..rank }
     }
 
     /// Operations and calls on `stream`.
@@ -123,6 +123,25 @@ fn conflict((earlier, at, writes): &Access, (later, place, also_writes): &Access
     meet.then(|| format!("{earlier} of bytes {at:?} and {later} of bytes {place:?}"))
 }
 
+struct LoggedCalls(StreamLog);
+
+impl Interceptor for LoggedCalls {
+    fn call(&self, _: &dyn Device, group: Group<'_>, stream: Stream, call: Call) -> Result<(), DeviceError> {
+        let what = match call {
+            Call::AllReduce(..) => "an all-reduce",
+            Call::ReduceScatter(..) => "a reduce-scatter",
+            Call::AllGather(_) => "an all-gather",
+            Call::AllToAll { .. } => "an all-to-all",
+            Call::Shift { .. } => "a ring shift",
+            Call::Send { .. } => "a send",
+            Call::Receive { .. } => "a receive",
+        };
+        let [reads, writes] = call.operands();
+        self.0.access(stream, what, reads.as_slice(), writes.as_slice());
+        call.perform(group.communicator, stream)
+    }
+}
+
 struct LoggedDevice {
     inner: Box<dyn Device>,
     log: StreamLog,
@@ -179,55 +198,5 @@ impl Device for LoggedDevice {
     fn synchronize(&self) -> Result<(), DeviceError> {
         self.log.push(Entry::Synchronized);
         self.inner.synchronize()
-    }
-}
-
-struct LoggedGroup {
-    inner: Box<dyn Communicator>,
-    log: StreamLog,
-}
-
-impl Communicator for LoggedGroup {
-    fn size(&self) -> usize {
-        self.inner.size()
-    }
-
-    fn position(&self) -> usize {
-        self.inner.position()
-    }
-
-    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
-        self.log.access(stream, "an all-reduce", &[x], &[x]);
-        self.inner.all_reduce(stream, x, reduction)
-    }
-
-    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
-        self.log.access(stream, "a reduce-scatter", &[x], &[x]);
-        self.inner.reduce_scatter(stream, x, tree)
-    }
-
-    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        self.log.access(stream, "an all-gather", &[x], &[x]);
-        self.inner.all_gather(stream, x)
-    }
-
-    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.log.access(stream, "an all-to-all", &[from], &[to]);
-        self.inner.all_to_all(stream, from, to)
-    }
-
-    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.log.access(stream, "a ring shift", &[from], &[to]);
-        self.inner.shift(stream, from, to)
-    }
-
-    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.log.access(stream, "a send", &[x], &[]);
-        self.inner.send(stream, to, tag, x)
-    }
-
-    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.log.access(stream, "a receive", &[], &[x]);
-        self.inner.receive(stream, from, tag, x)
     }
 }

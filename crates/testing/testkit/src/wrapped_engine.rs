@@ -1,7 +1,7 @@
-//! An engine whose ranks are wrapped: how tests inject faults below the executor, never by a switch in it.
+//! An engine whose ranks are opened otherwise: how tests inject faults below the executor, never by a switch in it.
 
 use device::{ArenaSize, DeviceError, Numerics};
-use mesh::{Coord, Mesh, Rank};
+use mesh::{Coord, Rank};
 use train::{Engine, EngineDescription, RankEngine, Setup};
 
 use crate::layout::engine;
@@ -9,11 +9,13 @@ use crate::layout::engine;
 /// Changes what a rank at a place in the mesh runs on. Called once per rank, on the rank's own thread.
 pub type WrapRank<'a> = dyn Fn(Coord, RankEngine) -> RankEngine + Sync + 'a;
 
-/// Ranks of an engine, each rank's device and groups wrapped.
+/// Opens a rank of the inner engine, on the rank's own thread.
+type OpenRank<'a> = dyn Fn(&dyn Engine, Rank, ArenaSize, Numerics) -> Result<RankEngine, DeviceError> + Sync + 'a;
+
+/// Ranks of an engine, each opened by a closure.
 pub struct WrappedEngine<'a> {
-    inner: Box<dyn Engine>,
-    mesh: Mesh,
-    wrap: &'a WrapRank<'a>,
+    inner: Box<dyn Engine + 'a>,
+    open: Box<OpenRank<'a>>,
 }
 
 impl<'a> WrappedEngine<'a> {
@@ -29,13 +31,24 @@ impl<'a> WrappedEngine<'a> {
 
     /// The ranks of `inner`, which has those of `setup`.
     pub fn around(inner: Box<dyn Engine>, setup: &Setup, wrap: &'a WrapRank<'a>) -> WrappedEngine<'a> {
-        WrappedEngine { inner, mesh: setup.mesh, wrap }
+        let mesh = setup.mesh;
+        WrappedEngine::opened_by(inner, move |inner, rank, size, numerics| {
+            Ok(wrap(mesh.coord(rank), inner.open(rank, size, numerics)?))
+        })
+    }
+
+    /// The ranks of `inner`, each opened by `open`.
+    pub fn opened_by(
+        inner: Box<dyn Engine + 'a>,
+        open: impl Fn(&dyn Engine, Rank, ArenaSize, Numerics) -> Result<RankEngine, DeviceError> + Sync + 'a,
+    ) -> WrappedEngine<'a> {
+        WrappedEngine { inner, open: Box::new(open) }
     }
 }
 
 impl Engine for WrappedEngine<'_> {
     fn open(&self, rank: Rank, size: ArenaSize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
-        Ok((self.wrap)(self.mesh.coord(rank), self.inner.open(rank, size, numerics)?))
+        (self.open)(&*self.inner, rank, size, numerics)
     }
 
     fn ranks(&self) -> Vec<Rank> {

@@ -75,7 +75,7 @@ fn run_paced(setup: &Setup, run: &RunSpec) {
         // Ranks wait for each other while the other side has its turn.
         let timeouts = Timeouts::new(Duration::from_secs(86_400));
         let options = EngineOptions { timeouts, queued: &[], threads_per_rank: run.threads_per_rank, library: None };
-        let engine = open_engine(setup.mesh, options, &device(run));
+        let engine = open_engine(setup.groups(), options, &device(run));
         train::run(setup, &*engine, Ports::new(&text(setup), &Paced)).expect("a run");
     }
     say(&format!("{{\"peak_bytes\": {}}}", status_bytes("VmHWM:")));

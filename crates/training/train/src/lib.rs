@@ -16,15 +16,15 @@ mod worker;
 
 pub use all_ranks::{Assignment, Assignments, verify_all_ranks};
 pub use cuda::{
-    BlocksProduct, Choice, ChosenAlgorithms, ChosenTiles, EqualChoice, GraphNotice, GraphUse, KernelProduct,
-    StreamProduct, TileChoice, TimedTiles, check_products,
+    Choice, ChosenAlgorithms, ChosenTiles, GraphNotice, GraphUse, KernelProduct, RunProduct, StreamProduct,
+    check_products,
 };
 pub use engine::attention_source::{ATTENTION_RANK_BYTES, AttentionSource, AttentionUse, OpenAttention};
-pub use engine::gpu_algorithms::{ModelChoices, ProductChoice};
 pub use engine::gpu_code::{CodeForm, CompiledKernels, GpuCode, KernelCode, ToCompile};
 pub use engine::gpu_engine::GpuEngine;
 pub use engine::gpus::{BlocksBy, GpuError, GpuMemory, Gpus, OpenGpu, own_process_margin_bytes};
 pub use engine::kernel_archive::{ARCHIVED_CAPABILITIES, ArchiveError, ArchivedKernels};
+pub use engine::kernel_choice::{ModelChoices, ProductChoice};
 pub use engine::meta_engine::{MetaEngine, RankRecord};
 pub use engine::open_engine::{EngineOptions, describe_engine, engine_cores, open_engine, open_process_engine};
 pub use engine::processor;
@@ -41,7 +41,7 @@ pub use ranks::failure::{RankFailure, TrainError};
 pub use ranks::rings::Rings;
 pub use recheck::rechecked_device::SAMPLED_OPERATIONS;
 pub use run::observer::{LossScalingReport, Observer, StepReport};
-pub use run::product_list::{blocks_products, kernel_products, library_products};
+pub use run::run_products::run_products;
 pub use run::samples::{SampleReport, Samples};
 pub use run::step_verdict::{AnomalyReport, MOST_SKIPPED_IN_A_ROW, StepVerdict};
 pub use run::stragglers::{Straggler, StragglerWatch, Suspect};

@@ -4,7 +4,7 @@
 
 use config::{ModelCoord, RunConfig};
 use mesh::{Axis, AxisSet, Rank};
-use program::{PeerGroup, Peers, Rule, Violation, WorldStep};
+use program::{PeerGroup, Rule, Violation, WorldStep};
 use train::{Assignment, Assignments, Setup, SetupError, ShardPlace, StepOrder, WorkloadIndex, verify_all_ranks};
 
 /// dp 4 x tp 2 x pp 2: rank 8 pp + 2 dp + tp.
@@ -150,7 +150,7 @@ fn a_rank_that_holds_the_shard_of_another_is_found() {
         let setup = setup(&overrides);
         let other = setup.mesh.coord(Rank(4));
         let change = |own: &mut Assignment| {
-            own.position.shards = ShardPlace::new(&setup.parallelism, &setup.mesh, other);
+            own.position.shards = ShardPlace::new(setup.parallelism.zero, other);
         };
         finds(&setup, 6, change, (Rule::Shards, expected));
     }
@@ -162,7 +162,7 @@ fn a_rank_that_stores_the_part_of_another_group_is_found() {
     let setup = setup(&["parallelism.zero=1", GROUPED]);
     let other = setup.mesh.coord(Rank(0));
     let change = |own: &mut Assignment| {
-        own.position.shards = ShardPlace::new(&setup.parallelism, &setup.mesh, other);
+        own.position.shards = ShardPlace::new(setup.parallelism.zero, other);
     };
     finds(&setup, 4, change, (Rule::Shards, "is stored by rank 0 and by rank 4"));
 }
@@ -172,7 +172,7 @@ fn a_rank_with_the_slice_of_its_tensor_parallel_peer_is_found() {
     for stage in [0, 3] {
         let setup = setup(&[&zero(stage)]);
         let peer = setup.mesh.coord(Rank(6));
-        let change = |own: &mut Assignment| own.position.model = ModelCoord::new(&setup.parallelism, peer);
+        let change = |own: &mut Assignment| own.position.model = ModelCoord::new(peer);
         finds(&setup, 7, change, (Rule::Shards, "rank 7 must hold shard 1 of 2 of split parameters"));
         finds(&setup, 7, change, (Rule::Shards, "is filled by rank 6 and by rank 7"));
     }
@@ -182,7 +182,7 @@ fn a_rank_with_the_slice_of_its_tensor_parallel_peer_is_found() {
 fn a_rank_with_the_groups_of_another_is_found() {
     let setup = setup(&[]);
     let with_group_of_6 = |own: &mut Assignment, which| {
-        let group = Peers::of(&setup.mesh, Rank(6)).group(which).unwrap().clone();
+        let group = setup.groups().of(Rank(6)).group(which).unwrap().clone();
         own.part.peers = own.part.peers.clone().with(which, group);
     };
     let expected = (Rule::Collectives, "rank 7 must be at position 3 of its sharding group; got ranks 0, 2, 4, 6");

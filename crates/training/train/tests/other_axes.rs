@@ -9,7 +9,7 @@ use comm::Timeouts;
 use config::{ModelCoord, RunConfig, Unit};
 use device::{ArenaSize, Numerics};
 use mesh::{Axis, AxisSet, AxisSizes, Mesh, Rank};
-use program::{GradientAxes, Instr, PeerGroup};
+use program::{GradientAxes, Instr, PeerGroup, PeerGroups};
 use train::{
     Assignments, Engine, MetaEngine, SequenceBuffers, Setup, Start, StepOrder, ThreadEngine, TokenSource, WorkloadIndex,
 };
@@ -42,8 +42,8 @@ fn refusal(consumer: &str, axis: Axis) -> String {
 fn engines_refuse_it() {
     for (axis, mesh) in other_meshes() {
         let engines: [Box<dyn Engine>; 2] = [
-            Box::new(MetaEngine::new(&mesh)),
-            Box::new(ThreadEngine::new(mesh, Timeouts::new(Duration::from_secs(1)))),
+            Box::new(MetaEngine::new(PeerGroups::new(mesh, []))),
+            Box::new(ThreadEngine::new(PeerGroups::new(mesh, []), Timeouts::new(Duration::from_secs(1)))),
         ];
         for engine in engines {
             let error =
@@ -58,7 +58,7 @@ fn engines_refuse_it() {
 fn ranks_refuse_it_before_they_choose_sequences_and_shards() {
     for (axis, mesh) in other_meshes() {
         let setup = Setup { mesh, ..setup() };
-        let ends = MetaEngine::new(&Mesh::new(AxisSizes::only(Axis::Tp, 2)).unwrap());
+        let ends = MetaEngine::new(PeerGroups::new(Mesh::new(AxisSizes::only(Axis::Tp, 2)).unwrap(), []));
         let ends = ends.open(Rank(0), ArenaSize::of_device(0), Numerics::SINGLE).unwrap();
         let opened = train::Worker::open(&setup, mesh.origin(), &NoTokens, Start::Seed, ends);
         assert_eq!(opened.err().map(|error| error.to_string()), Some(refusal("the mesh of a run", axis)));
@@ -72,7 +72,7 @@ fn ranks_refuse_it_before_they_choose_sequences_and_shards() {
 #[test]
 fn a_reduction_over_axes_without_a_group_names_them() {
     let setup = setup();
-    let ends = MetaEngine::new(&setup.mesh).open(Rank(0), ArenaSize::of_device(0), Numerics::SINGLE).unwrap();
+    let ends = MetaEngine::new(setup.groups()).open(Rank(0), ArenaSize::of_device(0), Numerics::SINGLE).unwrap();
     let mut rank = train::Worker::open(&setup, setup.mesh.origin(), &NoTokens, Start::Seed, ends).unwrap();
     let is_of_layer = |instr: &Instr| matches!(instr, Instr::ReduceGrads { unit: Unit::Layer(0), .. });
     rank.position.at = setup.program(0).instrs.iter().position(is_of_layer).unwrap();
@@ -98,7 +98,7 @@ fn pieces_store_each_element_once_over_all_ranks() {
         for layout in setup.layouts.values() {
             let mut stored: usize = 0;
             for rank in mesh.ranks() {
-                let place = ModelCoord::new(&setup.parallelism, mesh.coord(rank));
+                let place = ModelCoord::new(mesh.coord(rank));
                 let listed = |copies| -> usize {
                     pieces(layout, 0..layout.len, place, copies).iter().map(|piece| piece.elements.len()).sum()
                 };

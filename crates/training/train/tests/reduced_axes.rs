@@ -41,7 +41,7 @@ fn setup(zero: u32) -> Setup {
 /// Bytes that rank 0 sends by operation where the reduction of a layer's gradients has only those of its axes that are
 /// in `kept`.
 fn sent(setup: &Setup, kept: AxisSet) -> BTreeMap<Operation, u64> {
-    let engine = MetaEngine::new(&setup.mesh);
+    let engine = MetaEngine::new(setup.groups());
     let ends = engine.open(Rank(0), ArenaSize::of_device(0), Numerics::SINGLE).unwrap();
     let coord = setup.mesh.origin();
     let mut rank = train::Worker::open(setup, coord, &NoTokens, Start::Seed, ends).unwrap();

@@ -117,7 +117,7 @@ fn times_name_every_rank_step_group_and_sender() {
     assert_eq!(taken.len(), 4 * STEPS as usize);
     for times in &taken {
         // Two replicas reduce gradients, and the two stages send to each other.
-        let shards = PeerGroup::SHARDS.index().expect("a group");
+        let shards = setup.groups().index(PeerGroup::SHARDS).expect("a group");
         assert!(times.calls[&shards].count > 0 && !times.calls[&shards].first_ns.is_empty(), "{times:?}");
         let sender = 1 - times.rank.0 / 2;
         assert_eq!(times.received_ns.keys().copied().collect::<Vec<_>>(), [sender], "{times:?}");

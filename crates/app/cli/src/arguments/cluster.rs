@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::arguments::exit_codes::EXIT_CODES;
 use crate::arguments::format::Format;
-use crate::arguments::run::RunArguments;
+use crate::arguments::run_file::RunArguments;
 use crate::arguments::traced_ranks::TracedRanks;
 
 /// The cluster and the trainer of a prediction; a preset has its own cluster.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use run::source::run_source::WhichWeights;
 
 /// The weights, and the ranks of the command.
 #[derive(Debug, Args)]
@@ -25,6 +26,16 @@ pub enum WeightsChoice {
     Trained,
     /// Their moving average, of a run with train.ema_decay; from its newest checkpoint
     Ema,
+}
+
+impl WeightsChoice {
+    /// The same, for the run's source.
+    pub fn which(self) -> WhichWeights {
+        match self {
+            WeightsChoice::Trained => WhichWeights::Trained,
+            WeightsChoice::Ema => WhichWeights::Average,
+        }
+    }
 }
 
 /// Arguments of `eval`.

@@ -11,7 +11,7 @@ pub mod inference;
 pub mod launch;
 pub mod outputs;
 pub mod report;
-pub mod run;
+pub mod run_file;
 pub mod software_value;
 pub mod traced_ranks;
 pub mod unknown_option;
@@ -19,6 +19,9 @@ pub mod unknown_option;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use run::places::kept_run::Earlier;
+use run::run_file::RunFile;
+use run::spec::{Origin, TrainSpec};
 
 use crate::arguments::blame::{BLAME_HELP, BlameArguments};
 use crate::arguments::cluster::{ClusterCommand, PlanArguments, SimulateArguments, ValidateArguments};
@@ -30,7 +33,7 @@ use crate::arguments::hugging_face::{ExportArguments, ImportArguments};
 use crate::arguments::inference::{EvalArguments, FORWARD_FORMAT, ForwardArguments, GenerateArguments};
 use crate::arguments::launch::{LAUNCH_HELP, LaunchArguments};
 use crate::arguments::report::ReportArguments;
-use crate::arguments::run::RunArguments;
+use crate::arguments::run_file::RunArguments;
 
 const COMPLETIONS_HELP: &str = "Where shells look for it:
   bash  pleach completions bash > ~/.local/share/bash-completion/completions/pleach
@@ -158,6 +161,19 @@ pub struct TrainArguments {
     pub quiet: bool,
 }
 
+impl TrainArguments {
+    /// The training that they ask for.
+    pub fn spec(&self) -> TrainSpec {
+        let origin = match (&self.resume, &self.from) {
+            (Some(folder), _) => Origin::Checkpoint(folder.clone()),
+            (None, Some(folder)) => Origin::Weights(folder.clone()),
+            (None, None) => Origin::Seed,
+        };
+        let earlier = if self.overwrite { Earlier::Replaced } else { Earlier::Kept };
+        TrainSpec { run: self.run.run_file(), origin, earlier, trace: self.trace.clone() }
+    }
+}
+
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArguments {
@@ -216,13 +232,13 @@ pub struct PairArguments {
 
 impl PairArguments {
     /// The two runs.
-    pub fn runs(&self) -> [RunArguments; 2] {
+    pub fn runs(&self) -> [RunFile; 2] {
         let exact = self.exact.then(|| "train.sums=exact".to_string());
         let overrides: Vec<String> = self.overrides.iter().cloned().chain(exact).collect();
-        [&self.first, &self.second].map(|file| RunArguments {
+        [&self.first, &self.second].map(|file| RunFile {
             file: Some(file.clone()),
             overrides: overrides.clone(),
-            data: self.data.clone(),
+            text: self.data.clone(),
         })
     }
 

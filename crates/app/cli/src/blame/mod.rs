@@ -4,16 +4,16 @@ use std::path::Path;
 
 use blame::{Attempt, AttemptError, Attempts, Report};
 use checkpoint::is_in_use;
+use run::failure::Failure;
+use run::messages::stderr::tell;
+use run::places::names::CHECKPOINTS;
+use run::places::newest_checkpoint::newest_checkpoint;
+use run::places::unfinished::tell_unfinished;
+use run::signals::interrupt;
 
 use crate::arguments::blame::BlameArguments;
 use crate::arguments::format::Format;
-use crate::failure::Failure;
-use crate::messages::stderr::tell;
-use crate::places::names::CHECKPOINTS;
-use crate::places::newest_checkpoint::newest_checkpoint;
-use crate::places::unfinished::tell_unfinished;
 use crate::screen::output::print;
-use crate::signals::interrupt;
 
 /// Prints what the arguments ask for.
 ///

@@ -3,10 +3,9 @@
 
 use config::figures::{counted, grouped};
 use program::WorldStep;
+use run::failure::Failure;
 use serde::Serialize;
 use train::{Assignments, Setup, SetupError, StepOrder, verify_all_ranks};
-
-use crate::failure::Failure;
 
 /// Totals of the programs of all ranks.
 #[derive(Clone, Copy, Debug, Serialize)]

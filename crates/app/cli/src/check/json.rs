@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use config::{Degrees, Problem, unique_parameters};
+use run::failure::Failure;
+use run::memory::machine::LimitSource;
+use run::memory::need::{MemoryBudget, Need, largest_plan};
+use run::verdict::Verdict;
 use serde::Serialize;
 use train::GpuMemory;
 
 use crate::check::all_ranks::AllRanks;
 use crate::check::memory_table::layers;
 use crate::compare::comparison::{Comparison, promise};
-use crate::failure::Failure;
-use crate::memory::machine::LimitSource;
-use crate::memory::need::{MemoryBudget, Need, largest_plan};
 use crate::rank_hosts::RankHosts;
-use crate::verdict::Verdict;
 
 #[derive(Serialize)]
 struct Run {

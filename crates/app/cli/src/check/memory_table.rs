@@ -3,9 +3,9 @@
 use config::figures::bytes;
 use config::{Overlap, Unit};
 use program::Category;
+use run::memory::need::largest_plan;
 use train::Setup;
 
-use crate::memory::need::largest_plan;
 use crate::screen::narrow::table;
 
 /// The layers of one pipeline rank, ascending; none where it has only the embedding or the head.
@@ -104,8 +104,7 @@ mod tests {
     use config::RunConfig;
 
     use super::*;
-    use crate::input::presets;
-    use crate::verdict;
+    use run::presets;
 
     #[test]
     fn layers_that_are_no_neighbours_are_named_apart() {
@@ -127,7 +126,7 @@ mod tests {
                 RunConfig::load(name, preset.text, &[]).expect("a legal run");
             train.batch_ramp = None;
             let step = plan::PreparedStep::new(&model, &parallelism, &train, None).expect("planned");
-            let setup = verdict::plan(model, parallelism, train, &run.samples).expect("planned");
+            let setup = Setup::of_run(model, parallelism, train, &run.samples).expect("planned");
             let predicted: Vec<usize> = step.memory().iter().map(sim::RankMemory::occupied_bytes).collect();
             let planned: Vec<usize> =
                 (0..setup.parallelism.degrees.pp).map(|stage| setup.plan(stage).largest_live_bytes()).collect();

@@ -5,6 +5,14 @@ pub mod json;
 pub mod memory_table;
 
 use cluster::Cluster;
+use run::description::product_line;
+use run::description::run_lines::{describe, memory_line};
+use run::failure::Failure;
+use run::gpus::arenas;
+use run::memory::host;
+use run::memory::machine::{LimitSource, MemoryLimit};
+use run::source::run_source::RunSource;
+use run::verdict::{self, Planned, Verdict};
 use train::describe_engine;
 
 use crate::arguments::CheckArguments;
@@ -14,19 +22,10 @@ use crate::check::memory_table::memory_table;
 use crate::cluster::gpus::{self, Margin};
 use crate::cluster::profile::{check_precision, profile};
 use crate::compare::comparison;
-use crate::description::product_line;
-use crate::description::run_lines::{describe, memory_line};
-use crate::failure::Failure;
-use crate::gpus::arenas;
-use crate::input;
-use crate::memory::host;
-use crate::memory::machine::{LimitSource, MemoryLimit};
 use crate::rank_hosts::RankHosts;
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
 use crate::screen::terminal;
-use crate::source::run_source::RunSource;
-use crate::verdict::{self, Planned, Verdict};
 
 /// Prints what the run is, or how two runs compare.
 ///
@@ -35,10 +34,12 @@ use crate::verdict::{self, Planned, Verdict};
 pub fn check(arguments: &CheckArguments) -> Result<(), Failure> {
     let outcome = match &arguments.other {
         None => judged(arguments).and_then(|verdict| one(&verdict, arguments)),
-        Some(other) => comparison::comparison(&arguments.run, other).and_then(|comparison| match arguments.format() {
-            Format::Text => Ok(comparison.to_string()),
-            Format::Json => json::of_comparison(&comparison),
-        }),
+        Some(other) => {
+            comparison::comparison(&arguments.run.run_file(), other).and_then(|comparison| match arguments.format() {
+                Format::Text => Ok(comparison.to_string()),
+                Format::Json => json::of_comparison(&comparison),
+            })
+        }
     };
     match outcome {
         Ok(text) => print(&text),
@@ -60,14 +61,15 @@ fn planned(arguments: &CheckArguments) -> Planned {
 /// The verdict for this machine, also for a run that starts from weights, or for the accelerators of the cluster that
 /// was asked for.
 fn judged(arguments: &CheckArguments) -> Result<Verdict, Failure> {
+    let run = arguments.run.run_file();
     if let Some(from) = &arguments.from {
-        return RunSource::open(from, &[], &[])?.judged(&arguments.run);
+        return RunSource::open(from, &[], &[])?.judged(&run);
     }
     let Some(name) = &arguments.cluster else {
         return match &arguments.hosts {
-            None => input::judged(&arguments.run, planned(arguments)),
+            None => run.judged(planned(arguments)),
             // The memory of hosts is checked by processes there.
-            Some(_) => input::judged_within(&arguments.run, None, planned(arguments)),
+            Some(_) => run.judged_within(None, planned(arguments)),
         };
     };
     judged_on(&profile(name)?, arguments)
@@ -75,7 +77,7 @@ fn judged(arguments: &CheckArguments) -> Result<Verdict, Failure> {
 
 /// The verdict for the accelerators of `cluster`.
 fn judged_on(cluster: &Cluster, arguments: &CheckArguments) -> Result<Verdict, Failure> {
-    let (config, locations) = input::located(arguments.run.file.as_deref(), &arguments.run)?;
+    let (config, locations) = arguments.run.run_file().located()?;
     if let Some(problem) = gpus::problem(&config, cluster, config.run.ranks) {
         let location = locations.get(&problem.key).cloned();
         return Err(Failure::Run(vec![problem.at(location)]));

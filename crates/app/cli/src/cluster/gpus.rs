@@ -4,11 +4,10 @@
 use ::gpu::Capability;
 use cluster::{Cluster, Constant};
 use config::figures::bytes;
-use config::{DeviceChoice, GpuCollectives, Problem, ProductAlgorithms, Products, RunConfig};
-use train::{ATTENTION_RANK_BYTES, AttentionUse, BlocksBy, NCCL_RANK_BYTES, check_products, own_process_margin_bytes};
-
-use crate::failure::Failure;
-use crate::gpus::devices;
+use config::{DeviceChoice, GpuCollectives, Problem, Products, RunConfig};
+use run::failure::Failure;
+use run::gpus::devices;
+use train::{ATTENTION_RANK_BYTES, AttentionUse, NCCL_RANK_BYTES, check_products, own_process_margin_bytes};
 
 /// Accelerators of named profiles that have no kernels, by the beginnings of their names, and why.
 const WITHOUT_KERNELS: [(&str, &str); 3] = [
@@ -127,11 +126,7 @@ pub struct Margin {
 impl Margin {
     /// That of a rank of `config`, which has a process of its own.
     pub fn of(config: &RunConfig) -> Margin {
-        let blocks = match config.run.product_algorithms {
-            ProductAlgorithms::Equal => BlocksBy::KernelsOrLibrary,
-            ProductAlgorithms::First | ProductAlgorithms::Timed => BlocksBy::Kernels,
-        };
-        let own = own_process_margin_bytes(config.train.precision.products(), blocks);
+        let own = own_process_margin_bytes(config.train.precision.products(), devices::blocks_by(config));
         match config.run.device {
             DeviceChoice::Cpu => return Margin { bytes: 0, attention_bytes: 0 },
             DeviceChoice::Cuda => {}

@@ -11,15 +11,15 @@ use config::Products;
 use config::figures::counted;
 use plan::machine::{self, measure, measure_gpus};
 use plan::{Fitted, Open, PreparedRun, Report, fit};
+use run::failure::Failure;
+use run::gpus::devices::all_gpus;
+use run::gpus::peak::profile_of;
+use run::memory::machine::memory_limit;
+use run::places::output_file::OutputFile;
 
 use crate::arguments::cluster::{ClusterCommand, FitArguments, MeasureArguments, MeasuredDevice, MeasuredProducts};
 use crate::cluster::profile::software;
 use crate::cluster::validate::Runs;
-use crate::failure::Failure;
-use crate::gpus::devices::all_gpus;
-use crate::gpus::peak::profile_of;
-use crate::memory::machine::memory_limit;
-use crate::places::output_file::OutputFile;
 use crate::screen::output::print;
 
 /// Runs one of the commands.

@@ -5,18 +5,18 @@ use std::path::Path;
 use cluster::{Cluster, CollectiveLibrary, HalfFormats, Software, named, names};
 use config::{CollectivesChoice, Precision, RunConfig};
 use files::{InputKind, read_text};
+use run::failure::Failure;
+use run::presets;
+use run::run_file::RunFile;
 
 use crate::arguments::cluster::RunClusterArguments;
-use crate::arguments::run::RunArguments;
-use crate::failure::Failure;
-use crate::input::presets;
 
 /// The cluster that a run is meant for, and the trainer, where it is not pleach.
 ///
 /// # Errors
 /// As [`profile`] and [`software`]; no cluster at all.
 pub fn of_run(
-    run: &RunArguments,
+    run: &RunFile,
     arguments: &RunClusterArguments,
     config: &RunConfig,
 ) -> Result<(Cluster, Option<Software>), Failure> {

@@ -12,13 +12,13 @@ use plan::{
     BetterTrainers, Errors, Filter, Fits, MeasuredRun, PreparedRun, Pricing, Ranking, Report, Row, Scored, Table,
     better_trainers, scores,
 };
+use run::failure::Failure;
+use run::places::output_file::OutputFile;
 use serde::Serialize;
 
 use crate::arguments::cluster::{RowsArguments, ValidateArguments};
 use crate::arguments::format::Format;
 use crate::cluster::profile::{profile, software};
-use crate::failure::Failure;
-use crate::places::output_file::OutputFile;
 use crate::screen::aligned::aligned;
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;

@@ -5,13 +5,11 @@ use std::path::Path;
 
 use config::{GradientSums, Offload, RunConfig, TrainSpec};
 use prove::{EqualityClass, RankOrder};
+use run::failure::Failure;
+use run::process_group::shared_limit::shared_limit;
+use run::run_file::RunFile;
+use run::verdict::{self, Planned};
 use train::describe_engine;
-
-use crate::arguments::run::RunArguments;
-use crate::failure::Failure;
-use crate::input;
-use crate::process_group::shared_limit::shared_limit;
-use crate::verdict::{self, Planned};
 
 /// Two legal runs, compared key by key.
 #[derive(Debug)]
@@ -33,19 +31,20 @@ pub struct Difference {
     pub values: [String; 2],
 }
 
-/// Reads the run file of `arguments` and `other`, both with the overrides, and compares them.
+/// Reads `first` and the run file `other`, both with the overrides, and compares them.
 ///
 /// # Errors
 /// A file that cannot be read, or all that is wrong with the first that is not legal.
-pub fn comparison(arguments: &RunArguments, other: &Path) -> Result<Comparison, Failure> {
-    let planned = |file: Option<&Path>| -> Result<RunConfig, Failure> {
-        let (config, locations) = input::located(file, arguments)?;
+pub fn comparison(first: &RunFile, other: &Path) -> Result<Comparison, Failure> {
+    let planned = |run: &RunFile| -> Result<RunConfig, Failure> {
+        let (config, locations) = run.located()?;
         let limit = shared_limit(&config);
         let verdict = verdict::judge(config, &locations, limit, Planned::EveryBatch).map_err(Failure::Run)?;
         Ok(verdict.config)
     };
-    let (first, second) = (planned(arguments.file.as_deref())?, planned(Some(other))?);
-    let name = arguments.file.as_ref().map_or("the quick start".into(), |file| file.display().to_string());
+    let name = first.file.as_ref().map_or("the quick start".into(), |file| file.display().to_string());
+    let second = RunFile { file: Some(other.into()), ..first.clone() };
+    let (first, second) = (planned(first)?, planned(&second)?);
     Ok(compare([name, other.display().to_string()], &first, &second))
 }
 

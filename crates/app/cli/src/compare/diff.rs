@@ -2,17 +2,17 @@
 
 use config::figures::{counted, grouped};
 use prove::{Difference, Exchange, Found, Holding, NoOthers, ProofError, Watch, first_difference, run_first};
+use run::failure::Failure;
+use run::process_group::company::Company;
+use run::process_group::several::Several;
+use run::signals::interrupt;
+use run::verdict::Verdict;
 use serde_json::{Value, json};
 
 use crate::arguments::PairArguments;
 use crate::arguments::format::Format;
 use crate::compare::pair::{Pair, RunRanks, Runs};
-use crate::failure::Failure;
-use crate::process_group::company::Company;
-use crate::process_group::several::Several;
 use crate::screen::output::print;
-use crate::signals::interrupt;
-use crate::verdict::Verdict;
 
 /// Ranks that are named; of more, how many there are.
 const NAMED_RANKS: usize = 4;
@@ -46,7 +46,7 @@ fn find(runs: &Runs<'_>) -> Result<Option<Found>, Failure> {
     let second = |steps: u32, watch: &dyn Watch| run(b, steps, watch);
     let exchange: &dyn Exchange = match runs.company {
         Company::Alone => &NoOthers,
-        Company::Several(several) => several,
+        Company::Several(several) => &Others(several),
     };
     first_difference([&first, &second], runs.pair.steps, exchange).map_err(|error| Failure::Work(error.to_string()))
 }
@@ -55,22 +55,24 @@ fn find(runs: &Runs<'_>) -> Result<Option<Found>, Failure> {
 const VALUES: &str = "values of the runs";
 
 /// Each message is followed by another one; an empty one is the last of its process.
-impl Exchange for Several {
+struct Others<'a>(&'a Several);
+
+impl Exchange for Others<'_> {
     fn is_first(&self) -> bool {
-        Several::is_first(self)
+        self.0.is_first()
     }
 
     fn gather(&self, messages: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, ProofError> {
-        if !Several::is_first(self) {
+        if !self.is_first() {
             for message in messages.into_iter().chain([vec![]]) {
-                self.send(VALUES, message).map_err(of_processes)?;
+                self.0.send(VALUES, message).map_err(of_processes)?;
             }
             return Ok(vec![]);
         }
         let mut all = vec![];
-        for process in 1..self.processes() {
+        for process in 1..self.0.processes() {
             loop {
-                let message = self.take(VALUES, process).map_err(of_processes)?;
+                let message = self.0.take(VALUES, process).map_err(of_processes)?;
                 if message.is_empty() {
                     break;
                 }
@@ -81,7 +83,7 @@ impl Exchange for Several {
     }
 
     fn broadcast(&self, message: Vec<u8>) -> Result<Vec<u8>, ProofError> {
-        Several::broadcast(self, VALUES, message).map_err(of_processes)
+        self.0.broadcast(VALUES, message).map_err(of_processes)
     }
 }
 

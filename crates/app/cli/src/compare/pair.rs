@@ -4,22 +4,21 @@ use std::collections::BTreeMap;
 
 use config::EngineChoice;
 use prove::EqualityClass;
+use run::failure::Failure;
+use run::gpus::kernels;
+use run::process_group::company::{Company, together};
+use run::process_group::meeting::Meeting;
+use run::process_group::process_ranks::ProcessRanks;
+use run::process_group::several::Several;
+use run::process_group::shared_limit::shared_limit;
+use run::process_group::signal_relay::end_all_while;
+use run::signals::interrupt::AtOnce;
+use run::text::run_text::Text;
+use run::text::shared_text::OwnText;
+use run::verdict::{self, Planned, Verdict};
 
 use crate::arguments::PairArguments;
 use crate::compare::comparison::{Difference, compare};
-use crate::failure::Failure;
-use crate::gpus::kernels;
-use crate::input;
-use crate::process_group::company::{Company, together};
-use crate::process_group::meeting::Meeting;
-use crate::process_group::process_ranks::ProcessRanks;
-use crate::process_group::several::Several;
-use crate::process_group::shared_limit::shared_limit;
-use crate::process_group::signal_relay::end_all_while;
-use crate::signals::interrupt::AtOnce;
-use crate::text::run_text::Text;
-use crate::text::shared_text::OwnText;
-use crate::verdict::{self, Planned, Verdict};
 
 /// Two layouts of one run.
 pub struct Pair {
@@ -42,8 +41,8 @@ impl Pair {
     pub fn open(arguments: &PairArguments) -> Result<Pair, Failure> {
         let names = [&arguments.first, &arguments.second].map(|file| file.display().to_string());
         let [first, second] = arguments.runs();
-        let (first, first_locations) = input::located(first.file.as_deref(), &first)?;
-        let (second, second_locations) = input::located(second.file.as_deref(), &second)?;
+        let (first, first_locations) = first.located()?;
+        let (second, second_locations) = second.located()?;
         let comparison = compare(names.clone(), &first, &second);
         let Some(class) = comparison.class else {
             return Err(Failure::Input(refusal(&names, &comparison.differences)));

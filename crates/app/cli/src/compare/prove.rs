@@ -7,18 +7,18 @@ use prove::{
     Bounded, Distance, Distances, EqualityClass, First, Leg, Nobody, Outcome, OutcomeSinks, Promise, Promised,
     is_noise, run_leg, weights_hash,
 };
+use run::failure::Failure;
+use run::process_group::delivery::{Deliverer, Destinations, receive_while};
+use run::process_group::process_ranks::ProcessRanks;
+use run::signals::interrupt;
+use run::verdict::Verdict;
 use serde_json::json;
 use train::{ForwardingSink, Start, TensorMap};
 
 use crate::arguments::PairArguments;
 use crate::arguments::format::Format;
 use crate::compare::pair::{Pair, RunRanks, Runs};
-use crate::failure::Failure;
-use crate::process_group::delivery::{Deliverer, Destinations, receive_while};
-use crate::process_group::process_ranks::ProcessRanks;
 use crate::screen::output::print;
-use crate::signals::interrupt;
-use crate::verdict::Verdict;
 
 /// Runs both layouts and prints how they compare.
 ///

@@ -7,15 +7,15 @@ use config::{DataSpec, Positions, SourceSpec, TokenizerSpec, Visible};
 use data::megatron::{self, MegatronWriter};
 use data::{Corpus, DataError, Dataset, Sources, TokenFile, Tokenizer, Written, files_of};
 use files::Draft;
+use run::failure::Failure;
+use run::messages::patience::announced_while;
+use run::places::output_file::data_file;
+use run::store::downloads::downloaded_path;
+use run::text::shared_text::made;
+use run::text::tokenize_progress::TokenizeProgress;
 
 use crate::arguments::data::{DataCommand, TokenizeArguments};
-use crate::failure::Failure;
-use crate::messages::patience::announced_while;
-use crate::places::output_file::data_file;
 use crate::screen::output::print;
-use crate::store::downloads::downloaded_path;
-use crate::text::shared_text::made;
-use crate::text::tokenize_progress::TokenizeProgress;
 
 /// The ending of the name of a pair's tokenizer.
 const TOKENIZER_ENDING: &str = "tokenizer.json";

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 
 use files::check_replaceable;
 use interchange::is_exported;
-
-use crate::failure::Failure;
-use crate::places::names::RUN_FILE;
-use crate::places::own_places;
-use crate::source::hugging_face_run::TOKENIZER_FILES;
+use run::failure::Failure;
+use run::places::names::RUN_FILE;
+use run::places::own_places;
+use run::source::hugging_face_run::TOKENIZER_FILES;
 
 /// Names that an error lists.
 const MOST_NAMES: usize = 6;

@@ -6,17 +6,17 @@ use config::{ModelSpec, ParamSpec, Trusted, Unit, params};
 use files::{InputKind, read_text_of_file, same_file};
 use interchange::{Family, export, export_adapters, special_tokens};
 use mesh::Region;
+use run::failure::Failure;
+use run::folder::run_folder::{RunFolder, WayOut};
+use run::messages::stderr::tell;
+use run::places::names::{RESUMES, WEIGHTS};
+use run::source::hugging_face_run::{TOKENIZER_FILES, copy_tokenizer, is_folder, tokenizer_of};
+use run::source::run_source::RunSource;
 use train::{SourceError, TensorSink, TensorSource};
 
 use crate::arguments::hugging_face::{ExportArguments, ExportedForm, ImportArguments};
 use crate::convert::exported_folder::{EarlierExport, ExportedFolder};
 use crate::convert::merged::MergedWeights;
-use crate::failure::Failure;
-use crate::folder::run_folder::{RunFolder, WayOut};
-use crate::messages::stderr::tell;
-use crate::places::names::{RESUMES, WEIGHTS};
-use crate::source::hugging_face_run::{TOKENIZER_FILES, copy_tokenizer, is_folder, tokenizer_of};
-use crate::source::run_source::RunSource;
 
 /// Elements that are copied at once, or one row where that is wider.
 const CHUNK_LEN: usize = 1 << 22;
@@ -58,7 +58,8 @@ pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
 /// A run that cannot be read, a model that no class of the library has, a folder that cannot be written, and one that
 /// has the run, the model that it began with or other files.
 pub fn write(arguments: &ExportArguments) -> Result<(), Failure> {
-    let (source, out) = (RunSource::open_weights(&arguments.from, arguments.weights, &[], &[])?, &arguments.out);
+    let (source, out) =
+        (RunSource::open_weights(&arguments.from, arguments.weights.which(), &[], &[])?, &arguments.out);
     refuse_own_folder(&source.files(), &arguments.from, out)?;
     let base = base_of(&source.folder);
     if let Some(base) = base.as_deref().filter(|base| same_file(Path::new(base), out)) {

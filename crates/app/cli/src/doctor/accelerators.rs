@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use launcher::Environment;
+use mpi::loader;
+use mpi::loader::names_in;
 use serde::Serialize;
 
-use super::libraries::{library, loader_folders, names_in, program};
-use launcher::Environment;
+use super::libraries::{library, program};
 
 /// NVIDIA's accelerators as the driver shows them.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -39,7 +41,7 @@ impl Gpus {
             devices: devices.collect(),
             models: models.collect(),
             driver: driver_version(&read(folder.join("version"))),
-            libcuda: library(root, &loader_folders(root, environment), "libcuda.so"),
+            libcuda: library(root, &loader::folders(root, environment), "libcuda.so"),
         }
     }
 }
@@ -65,7 +67,7 @@ pub struct Libraries {
 impl Libraries {
     /// As the files below `root` and the search paths of `environment` tell.
     pub fn below(root: &Path, environment: Environment<'_>) -> Libraries {
-        let folders = loader_folders(root, environment);
+        let folders = loader::folders(root, environment);
         Libraries {
             nccl: library(root, &folders, "libnccl.so"),
             libmpi: library(root, &folders, "libmpi.so"),

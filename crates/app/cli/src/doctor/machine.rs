@@ -4,6 +4,7 @@ use std::path::Path;
 
 use config::DeviceChoice;
 use launcher::Environment;
+use run::memory::machine::{LimitSource, machine_bytes_below, memory_limit_below};
 use serde::Serialize;
 use train::describe_engine;
 use train::processor::{self, InstructionSet};
@@ -11,7 +12,6 @@ use train::processor::{self, InstructionSet};
 use super::accelerators::{Gpus, Libraries};
 use super::cores::Cores;
 use super::launcher::Started;
-use crate::memory::machine::{LimitSource, machine_bytes_below, memory_limit_below};
 
 /// Resources that a process on this machine may use.
 #[derive(Clone, Debug, Serialize)]

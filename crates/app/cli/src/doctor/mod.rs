@@ -13,21 +13,21 @@ mod tests;
 
 use std::path::Path;
 
-use crate::arguments::DoctorArguments;
-use crate::arguments::format::Format;
-use crate::failure::Failure;
-use crate::screen::output::print;
-pub use libraries::loader_folders;
 use machine::{Machine, Measured};
 use mpi_library::MpiLibrary;
 use nvidia_libraries::NvidiaLibraries;
+use run::failure::Failure;
+
+use crate::arguments::DoctorArguments;
+use crate::arguments::format::Format;
+use crate::screen::output::print;
 
 /// Looks at the machine, measures it for some tenths of a second, and prints.
 ///
 /// # Errors
 /// Output that cannot be written.
 pub fn doctor(arguments: &DoctorArguments) -> Result<(), Failure> {
-    let environment = crate::process_group::place::variable_of_launch;
+    let environment = run::process_group::place::variable_of_launch;
     let machine = Machine::below(Path::new("/"), &environment);
     let measured = Measured::on(machine.cores.usable);
     let mpi = MpiLibrary::of_process(&environment);

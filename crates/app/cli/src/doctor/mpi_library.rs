@@ -7,11 +7,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use launcher::Environment;
-use mpi::{Endpoint, Library, Surroundings, ThreadLevel, find};
+use mpi::{Endpoint, Library, Surroundings, ThreadLevel, find, loader};
+use run::failure::Failure;
 use serde::{Deserialize, Serialize};
 
-use super::libraries::loader_folders;
-use crate::failure::Failure;
 use crate::screen::output::print;
 
 /// Longest wait for a library to be initialised.
@@ -55,7 +54,7 @@ pub struct Answers {
 impl MpiLibrary {
     /// The library that a run of this process would open.
     pub fn of_process(environment: Environment<'_>) -> MpiLibrary {
-        let surroundings = Surroundings::of_process(environment, loader_folders(Path::new("/"), environment));
+        let surroundings = Surroundings::of_process(environment, loader::folders(Path::new("/"), environment));
         let found = match find(&surroundings) {
             Ok(found) => found,
             Err(error) => return MpiLibrary::Missing { problem: error.to_string() },

@@ -7,11 +7,9 @@ use gpu::Driver;
 use launcher::Environment;
 use nvidia::nvrtc::Compiler;
 use nvidia::{LibraryError, Search, cublaslt, cudnn, driver, nccl};
+use run::gpus::devices::{CARRIED, LIBRARIES, library_folders};
 use serde::Serialize;
 use train::ArchivedKernels;
-
-use super::libraries::loader_folders;
-use crate::gpus::devices::{CARRIED, LIBRARIES, library_folders};
 
 /// A library, or the reason why it was not opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -127,7 +125,7 @@ impl NvidiaLibraries {
 /// Where a run looks for NVIDIA's libraries.
 pub fn search(environment: Environment<'_>) -> Search {
     let given = library_folders(environment(LIBRARIES).map(OsString::from));
-    Search::with(given.into_iter().chain(loader_folders(Path::new("/"), environment)))
+    Search::with(given.into_iter().chain(mpi::loader::folders(Path::new("/"), environment)))
 }
 
 fn gpus(library: &driver::Library) -> Result<Vec<ListedGpu>, String> {

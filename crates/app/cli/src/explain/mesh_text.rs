@@ -1,7 +1,9 @@
 //! The mesh and its groups in words.
 
+use std::collections::BTreeSet;
+
 use config::figures::counted;
-use config::{GradientReduction, Kept, StateKind, Unit};
+use config::{GradientReduction, Kept, StateKind, Unit, UnitAxes, UnitLayout};
 use mesh::{Axis, AxisSet, Rank};
 use program::RankView;
 use train::Setup;
@@ -36,7 +38,7 @@ pub fn mesh(setup: &Setup) -> String {
 }
 
 /// The kinds of groups, each with what its ranks do.
-fn kinds(setup: &Setup) -> Vec<(&'static str, AxisSet, String)> {
+fn kinds(setup: &Setup) -> Vec<(String, AxisSet, String)> {
     let zero = setup.parallelism.zero;
     let weights = match zero.keeps(StateKind::Parameters) {
         Kept::Whole => "hold the same weights",
@@ -48,24 +50,27 @@ fn kinds(setup: &Setup) -> Vec<(&'static str, AxisSet, String)> {
     };
     let (tree, dp) = (setup.parallelism.sum_tree, setup.parallelism.degrees.dp);
     let order = if 1 < tree && tree < dp { format!(", runs of {tree} neighbours first") } else { String::new() };
-    let (data, see) = match setup.parallelism.degrees.cp {
-        1 => ("dp", "see other sequences"),
-        _ => ("dp+cp", "see other tokens"),
-    };
-    let mut kinds = vec![
-        ("tp", setup.parallelism.tensor_axes(), "share every matrix and sum activations inside each layer".into()),
-        (data, setup.parallelism.data_axes(), format!("{weights}, {see}, sum gradients {sums}{order}")),
-        ("pp", AxisSet::of(Axis::Pp), "hold other layers, pass activations forward and gradients back".into()),
-    ];
-    let members = setup.parallelism.shard_group();
-    if 1 < members && members < dp {
-        let work = "have one copy between them of what ZeRO shards";
-        kinds.insert(2, ("zero", setup.parallelism.shard_axes(), work.into()));
-    }
+    let shared = "share every matrix and sum activations inside each layer";
+    let mut kinds = vec![("tp".into(), setup.parallelism.tensor_axes(), shared.into())];
     if setup.parallelism.degrees.cp > 1 {
         let work = "share the tokens of every sequence, gather keys and values in each layer";
-        kinds.insert(1, ("cp", setup.parallelism.context_axes(), work.into()));
+        kinds.push(("cp".into(), setup.parallelism.context_axes(), work.into()));
     }
+    let of_units: BTreeSet<UnitAxes> = setup.layouts.values().map(UnitLayout::axes).collect();
+    for axes in of_units.into_iter().rev() {
+        let (data, see) = match setup.parallelism.degrees.cp {
+            _ if axes.data != UnitAxes::TOKENS => (axes.data.to_string(), "see other tokens"),
+            1 => ("dp".into(), "see other sequences"),
+            _ => ("dp+cp".into(), "see other tokens"),
+        };
+        kinds.push((data, axes.data, format!("{weights}, {see}, sum gradients {sums}{order}")));
+        let members = setup.parallelism.shard_group();
+        if 1 < members && members < dp {
+            kinds.push(("zero".into(), axes.shards, "have one copy between them of what ZeRO shards".into()));
+        }
+    }
+    let stages = "hold other layers, pass activations forward and gradients back";
+    kinds.push(("pp".into(), AxisSet::of(Axis::Pp), stages.into()));
     kinds
 }
 

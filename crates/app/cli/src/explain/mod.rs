@@ -6,13 +6,12 @@ mod program_text;
 use config::figures::{counted, grouped};
 use mesh::Rank;
 use program::{Category, CellKind, CellTimes, StepTimes, Timeline};
+use run::description::run_lines::describe;
+use run::failure::Failure;
+use run::gpus::assignment;
 use train::Setup;
 
 use crate::arguments::ExplainArguments;
-use crate::description::run_lines::describe;
-use crate::failure::Failure;
-use crate::gpus::assignment;
-use crate::input;
 use crate::rank_hosts::RankHosts;
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
@@ -28,7 +27,7 @@ const TIMELINE_COLUMNS: usize = 160;
 /// # Errors
 /// A run that is not legal, or a rank that it does not have.
 pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
-    let config = input::load(&arguments.run)?;
+    let config = arguments.run.run_file().load()?;
     let setup = Setup::new(config.model.clone(), config.parallelism.clone(), config.train.clone())
         .map_err(|error| Failure::Work(error.to_string()))?;
     let rank = arguments.rank.map(|rank| existing(&setup, rank)).transpose()?;

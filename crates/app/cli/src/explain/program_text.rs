@@ -2,7 +2,7 @@
 
 use config::{Microbatch, Unit};
 use mesh::Rank;
-use program::{Instr, PassKind, RankView};
+use program::{Instr, PassKind};
 use train::Setup;
 
 use crate::explain::mesh_text::stage_of;
@@ -17,7 +17,7 @@ pub fn folded(setup: &Setup, rank: Rank) -> String {
     let program = setup.program(stage_of(setup, rank));
     let mut lines: Vec<Line> = vec![];
     for instr in &program.instrs {
-        let step = Line::of(*instr, &program.view, setup.parallelism.degrees.dp);
+        let step = Line::of(*instr, setup.parallelism.degrees.dp);
         match lines.last_mut() {
             Some(last) if last.includes(*instr) => {}
             Some(last) if last.verb == step.verb && last.microbatch == step.microbatch => last.units.extend(step.units),
@@ -56,8 +56,8 @@ impl Line {
         })
     }
 
-    /// `instr` of the rank at `view` in words, in a run of `dp` replicas.
-    fn of(instr: Instr, view: &RankView, dp: usize) -> Line {
+    /// `instr` in words, in a run of `dp` replicas.
+    fn of(instr: Instr, dp: usize) -> Line {
         let replicas = if dp == 1 { "the dp group is this rank alone" } else { "over the dp group" };
         let line = |verb, note, unit: Option<Unit>, microbatch| Line {
             verb,
@@ -72,9 +72,6 @@ impl Line {
                 line("recompute", "what the forward pass did not keep", Some(unit), Some(microbatch))
             }
             Instr::BackwardInput { unit, microbatch } => line(BACKWARD, "", Some(unit), Some(microbatch)),
-            Instr::BackwardWeight { unit, microbatch } if view.puts_off(unit) => {
-                line("backward weights", "late: its sum reuses memory of activations", Some(unit), Some(microbatch))
-            }
             Instr::BackwardWeight { unit, microbatch } => {
                 line("backward weights", "after its input's gradient", Some(unit), Some(microbatch))
             }

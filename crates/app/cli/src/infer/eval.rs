@@ -5,23 +5,24 @@ use std::f64::consts::LN_2;
 use config::figures::grouped;
 use config::{Requests, RunConfig, SourceSpec, TokenizerSpec, Trusted};
 use data::{Batches, Blanks, DataError, Dataset, Order, Targets};
+use run::failure::Failure;
+use run::gpus::kernels;
+use run::messages::stderr::tell;
+use run::process_group::company::{Company, together};
+use run::process_group::meeting::Meeting;
+use run::process_group::place::own_number;
+use run::process_group::process_ranks::ProcessRanks;
+use run::process_group::signal_relay::end_all_while;
+use run::signals::interrupt;
+use run::source::run_source::RunSource;
+use run::text::run_text::conversations;
+use run::text::shared_text::OwnText;
 use serde_json::json;
 use train::{Evaluation, EvaluationReport, Setup};
 
 use crate::arguments::inference::EvalArguments;
-use crate::failure::Failure;
-use crate::gpus::kernels;
-use crate::messages::stderr::tell;
-use crate::process_group::company::{Company, together};
-use crate::process_group::meeting::Meeting;
-use crate::process_group::place::own_number;
-use crate::process_group::process_ranks::ProcessRanks;
-use crate::process_group::signal_relay::end_all_while;
+use crate::infer;
 use crate::screen::output::print;
-use crate::signals::interrupt;
-use crate::source::run_source::RunSource;
-use crate::text::run_text::conversations;
-use crate::text::shared_text::OwnText;
 
 /// Measures and prints.
 ///
@@ -29,7 +30,7 @@ use crate::text::shared_text::OwnText;
 /// Input that cannot be used, or the failure of a rank.
 pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
     let signals = interrupt::ends_at_once()?;
-    let mut source = RunSource::open_from(&arguments.from, &[])?;
+    let mut source = infer::source(&arguments.from, &[])?;
     if let Some(path) = &arguments.data {
         source.config.data.sources = vec![SourceSpec { column: arguments.column.clone(), ..SourceSpec::of(path) }];
         source.config.data.held_out = 0.0;

@@ -6,25 +6,26 @@ use std::sync::OnceLock;
 use checkpoint::{TensorEntry, TensorWriter};
 use config::{ModelSpec, ParamSpec, RunConfig, Unit, params};
 use mesh::Region;
+use run::failure::Failure;
+use run::gpus::kernels;
+use run::messages::stderr::tell;
+use run::places::output_file::data_file;
+use run::process_group::company::{Company, together};
+use run::process_group::delivery::{Deliverer, Destinations, receive_while};
+use run::process_group::meeting::Meeting;
+use run::process_group::process_ranks::ProcessRanks;
+use run::process_group::several::Part;
+use run::process_group::signal_relay::end_all_while;
+use run::signals::interrupt;
+use run::source::run_source::RunSource;
 use train::{
     ForwardingSink, LogitsSink, LossScalingReport, Observer, Ports, Setup, SetupError, Start, StepFate, StepReport,
     TensorSink, Wish,
 };
 
 use crate::arguments::inference::ForwardArguments;
-use crate::failure::Failure;
-use crate::gpus::kernels;
-use crate::input::sequences::Sequences;
-use crate::messages::stderr::tell;
-use crate::places::output_file::data_file;
-use crate::process_group::company::{Company, together};
-use crate::process_group::delivery::{Deliverer, Destinations, receive_while};
-use crate::process_group::meeting::Meeting;
-use crate::process_group::process_ranks::ProcessRanks;
-use crate::process_group::several::Part;
-use crate::process_group::signal_relay::end_all_while;
-use crate::signals::interrupt;
-use crate::source::run_source::RunSource;
+use crate::infer;
+use crate::infer::sequences::Sequences;
 
 /// Computes and writes.
 ///
@@ -184,7 +185,7 @@ fn open(arguments: &ForwardArguments, sequences: &Sequences) -> Result<RunSource
             false => failure,
         }
     };
-    RunSource::open_from(&arguments.from, &changes).map_err(about_batch)
+    infer::source(&arguments.from, &changes).map_err(about_batch)
 }
 
 /// The file of results.

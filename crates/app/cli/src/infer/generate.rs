@@ -5,21 +5,22 @@ use std::sync::Mutex;
 
 use config::EngineChoice;
 use data::Tokenizer;
+use run::failure::Failure;
+use run::gpus::kernels;
+use run::process_group::company::{Company, together};
+use run::process_group::meeting::Meeting;
+use run::process_group::process_ranks::ProcessRanks;
+use run::process_group::signal_relay::relay_while;
+use run::signal::Signal;
+use run::signals::interrupt::Interrupt;
+use run::source::run_source::RunSource;
+use run::text::prompt::prompt;
 use sync::{into_inner, lock};
 use train::{GENERATION_ROWS, Generation, Listener, Sampling, Setup, Wish};
 
 use crate::arguments::inference::GenerateArguments;
-use crate::failure::Failure;
-use crate::gpus::kernels;
-use crate::process_group::company::{Company, together};
-use crate::process_group::meeting::Meeting;
-use crate::process_group::process_ranks::ProcessRanks;
-use crate::process_group::signal_relay::relay_while;
+use crate::infer;
 use crate::screen::output::{ModelText, Reader, read_or_failed};
-use crate::signal::Signal;
-use crate::signals::interrupt::Interrupt;
-use crate::source::run_source::RunSource;
-use crate::text::prompt::prompt;
 
 /// Prints the prompt and what follows it, token by token.
 ///
@@ -28,7 +29,7 @@ use crate::text::prompt::prompt;
 pub fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
     let sampling = sampling(arguments)?;
     let interrupt = Interrupt::listen()?;
-    let source = RunSource::open_from(&arguments.from, &[])?;
+    let source = infer::source(&arguments.from, &[])?;
     let request = Request { prompt: &arguments.prompt, max_tokens: arguments.max_tokens, sampling };
     match continue_text(&source, request, &interrupt, ModelText::to_standard_output())? {
         Printed::Here(Some(signal)) => Err(Failure::Interrupted { signal, told: format!("ended by {signal}") }),
@@ -258,7 +259,7 @@ mod tests {
             seen.push(String::from_utf8(shared.0.lock().expect("no panic").clone()).expect("text"));
         }
         assert_eq!(seen, ["> a", "> a", "> aé", "> aé", "> aé\u{fffd}b", "> aé\u{fffd}b"]);
-        interrupt.press();
+        interrupt.note(Signal::Interrupt.number());
         assert_eq!(printer.token(i32::from(b'!')), Wish::Stop);
         printer.finish().expect("printed");
         assert_eq!(*shared.0.lock().expect("no panic"), "> aé\u{fffd}b\u{fffd}!\n".as_bytes());

@@ -7,15 +7,15 @@ use checkpoint::{Checkpoint, CheckpointError, Hash, PieceRecord};
 use config::figures::{bytes, counted, grouped};
 use config::shown_run_file;
 use mesh::Region;
+use run::failure::Failure;
+use run::places::checkpoint_path::checkpoint_path;
+use run::signals::interrupt;
 
 use crate::arguments::InspectArguments;
-use crate::failure::Failure;
-use crate::places::checkpoint_path::checkpoint_path;
 use crate::screen::aligned::aligned;
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
 use crate::screen::terminal;
-use crate::signals::interrupt;
 
 /// Prints what the arguments ask for.
 ///

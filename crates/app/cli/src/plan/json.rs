@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use config::Parallelism;
 use plan::known_errors::known_errors;
 use plan::search::{Answer, Found, Question, Remedies, Smallest, keys};
+use run::failure::Failure;
 use serde::Serialize;
 use serde_json::Value;
 use sim::Loss;
-
-use crate::failure::Failure;
 
 #[derive(Serialize)]
 struct JsonAnswer {

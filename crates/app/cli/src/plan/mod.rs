@@ -9,14 +9,13 @@ use std::collections::BTreeMap;
 use cluster::Software;
 use config::{Parallelism, RunConfig};
 use plan::search::{MEMORY_MARGIN, Question, Remedies, keys, search, search_up_to, values};
+use run::failure::Failure;
+use run::places::output_file::OutputFile;
 
 use crate::arguments::cluster::{PlanArguments, Searched};
 use crate::arguments::format::Format;
 use crate::cluster::gpus;
 use crate::cluster::profile::of_run;
-use crate::failure::Failure;
-use crate::input;
-use crate::places::output_file::OutputFile;
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
 use crate::screen::patience::shown_while;
@@ -28,15 +27,16 @@ use crate::screen::terminal;
 /// # Errors
 /// A run or a profile that cannot be used, and a run that fits nowhere; as JSON it is printed as well.
 pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
-    let inputs = [arguments.run.inputs(), arguments.cluster.inputs()].concat();
+    let run = arguments.run.run_file();
+    let inputs = [run.inputs(), arguments.cluster.inputs()].concat();
     let file = OutputFile::promised_if("--write", arguments.write.as_deref(), &inputs)?;
-    let config = input::load_any_layout(&arguments.run)?;
+    let config = run.load_any_layout()?;
     if config.model.lora.is_some() {
         // Its bounds count gradients and moments of every parameter.
         let reason = "model.lora: layouts of adapters are not searched; use `pleach simulate` with a layout";
         return Err(Failure::Input(reason.into()));
     }
-    let (cluster, software) = of_run(&arguments.run, &arguments.cluster, &config)?;
+    let (cluster, software) = of_run(&run, &arguments.cluster, &config)?;
     let device = gpus::predicted(&config, &cluster, arguments.gpus)?;
     let memory_bytes = arguments.max_memory.map_or(cluster.accelerator.memory_bytes(), |gigabytes| gigabytes * 1e9);
     let fixed = fixed(&arguments.fix, &config, software.as_ref(), arguments.gpus)?;

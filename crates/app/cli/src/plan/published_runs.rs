@@ -9,11 +9,11 @@ use config::figures::grouped;
 use config::{Degrees, RunConfig};
 use plan::PreparedStep;
 use plan::search::{Answer, Found, MEMORY_MARGIN, Question, keys, search};
+use run::failure::Failure;
+use run::presets::{Origin, Preset, Published, all_published};
 use sim::Loss;
 
 use crate::cluster::profile::{profile, software};
-use crate::failure::Failure;
-use crate::input::presets::{Origin, Preset, Published, all_published};
 use crate::screen::output::print;
 
 const INTRODUCTION: &str = "# Published runs, with the layouts that the search finds
@@ -25,7 +25,7 @@ accelerators. This page is written by
 pleach presets --compare > docs/six-models.md
 ```
 
-The run files are [presets](../crates/app/cli/presets); each names the sources of its numbers. Both layouts are
+The run files are [presets](../crates/app/run/presets); each names the sources of its numbers. Both layouts are
 predicted for the trainer of the run (`--software`) and found among the layouts that it has, so the layout alone makes
 the gain. The layout that is found leaves 6 % of the memory free, as `pleach plan` does.
 

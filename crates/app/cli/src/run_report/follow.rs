@@ -8,9 +8,9 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use report::Delivery;
+use run::failure::Failure;
+use run::messages::stderr::tell;
 
-use crate::failure::Failure;
-use crate::messages::stderr::tell;
 use crate::run_report::gather::Gathered;
 
 /// A browser that sends nothing for so long is not waited for.

@@ -9,21 +9,19 @@ use config::{KeptRunFile, RunConfig, TrainSpec, is_secret_key, shown_run_file, w
 use files::{InputError, InputKind};
 use program::{Category, StepTimes};
 use report::{Event, Fact, LeftOut, MemoryPlan, Metrics, Run, StageMemory, Timeline};
+use run::description::run_lines::describe;
+use run::failure::Failure;
+use run::memory::need::{Need, largest_plan};
+use run::places::checkpoint_path::check_local;
+use run::places::kept_run_file::kept_run_file;
+use run::places::names::{METRICS, RESUMES, RUN_FILE, TIMELINE};
+use run::places::own_places;
+use run::places::unfinished::tell_unfinished;
+use run::records::timeline::planned;
 use serde_json::Value;
 use sim::Trace;
 use sync::lock;
 use train::Setup;
-
-use crate::description::run_lines::describe;
-use crate::failure::Failure;
-use crate::memory::need::{Need, largest_plan};
-use crate::places::checkpoint_path::check_local;
-use crate::places::kept_run_file::kept_run_file;
-use crate::places::names::{METRICS, RESUMES, RUN_FILE, TIMELINE};
-use crate::places::own_places;
-use crate::places::unfinished::tell_unfinished;
-use crate::records::timeline::planned;
-use crate::verdict;
 
 /// Lines of a file of metrics that a report takes: some 300 bytes of memory each.
 const MOST_LINES: usize = 1 << 21;
@@ -197,7 +195,7 @@ impl Plan {
     fn of(config: RunConfig) -> Option<Plan> {
         let RunConfig { model, parallelism, train, run, .. } = config;
         let train = TrainSpec { batch_ramp: None, ..train };
-        let setup = verdict::plan(model, parallelism, train, &run.samples).ok()?;
+        let setup = Setup::of_run(model, parallelism, train, &run.samples).ok()?;
         let graph = setup.programs.programs().first()?.graph();
         let timeline = planned(&Trace::of_stages(graph, &StepTimes::new(graph, &setup.times)));
         Some(Plan { memory: memory(&setup), timeline })

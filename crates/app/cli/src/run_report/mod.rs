@@ -7,12 +7,12 @@ use std::io::Write;
 use std::path::{Component, Path, PathBuf};
 
 use report::{Delivery, Run};
+use run::failure::Failure;
+use run::messages::stderr::tell;
+use run::places::output_file::OutputFile;
+use run::places::own_places;
 
 use crate::arguments::report::ReportArguments;
-use crate::failure::Failure;
-use crate::messages::stderr::tell;
-use crate::places::output_file::OutputFile;
-use crate::places::own_places;
 use crate::run_report::follow::Server;
 use crate::run_report::gather::Gathered;
 use crate::screen::output::print;

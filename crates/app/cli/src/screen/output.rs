@@ -2,8 +2,8 @@
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
-use crate::failure::Failure;
-use crate::messages::stderr::{without_codes, write_message};
+use run::failure::Failure;
+use run::messages::stderr::{without_codes, write_message};
 
 /// Prints results to the standard output. A reader who closed the pipe has read enough. Names out of files of others
 /// may be in them: characters that steer a terminal are written as numbers.

@@ -4,8 +4,9 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::messages::patience::every;
-use crate::messages::stderr::harmless;
+use run::messages::patience::every;
+use run::messages::stderr::harmless;
+
 use crate::screen::terminal;
 
 /// How long work may be silent for a person who waits for its result.

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use crate::records::step_line::Colour;
+use run::records::step_line::Colour;
 
 /// Its columns: those of the standard output, else as `COLUMNS` says.
 pub fn columns() -> Option<usize> {
@@ -32,8 +32,7 @@ pub fn colour() -> Colour {
 }
 
 fn knows_codes() -> bool {
-    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
-    !(cfg!(unix) && is_dumb)
+    std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
 /// Columns of the terminal that reads the standard error, 80 where it does not say.
@@ -41,28 +40,15 @@ pub fn columns_of_errors() -> usize {
     of_errors().unwrap_or(80)
 }
 
-#[cfg(unix)]
 fn of_output() -> Option<usize> {
     columns_of(&std::io::stdout())
 }
 
-#[cfg(unix)]
 fn of_errors() -> Option<usize> {
     columns_of(&std::io::stderr())
 }
 
-#[cfg(unix)]
 fn columns_of(stream: &impl std::os::fd::AsFd) -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(stream).ok()?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
-}
-
-#[cfg(not(unix))]
-fn of_output() -> Option<usize> {
-    None
-}
-
-#[cfg(not(unix))]
-fn of_errors() -> Option<usize> {
-    None
 }

@@ -4,11 +4,11 @@
 
 use std::fmt;
 
+use run::failure::Failure;
+use run::presets::{self, Published};
 use serde::Serialize;
 
 use crate::arguments::cluster::SimulateArguments;
-use crate::failure::Failure;
-use crate::input::presets::{self, Published};
 
 /// Seconds of the published run, and how far the prediction is from them.
 #[derive(Clone, Debug, PartialEq, Serialize)]

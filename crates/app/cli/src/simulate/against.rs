@@ -5,10 +5,10 @@ use std::path::Path;
 
 use config::figures::seconds;
 use files::InputKind;
+use run::failure::Failure;
 use serde::{Deserialize, Serialize};
 use sim::Trace;
 
-use crate::failure::Failure;
 use crate::screen::aligned::aligned;
 
 /// An instruction of one pipeline rank, predicted and measured.

@@ -13,6 +13,11 @@ use config::{Parallelism, RunConfig, unique_parameters};
 use plan::known_errors::known_errors;
 use plan::search::MEMORY_MARGIN;
 use plan::{Prediction, PreparedStep};
+use run::description::run_lines::sizes;
+use run::failure::Failure;
+use run::messages::stderr::tell;
+use run::places::output_file::OutputFile;
+use run::records::communication::communication;
 use serde::Serialize;
 use sim::{Caption, Loss, MemoryOverTime, MemoryPart, RankMemory, Trace, legend, lines, share};
 
@@ -21,13 +26,7 @@ use crate::arguments::format::Format;
 use crate::arguments::traced_ranks::TracedRanks;
 use crate::cluster::gpus;
 use crate::cluster::profile::of_run;
-use crate::description::run_lines::sizes;
-use crate::failure::Failure;
-use crate::input;
-use crate::messages::stderr::tell;
-use crate::places::output_file::OutputFile;
 use crate::plan::text::gaps;
-use crate::records::communication::communication;
 use crate::screen::narrow::{table, wrapped};
 use crate::screen::output::print;
 use crate::screen::terminal;
@@ -51,12 +50,13 @@ const CONVENTION: &str = "matrix products and causal attention, forward and back
 /// A run or a profile that cannot be used, or a file that cannot be written.
 pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     let against = arguments.against.iter().cloned().collect();
-    let inputs = [arguments.run.inputs(), arguments.cluster.inputs(), against].concat();
+    let named = arguments.run.run_file();
+    let inputs = [named.inputs(), arguments.cluster.inputs(), against].concat();
     let svg = OutputFile::promised_if("--svg", arguments.svg.as_deref(), &inputs)?;
     let trace_file = OutputFile::promised_if("--trace", arguments.trace.as_deref(), &inputs)?;
     svg.as_ref().map_or(Ok(()), |svg| svg.check_apart("--trace", trace_file.as_ref()))?;
-    let config = input::load(&arguments.run)?;
-    let (cluster, software) = of_run(&arguments.run, &arguments.cluster, &config)?;
+    let config = named.load()?;
+    let (cluster, software) = of_run(&named, &arguments.cluster, &config)?;
     let device = gpus::predicted(&config, &cluster, config.run.ranks)?;
     let RunConfig { model, parallelism, train, run, .. } = &config;
     let refused = |error: train::SetupError| Failure::Work(error.to_string());
@@ -79,7 +79,7 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
         actual,
     };
     if let Some(file) = svg {
-        file.write(sim::svg(&trace, &answer.caption(&input::name(arguments.run.file.as_deref()))))?;
+        file.write(sim::svg(&trace, &answer.caption(&named.title())))?;
     }
     match arguments.format() {
         Format::Text => {

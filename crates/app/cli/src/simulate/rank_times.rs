@@ -5,25 +5,13 @@ use std::collections::BTreeSet;
 
 use mesh::{Axis, AxisSet, Mesh, Rank};
 use program::StepTimes;
+use run::failure::Failure;
 use sim::RankTimes;
 
 use crate::arguments::traced_ranks::TracedRanks;
-use crate::failure::Failure;
 
 /// Number of ranks that are traced by default: as many as a window shows.
 const MOST: usize = 64;
-
-/// A rank with the times of its instructions.
-pub fn rank_times(mesh: &Mesh, number: usize, times: Vec<(u64, u64)>) -> RankTimes {
-    let coord = mesh.coord(Rank(number));
-    let (dp, tp, pp) = (coord.position(AxisSet::DATA), coord.along(Axis::Tp), coord.along(Axis::Pp));
-    let cp = match (mesh.sizes().cp, coord.along(Axis::Cp)) {
-        (1, _) => String::new(),
-        (_, cp) => format!(" cp {cp},"),
-    };
-    let name = format!("rank {number}: dp {dp},{cp} tp {tp}, pp {pp}");
-    RankTimes { number, name, pp, pipeline: coord.position(AxisSet::of(Axis::Pp).complement()), times }
-}
 
 /// All ranks of a mesh if they are few, otherwise one pipeline.
 pub fn usual(mesh: &Mesh) -> TracedRanks {
@@ -58,7 +46,8 @@ fn numbers(ranks: &TracedRanks, mesh: &Mesh) -> Result<Vec<usize>, Failure> {
 /// # Errors
 /// A number that no rank has.
 pub fn simulated(mesh: &Mesh, ranks: &TracedRanks, times: &StepTimes) -> Result<Vec<RankTimes>, Failure> {
-    let of = |number: usize| rank_times(mesh, number, times.ranks[mesh.coord(Rank(number)).along(Axis::Pp)].clone());
+    let of =
+        |number: usize| RankTimes::of_rank(mesh, number, times.ranks[mesh.coord(Rank(number)).along(Axis::Pp)].clone());
     Ok(numbers(ranks, mesh)?.into_iter().map(of).collect())
 }
 

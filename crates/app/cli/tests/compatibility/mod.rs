@@ -3,7 +3,6 @@
 //! Both must give the bits that they gave then. A change that breaks this needs a number of the format and a message
 //! that names it; the files stay as they are. `format_1/run` is the run's folder after the third of six steps,
 //! `expected` has what all six gave, without the time that they took.
-#![cfg(target_os = "linux")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -11,6 +11,7 @@ use std::process::{Command, Output};
 use std::sync::{LazyLock, OnceLock};
 
 use crate::harness::{pleach, prints, stderr, stdout};
+use crate::hostile::checkpoints::seal;
 use gpu::Capability;
 use testkit::soft_gpus::{cache_of_tests, compiler};
 use train::ArchivedKernels;
@@ -235,10 +236,12 @@ fn a_run_on_the_soft_gpu_of_earlier_versions_is_told_what_to_do() {
     refused(&["train", &folder.run("soft", "device = \"soft-gpu\"\n")]);
     prints(&["train", &folder.run("half", ""), "--set", "train.steps=2", "--set", "train.warmup_steps=1", "--quiet"]);
     let half = folder.0.join("half");
-    let kept = std::fs::read_to_string(half.join("run.toml")).expect("a run file");
-    assert!(kept.contains("\ndevice = \"cpu\"\n"), "{kept}");
-    let soft = kept.replace("\ndevice = \"cpu\"\n", "\ndevice = \"soft-gpu\"\n");
-    std::fs::write(half.join("run.toml"), soft).expect("written");
+    // As such a version wrote its checkpoints.
+    let manifest = half.join("checkpoints/step-00000002/manifest.json");
+    let kept = std::fs::read_to_string(&manifest).expect("a manifest");
+    let soft = kept.replace(r#"device = \"cpu\""#, r#"device = \"soft-gpu\""#);
+    assert_ne!(kept, soft);
+    std::fs::write(manifest, seal(soft.into_bytes())).expect("written");
     let half = half.display().to_string();
     refused(&["train", "--resume", &half, "--set", "train.steps=4"]);
     prints(&["train", "--resume", &half, "--set", "train.steps=4", "--set", "run.device=cpu", "--quiet"]);

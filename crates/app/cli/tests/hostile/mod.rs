@@ -3,10 +3,9 @@
 //!
 //! `cargo test -p cli --test suite hostile:: -- --nocapture` prints every case with its exit code, seconds, peak memory
 //! and last line.
-#![cfg(target_os = "linux")]
 
 mod case;
-mod checkpoints;
+pub mod checkpoints;
 mod clusters;
 mod environments;
 mod fixtures;

@@ -101,7 +101,6 @@ fn the_second_ends_at_once() {
 }
 
 /// The mpiexec of MPICH sends SIGUSR1 to all others when one process has ended.
-#[cfg(target_os = "linux")]
 #[test]
 fn a_warning_does_not_end_work_with_nothing_to_save() {
     let folder = folder("warned");
@@ -127,7 +126,6 @@ fn a_warning_does_not_end_work_with_nothing_to_save() {
 }
 
 /// Whether process `pid` has a handler for signal `number`.
-#[cfg(target_os = "linux")]
 fn catches(pid: u32, number: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or_default().trim().to_owned();

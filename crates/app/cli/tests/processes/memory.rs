@@ -74,7 +74,6 @@ fn a_check_for_hosts_fits_into_80_columns() {
 
 /// `pleach train` of one rank with an arena of some hundred megabytes, in an address space of `kib`: its exit code and
 /// what it says.
-#[cfg(target_os = "linux")]
 fn in_address_space(kib: u64, run: &str) -> (Option<i32>, String) {
     let settings =
         [run, "run.ranks=1", "model.hidden=768", "model.num_layers=6", "data.tokenizer=bytes", "train.steps=1"];
@@ -86,7 +85,6 @@ fn in_address_space(kib: u64, run: &str) -> (Option<i32>, String) {
 
 /// Limits below the arena are refused before anything is started, and those that leave the rest of the process no room
 /// end the rank by name.
-#[cfg(target_os = "linux")]
 #[test]
 fn an_address_space_without_room_for_the_arena_is_told_with_its_size() {
     let folder = Folder::new("address-space");

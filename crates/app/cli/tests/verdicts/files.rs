@@ -1,7 +1,8 @@
-//! Run files by chance: the examples and the defaults, with a few keys changed.
+//! Run files by chance: those of tests and the defaults, with a few keys changed.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+
+use testkit::run_files::run_files;
 
 /// A run file as `section.key` and value, both as written.
 pub type Keys = BTreeMap<String, String>;
@@ -212,20 +213,16 @@ pub struct Files {
 
 impl Files {
     /// Files made of the defaults and of the run files in `examples`.
-    pub fn new(seed: u64, examples: &Path) -> Files {
-        let entries = std::fs::read_dir(examples).expect("the examples").map(|entry| entry.expect("an entry").path());
-        let mut paths: Vec<_> =
-            entries.filter(|path| path.extension().is_some_and(|ending| ending == "toml")).collect();
-        paths.sort();
+    pub fn new(seed: u64) -> Files {
         let mut origins = vec![("defaults".to_string(), Keys::new())];
-        for path in paths {
-            let table: toml::Table = std::fs::read_to_string(&path).expect("text").parse().expect("TOML");
+        for (name, text) in run_files() {
+            let table: toml::Table = text.parse().expect("TOML");
             let mut keys = Keys::new();
             for (section, values) in &table {
                 let values = values.as_table().expect("a section");
                 keys.extend(values.iter().map(|(key, value)| (format!("{section}.{key}"), value.to_string())));
             }
-            origins.push((path.file_stem().expect("a name").to_string_lossy().into_owned(), keys));
+            origins.push((name, keys));
         }
         Files { state: seed, origins }
     }

@@ -183,7 +183,7 @@ fn engine(setup: &Setup) -> Box<dyn Engine> {
     let timeouts = Timeouts::new(Duration::from_secs(60)).scaled(setup.mesh.world_size(), cores);
     let queued = queued_streams(&setup.parallelism);
     let options = EngineOptions { timeouts, queued, threads_per_rank: 1, library: None };
-    open_engine(setup.mesh, options, &RunDevice::Cpu)
+    open_engine(setup.groups(), options, &RunDevice::Cpu)
 }
 
 /// Wall times of steps.

@@ -8,6 +8,7 @@ use comm::Timeouts;
 use cpu::peak;
 use device::{ArenaSize, DeviceError, Numerics};
 use mesh::{Axis, AxisSizes, Mesh, MeshError, Rank};
+use program::PeerGroups;
 use sync::{NoThread, start_scoped};
 use train::{EngineOptions, RunDevice, open_engine};
 
@@ -51,7 +52,7 @@ pub fn measure_ranks(ranks: usize) -> Result<Cluster, MeasureError> {
     let mesh = Mesh::new(AxisSizes::only(Axis::DpInner, ranks))?;
     let timeouts = Timeouts::new(Duration::from_secs(60)).scaled(ranks, cores);
     let options = EngineOptions { timeouts, queued: &[], threads_per_rank: 1, library: None };
-    let engine = open_engine(mesh, options, &RunDevice::Cpu);
+    let engine = open_engine(PeerGroups::new(mesh, []), options, &RunDevice::Cpu);
     let shared = if ranks > cores.max(2) { Cores::Shared } else { Cores::OwnOfEach };
     let times = std::thread::scope(|scope| {
         let engine = &*engine;

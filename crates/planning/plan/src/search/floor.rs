@@ -7,6 +7,7 @@ use config::{
     Degrees, Home, Kept, LayerRecompute, Masters, Optimizer, Parallelism, PerClass, RunConfig, ScheduleKind,
     ScheduleSpec, Stage, StateKind, TrainSpec, Unit, UnitLayout, params, unique_parameters,
 };
+use mesh::AxisSet;
 use program::{Cell, CellKind, Schedule, StageCosts, StageSplit, split_stages};
 
 use super::recordings::{Key, Recording, Recordings};
@@ -18,8 +19,8 @@ pub struct Floors<'a> {
     splits: BTreeMap<(Key, usize), Option<StageSplit>>,
     /// By schedule, ranks and microbatches: passes that each rank holds at once.
     held: BTreeMap<(ScheduleKind, usize, usize), Vec<usize>>,
-    /// By tp: elements of each unit on one rank.
-    elements: BTreeMap<usize, PerClass<usize>>,
+    /// By tp: elements of each unit on one rank, and the axes over which they are sharded.
+    elements: BTreeMap<usize, PerClass<(usize, AxisSet)>>,
 }
 
 /// Lower bounds of a layout.
@@ -64,8 +65,9 @@ impl<'a> Floors<'a> {
         let Degrees { dp: _, cp: _, tp, pp } = parallelism.degrees;
         let elements = self.elements.entry(tp).or_insert_with(|| {
             let (model, classes) = (&config.model, config.model.classes());
-            let len = |unit| UnitLayout::new(params(model, unit), parallelism.axis_sizes(), 1).len;
-            PerClass::new(&classes, |class| len(classes.first(class)))
+            let layout = |unit| UnitLayout::new(params(model, unit), parallelism.axis_sizes(), 1);
+            let layouts = PerClass::new(&classes, |class| layout(classes.first(class)));
+            layouts.map(|_, layout| (layout.len, layout.axes().shards))
         });
         let kind = kind(parallelism);
         // A rank reaches its largest memory long before this many microbatches have passed.
@@ -206,7 +208,7 @@ impl Shape<'_> {
     }
 
     /// The largest rank; its state, and what the passes keep that it holds at once.
-    fn memory_bytes(&self, elements: &PerClass<usize>) -> (usize, f64) {
+    fn memory_bytes(&self, elements: &PerClass<(usize, AxisSet)>) -> (usize, f64) {
         let recompute = self.parallelism.recompute_to_do().of_layer(0);
         let kept_bytes = |layer: Unit| {
             let footprint = self.passes.footprints.units.of(layer);
@@ -226,7 +228,11 @@ impl Shape<'_> {
             let tied = stages.contains(&last_stage) && self.config.model.tied_embeddings;
             let table = (stages.contains(&0) || tied).then_some(Unit::Table);
             let units = stages.iter().flat_map(|stage| self.units(*stage)).chain(table);
-            let elements = units.map(|unit| *elements.of(unit)).sum::<usize>() as f64;
+            let mut by_axes: BTreeMap<AxisSet, usize> = BTreeMap::new();
+            units.map(|unit| elements.of(unit)).for_each(|(len, axes)| *by_axes.entry(*axes).or_default() += len);
+            let bytes = |of_one: &dyn Fn(AxisSet) -> f64| -> f64 {
+                by_axes.iter().map(|(axes, len)| *len as f64 * of_one(*axes)).sum()
+            };
             // In memory of the host they are elsewhere, but those of the layer that computes.
             let activations = match self.config.train.offload.activations() {
                 Home::Arena => self.held[rank] as f64 * least_kept_bytes as f64,
@@ -236,37 +242,37 @@ impl Shape<'_> {
                 }
             };
             // A shard of the gradients lives from the first reduction on, when activations may be gone.
-            let reduced = elements * self.reduced_bytes();
-            elements * self.state_bytes() + activations.max(reduced)
+            let reduced = bytes(&|shards| self.reduced_bytes(shards));
+            bytes(&|shards| self.state_bytes(shards)) + activations.max(reduced)
         };
         let all = (0..self.parallelism.degrees.pp).map(|rank| (rank, of_rank(rank)));
         all.max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or((0, 0.0))
     }
 
-    fn share(&self, state: StateKind) -> f64 {
+    fn share(&self, shards: AxisSet, state: StateKind) -> f64 {
         match self.parallelism.zero.keeps(state) {
             Kept::Whole => 1.0,
-            Kept::Shard => 1.0 / self.parallelism.axis_sizes().size(self.parallelism.shard_axes()) as f64,
+            Kept::Shard => 1.0 / self.parallelism.axis_sizes().size(shards) as f64,
         }
     }
 
-    /// Bytes of one parameter that live throughout the step.
-    fn state_bytes(&self) -> f64 {
+    /// Bytes of one parameter of a unit that is sharded over `shards`, which live throughout the step.
+    fn state_bytes(&self, shards: AxisSet) -> f64 {
         let precision = self.config.train.precision;
         let gradients = match self.parallelism.zero.keeps(StateKind::Gradients) {
             Kept::Whole => gradient_bytes(self.trainer),
             Kept::Shard => 0.0,
         };
-        precision.stored().size_bytes() as f64 * self.share(StateKind::Parameters)
+        precision.stored().size_bytes() as f64 * self.share(shards, StateKind::Parameters)
             + gradients
-            + moment_bytes(&self.config.train, self.trainer) * self.share(StateKind::Optimizer)
+            + moment_bytes(&self.config.train, self.trainer) * self.share(shards, StateKind::Optimizer)
     }
 
     /// Bytes of one parameter's gradient where ranks keep shards of the sum.
-    fn reduced_bytes(&self) -> f64 {
+    fn reduced_bytes(&self, shards: AxisSet) -> f64 {
         match self.parallelism.zero.keeps(StateKind::Gradients) {
             Kept::Whole => 0.0,
-            Kept::Shard => gradient_bytes(self.trainer) * self.share(StateKind::Gradients),
+            Kept::Shard => gradient_bytes(self.trainer) * self.share(shards, StateKind::Gradients),
         }
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn gathers(
         match cell.kind {
             CellKind::F => units.for_each(&mut take),
             // Backward passes of embedding and head read no parameters.
-            CellKind::B | CellKind::I => units.rev().filter(|unit| matches!(unit, Unit::Layer(_))).for_each(&mut take),
+            CellKind::B | CellKind::I => units.rev().filter(|unit| unit.is_repeated()).for_each(&mut take),
             CellKind::W => {}
         }
     }

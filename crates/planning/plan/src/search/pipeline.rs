@@ -10,7 +10,7 @@
 //! The two share [`run_in_turns`], queues and prices. `tests/search.rs` holds them together over random clusters: no
 //! bound is longer than the clock's time, and both are equal where a stage has one rank, so that nothing is reduced.
 
-use config::{GradientReduction, Parallelism, Stage, Tied, TiedSum, Unit, ZeroStage};
+use config::{GradientReduction, Parallelism, Stage, Tied, Unit, ZeroStage};
 use program::{Cell, CellKind, Durations, Partner, PassKind, Queue, Queues, UpdatedGathers, Updates, run_in_turns};
 use sim::StepCosts;
 use train::StepOrder;
@@ -39,8 +39,6 @@ struct StageCells {
     reduce_forward: u64,
     /// Units in the order in which they run backward.
     backward: Vec<UnitBackward>,
-    /// Work after all cells: the backward passes of the weights of all microbatches, and their reduction.
-    late: Option<UnitBackward>,
 }
 
 /// How far a rank is.
@@ -131,28 +129,14 @@ impl<'a> Pipeline<'a> {
             },
         };
         let has_head = self.units(stage).next_back() == Some(Unit::Head);
-        let mut backward: Vec<UnitBackward> = self.units(stage).rev().map(by_weights).collect();
-        let late = backward.last_mut().filter(|_| self.is_late(stage)).map(|embedding| {
-            let late = UnitBackward { again: 0, input: 0, ..*embedding };
-            *embedding = UnitBackward { weight: 0, reduce: 0, ..*embedding };
-            UnitBackward { weight: self.num_microbatches as u64 * late.weight, ..late }
-        });
         StageCells {
             forward: self.units(stage).map(|unit| ns(unit, PassKind::Forward)).sum(),
             reduce_forward: match self.parallelism.zero.reduction() {
                 GradientReduction::Microbatch if has_head => self.reduce_ns(Unit::Head),
                 GradientReduction::Microbatch | GradientReduction::Step => 0,
             },
-            backward,
-            late,
+            backward: self.units(stage).rev().map(by_weights).collect(),
         }
-    }
-
-    /// Whether the stage begins with an embedding whose rank makes its sum of a tied table's gradient at the end of the
-    /// step.
-    fn is_late(&self, stage: usize) -> bool {
-        let stage_map = &self.order.schedule.stage_map;
-        stage == 0 && stage_map.first() == stage_map.last() && self.order.tied_sum == TiedSum::EndOfStep
     }
 
     /// Reducing all gradients that a unit makes once.
@@ -263,18 +247,6 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// A rank with all that it computes before its sums are whole.
-    fn with_late_passes(&self, rank: usize) -> Line {
-        let mut line = self.lines[rank];
-        let late = self.stages.first().filter(|_| self.order.schedule.stage_map[0] == rank);
-        if let Some(UnitBackward { weight, reduce, .. }) = late.and_then(|first| first.late) {
-            line.busy += weight;
-            line.compute += weight;
-            self.reduce(&mut line, reduce);
-        }
-        line
-    }
-
     /// All gathers of parameters for the passes of a rank.
     fn gathers_ns(&self, rank: usize) -> u64 {
         let gathers = gathers(self.order, &self.parameters, self.parallelism, rank).into_iter();
@@ -283,7 +255,7 @@ impl<'a> Pipeline<'a> {
 
     /// How long a rank is busy until it has its sums of gradients, whatever others do.
     fn busy_ns(&self, rank: usize) -> u64 {
-        let (Line { busy, reduced, .. }, gathers_ns) = (self.with_late_passes(rank), self.gathers_ns(rank));
+        let (Line { busy, reduced, .. }, gathers_ns) = (self.lines[rank], self.gathers_ns(rank));
         match self.reductions() {
             Queue::Own => busy.max(gathers_ns + reduced),
             Queue::Compute | Queue::Last => busy + reduced + gathers_ns,
@@ -293,7 +265,7 @@ impl<'a> Pipeline<'a> {
     /// When all ranks have their sums of gradients.
     fn norm_start_ns(&self) -> u64 {
         let ready = |rank: usize| {
-            let Line { compute, reduce, busy, reduced, .. } = self.with_late_passes(rank);
+            let Line { compute, reduce, busy, reduced, .. } = self.lines[rank];
             let gathers_ns = self.gathers_ns(rank);
             match self.reductions() {
                 Queue::Own => compute.max(reduce).max(gathers_ns + reduced),
@@ -359,7 +331,7 @@ impl<'a> Pipeline<'a> {
         let mut held: Vec<Unit> =
             stages.flat_map(|stage| self.units(stage)).flat_map(|unit| self.parameters.read_by(unit)).collect();
         held.sort_unstable();
-        let tables = held.iter().filter(|unit| **unit == Unit::Table).count();
-        held.split_off(tables.saturating_sub(1))
+        held.dedup();
+        held
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::{Cluster, Software};
 use config::{
-    Degrees, LayerRecompute, Parallelism, PerClass, RunConfig, ScheduleKind, SequenceParallel, SequenceSlices, TiedSum,
+    Degrees, LayerRecompute, Parallelism, PerClass, RunConfig, ScheduleKind, SequenceParallel, SequenceSlices,
     TrainSpec, ZeroStage,
 };
 use program::Footprints;
@@ -169,10 +169,8 @@ impl<'a> Recordings<'a> {
 
     /// Steps of so few microbatches that they are known soon, and of so many that a rank holds as much as it ever does.
     fn few_microbatches(&self, parallelism: &Parallelism) -> TrainSpec {
-        let RunConfig { model, train, .. } = self.config;
-        let waiting = TiedSum::max_waiting_microbatches(model, parallelism, train);
-        // Some schedules pass microbatches in groups of as many as there are ranks.
-        let few = (FEW_PER_RANK * parallelism.degrees.pp).max(waiting + 1).next_multiple_of(parallelism.degrees.pp);
+        let train = &self.config.train;
+        let few = FEW_PER_RANK * parallelism.degrees.pp;
         let of_few = parallelism.degrees.dp * parallelism.microbatch_size * few;
         TrainSpec { global_batch: train.global_batch.min(of_few), ..train.clone() }
     }

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use cluster::{Cluster, named};
-use config::{Degrees, GradientSums, LayerRecompute, Parallelism, PerClass, RunConfig, SequenceParallel, UnitClass};
+use config::{
+    Degrees, GradientSums, LayerRecompute, Parallelism, PerClass, RunConfig, SequenceParallel, UnitAxes, UnitClass,
+};
 use device::{Dtype, SumTree, Write};
 use mesh::{Axis, AxisSet, PlacementOrder};
 use model::{MicrobatchShape, TensorParallel};
@@ -61,9 +63,9 @@ fn collectives_of_a_layer_cost_what_their_axes_do() {
             })
             .sum()
     };
-    for axes in [parallelism.tensor_axes(), parallelism.data_axes()] {
+    for axes in [parallelism.tensor_axes(), UnitAxes::TOKENS] {
         assert_eq!(priced(axes), expected(axes), "{axes}");
     }
-    assert!(priced(parallelism.data_axes()) > 2 * priced(parallelism.tensor_axes()), "between nodes");
+    assert!(priced(UnitAxes::TOKENS) > 2 * priced(parallelism.tensor_axes()), "between nodes");
     assert_eq!(priced(AxisSet::of(Axis::Cp)), 0, "a group of one");
 }

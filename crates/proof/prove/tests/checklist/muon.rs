@@ -61,7 +61,7 @@ fn every_layout_learns_what_one_rank_learns() {
 fn matrices_that_are_not_gathered_are_found() {
     let of_shards = |_, rank: RankEngine| {
         let is_gather = |call: &Call| matches!(call, Call::AllGather(x) if x.dtype == device::Dtype::F32);
-        drop_calls(rank, PeerGroup::Along(Parallelism::shard_axes(&degrees((2, 1, 1)))), is_gather)
+        drop_calls(rank, PeerGroup::SHARDS, is_gather)
     };
     assert_found(check(degrees((2, 1, 1)), &of_shards), "weight");
     let of_tensors =

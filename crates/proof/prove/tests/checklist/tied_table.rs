@@ -2,7 +2,7 @@
 //! each is reduced over data parallelism, and both copies are updated alike. Where one rank uses it twice in a step,
 //! both uses count.
 
-use config::{ModelSpec, Parallelism, ScheduleKind, TrainSpec, Unit, ZeroStage};
+use config::{ModelSpec, Parallelism, ScheduleKind, ZeroStage};
 use device::Op;
 use mesh::Axis;
 use program::{Instr, PeerGroup};
@@ -39,63 +39,42 @@ fn both_uses_of_a_tied_table_add_up_on_both_stages() {
     }
 }
 
-/// Sequences of a step with so few tokens that the embedding's sum is made at its end, and with so many that each
-/// microbatch adds to it.
-const BATCHES: [usize; 2] = [8, 48];
-
-fn steps(global_batch: usize) -> TrainSpec {
-    TrainSpec { global_batch, ..training(3) }
-}
-
-fn is_late(case: &Case) -> bool {
-    case.setup().program(0).view.is_late(Unit::Table, Unit::Embedding)
-}
-
 /// Whether a rank that uses the table at both ends of a step learns what two ranks learn that use it once each.
-fn used_twice(zero: ZeroStage, global_batch: usize, wrap: &WrapRank<'_>) -> Verdict {
-    let (model, train) = (small_model(Style::Gpt2, true), steps(global_batch));
+fn used_twice(zero: ZeroStage, wrap: &WrapRank<'_>) -> Verdict {
+    let (model, train) = (small_model(Style::Gpt2, true), training(3));
     let twice = Case::new(&model, stages(1, zero), &train).wrapped(wrap).outcome()?;
     same_bits(&Case::new(&model, stages(2, zero), &train).outcome()?, &twice)
 }
 
 #[test]
 fn a_table_that_one_rank_uses_twice_has_the_gradients_of_both_uses() {
-    for global_batch in BATCHES {
-        let (model, train) = (small_model(Style::Gpt2, true), steps(global_batch));
-        assert_eq!(is_late(&Case::new(&model, stages(1, ZeroStage::Off), &train)), global_batch == BATCHES[0]);
-        for zero in [ZeroStage::Off, ZeroStage::One, TWO, THREE] {
-            assert_holds(used_twice(zero, global_batch, &untouched));
-        }
-        let one_use_counts = |_, rank| drop_ops(rank, |op| matches!(op, Op::Accumulate { .. }));
-        assert_found(used_twice(ZeroStage::Off, global_batch, &one_use_counts), "embedding.token.weight");
-        // The second use starts the sum again.
-        let other_use_counts = |_, rank| {
-            alter_ops(rank, |op| {
-                if let Op::Accumulate { x, into } = *op {
-                    *op = Op::Copy { from: x, to: into };
-                }
-            })
-        };
-        assert_found(used_twice(ZeroStage::Off, global_batch, &other_use_counts), "embedding.token.weight");
+    for zero in [ZeroStage::Off, ZeroStage::One, TWO, THREE] {
+        assert_holds(used_twice(zero, &untouched));
     }
+    let one_use_counts = |_, rank| drop_ops(rank, |op| matches!(op, Op::Accumulate { .. }));
+    assert_found(used_twice(ZeroStage::Off, &one_use_counts), "embedding.token.weight");
+    // The second use starts the sum again.
+    let other_use_counts = |_, rank| {
+        alter_ops(rank, |op| {
+            if let Op::Accumulate { x, into } = *op {
+                *op = Op::Copy { from: x, to: into };
+            }
+        })
+    };
+    assert_found(used_twice(ZeroStage::Off, &other_use_counts), "embedding.token.weight");
 }
 
-/// A rank that has both ends of a V of stages uses the table twice, too; with dropout in front of the sum that waits,
-/// and sharded.
+/// A rank that has both ends of a V of stages uses the table twice, too; also sharded.
 #[test]
-fn a_sum_that_is_made_late_has_the_bits_of_one_that_is_not() {
-    // Enough layers that each rank of two has activations in whose place the sum can be.
-    let model = ModelSpec { num_layers: 6, ..small_model(Style::Gpt2, true) };
-    let train = steps(BATCHES[0]);
+fn both_uses_on_one_rank_have_the_bits_of_uses_apart() {
+    let (model, train) = (ModelSpec { num_layers: 6, ..small_model(Style::Gpt2, true) }, training(3));
     for tp in [1, 2] {
         let layout = |pp, schedule: ScheduleKind| Parallelism { schedule: schedule.into(), ..degrees((2, tp, pp)) };
         let apart = Case::new(&model, layout(2, ScheduleKind::OneForwardOneBackward), &train).outcome().unwrap();
         for (pp, schedule) in
             [(1, ScheduleKind::OneForwardOneBackward), (1, ScheduleKind::GPipe), (2, ScheduleKind::ZeroBubbleV)]
         {
-            let case = Case::new(&model, layout(pp, schedule), &train);
-            assert!(is_late(&case), "{schedule:?}");
-            assert_holds(same_bits(&apart, &case.outcome().unwrap()));
+            assert_holds(same_bits(&apart, &Case::new(&model, layout(pp, schedule), &train).outcome().unwrap()));
         }
     }
 }

@@ -29,7 +29,7 @@ impl Watch for PaddingRows {
         for state in worker.state.units.values() {
             let tables = state.layout.segments.iter().filter(|s| s.param.sharding == Sharding::VOCABULARY);
             for segment in tables {
-                let (first, _) = worker.position.rank.model.start(&segment.param);
+                let first = worker.position.rank.model.part(&segment.param).start[0];
                 let valid = segment.param.shape[0].saturating_sub(first).min(segment.rows);
                 let padding = segment.offset + valid * segment.cols..segment.range().end;
                 let mut values = vec![0.0f32; padding.len()];

@@ -6,11 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use comm::{Counting, Counts};
 use cpu::{ArenaReader, CpuDevice};
-use device::{
-    Arena, ArenaSize, Communicator, Device, DeviceError, Dtype, Numerics, Op, Reduction, Stream, SumTree, Tensor,
-};
+use device::{Arena, ArenaSize, Device, DeviceError, Dtype, Numerics, Op, Stream, Tensor};
 use mesh::{Axis, Rank};
 use program::PeerGroup;
+use testkit::intercepted::{Call, intercept_calls};
 use train::{Engine, EngineDescription, Observer, Ports, RankEngine, Setup, StepReport, ThreadEngine, Wish, Worker};
 
 use crate::conservation::cases::Case;
@@ -79,10 +78,6 @@ impl Engine for CountingEngine<'_> {
     fn open(&self, rank: Rank, size: ArenaSize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
         let arena = Arc::new(Arena::new(size.end_bytes() + BEHIND_BYTES)?);
         let communicators = self.threads.communicators(rank, &arena, &Arc::default())?;
-        let communicators = communicators.wrapped(|which, group| match (which, self.extra == Extra::AllReduce) {
-            (PeerGroup::TENSOR, true) => Box::new(Twice { group, is_due: Cell::new(true) }),
-            (_, _) => group,
-        });
         let memory = Box::new(ArenaReader::new(Arc::clone(&arena)));
         let cpu = CpuDevice::new(arena)?.with_products(numerics.products);
         let poisoned = self.poisoned(rank);
@@ -90,7 +85,17 @@ impl Engine for CountingEngine<'_> {
         let is_due = Cell::new(self.extra != Extra::Nothing);
         let published = Arc::clone(&self.multiply_adds[rank.0]);
         let device = Box::new(Metered { cpu, published, extra: self.extra, is_due });
-        Ok(RankEngine { device, memory, communicators })
+        let rank = RankEngine { device, memory, communicators };
+        if self.extra != Extra::AllReduce {
+            return Ok(rank);
+        }
+        let is_due = Cell::new(true);
+        Ok(intercept_calls(rank, PeerGroup::TENSOR, move |_, group, stream, call| {
+            if matches!(call, Call::AllReduce(..)) && is_due.take() {
+                call.perform(group, stream)?;
+            }
+            call.perform(group, stream)
+        }))
     }
 
     fn ranks(&self) -> Vec<Rank> {
@@ -141,53 +146,6 @@ impl Device for Metered {
     }
 
     device::forward_order!(cpu);
-}
-
-/// A group whose first all-reduce is done twice.
-struct Twice {
-    group: Box<dyn Communicator>,
-    is_due: Cell<bool>,
-}
-
-impl Communicator for Twice {
-    fn size(&self) -> usize {
-        self.group.size()
-    }
-
-    fn position(&self) -> usize {
-        self.group.position()
-    }
-
-    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
-        if self.is_due.take() {
-            self.group.all_reduce(stream, x, reduction)?;
-        }
-        self.group.all_reduce(stream, x, reduction)
-    }
-
-    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
-        self.group.reduce_scatter(stream, x, tree)
-    }
-
-    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        self.group.all_gather(stream, x)
-    }
-
-    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.group.all_to_all(stream, from, to)
-    }
-
-    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.group.shift(stream, from, to)
-    }
-
-    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.group.send(stream, to, tag, x)
-    }
-
-    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.group.receive(stream, from, tag, x)
-    }
 }
 
 struct Counter<'a> {

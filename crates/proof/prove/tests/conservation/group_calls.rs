@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use device::{DeviceError, Dtype, Reduction, Stream};
-use program::{Collective, GroupCall, Instr, Partner, PeerGroup};
+use program::{Collective, Family, GroupCall, Instr, Partner, PeerGroup, PeerGroups};
 use testkit::intercepted::{Call, intercept_calls};
 use testkit::wrapped_engine::WrappedEngine;
 use train::{Observer, Ports, RankEngine, StepReport, Wish, Worker};
@@ -49,46 +49,32 @@ fn listed(worker: &Worker<'_>, instr: Instr) -> Vec<Seen> {
     let seen =
         |call: GroupCall, dtype: Dtype| (call.group, Some(call.collective), call.elements.len() * dtype.size_bytes());
     let sums = Dtype::from(worker.position.setup.train.sums);
-    match instr {
-        Instr::GatherParams { unit } => {
+    match instr.family() {
+        Family::Gather { unit } => {
             vec![seen(worker.position.calls(&worker.state.units[&unit]).gather(), worker.position.setup.stored())]
         }
-        Instr::ReduceGrads { unit, axes, .. } => {
+        Family::Reduce { unit, axes, .. } => {
             let calls = worker.position.calls(&worker.state.units[&unit]).reduction(&axes);
             calls.into_iter().map(|call| seen(call, sums)).collect()
         }
-        Instr::SumTied => match instr.partner(&worker.position.program.view) {
+        Family::SumTied => match instr.partner(&worker.position.program.view) {
             Partner::Ends { .. } => {
                 vec![seen(worker.position.calls(&worker.state.units[&config::Unit::Table]).tied(), sums)]
             }
             Partner::Nobody | Partner::To(_) | Partner::From(_) | Partner::Peers(_) | Partner::World => vec![],
         },
-        Instr::GradNorm => {
+        Family::GradNorm => {
             let calls = GroupCall::norm(worker.position.setup.model.num_losses());
             calls.into_iter().map(|call| seen(call, Dtype::I64)).collect()
         }
-        Instr::Load { .. }
-        | Instr::Forward { .. }
-        | Instr::Recompute { .. }
-        | Instr::BackwardInput { .. }
-        | Instr::BackwardWeight { .. }
-        | Instr::SendAct { .. }
-        | Instr::RecvAct { .. }
-        | Instr::SendGrad { .. }
-        | Instr::RecvGrad { .. }
-        | Instr::FreeParams { .. }
-        | Instr::OptimizerStep { .. }
-        | Instr::FetchState { .. }
-        | Instr::OffloadState { .. }
-        | Instr::OffloadActs { .. }
-        | Instr::FetchActs { .. }
-        | Instr::Save { .. } => vec![],
+        Family::Pass(_) | Family::Load { .. } | Family::Transfer { .. } | Family::Update { .. } => vec![],
+        Family::CopyState { .. } | Family::CopyActs { .. } | Family::Bookkeeping { .. } => vec![],
     }
 }
 
 /// The rank with a log of its collectives on the reduction stream; sums are repeated or left out by `fault`.
-fn logged(rank: RankEngine, log: &Log, fault: Option<Fault>) -> RankEngine {
-    PeerGroup::ALL.into_iter().chain([PeerGroup::WORLD]).fold(rank, |rank, group| {
+fn logged(rank: RankEngine, groups: &PeerGroups, log: &Log, fault: Option<Fault>) -> RankEngine {
+    groups.iter().chain([PeerGroup::WORLD]).fold(rank, |rank, group| {
         let log = Arc::clone(log);
         intercept_calls(rank, group, move |_, communicator, stream, call| {
             let times = fault.filter(|fault| fault.group == group && stream == Stream::Reduce);
@@ -120,7 +106,8 @@ fn differences(case: &Case, fault: Option<Fault>) -> Vec<String> {
     let setup = case.setup();
     let logs: Vec<Log> = setup.mesh.ranks().map(|_| Log::default()).collect();
     let comparer = Comparer { logs, differences: Mutex::default() };
-    let wrap = |coord, rank| logged(rank, &comparer.logs[setup.mesh.rank(coord).0], fault);
+    let groups = setup.groups();
+    let wrap = |coord, rank| logged(rank, &groups, &comparer.logs[setup.mesh.rank(coord).0], fault);
     let engine = WrappedEngine::new(&setup, &wrap);
     let tokens = case.tokens();
     // A sum that is left out may leave no finite loss, which ends the run.

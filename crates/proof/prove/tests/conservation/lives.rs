@@ -105,7 +105,7 @@ impl Recorded {
 }
 
 struct Recorder<'a> {
-    engine: &'a Watching,
+    watching: &'a Watching,
     ranks: Vec<Mutex<Recorded>>,
 }
 
@@ -116,7 +116,7 @@ impl Observer for Recorder<'_> {
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
         let number = worker.ports.communicators.world().position();
-        let touches = self.engine.take_touches(number);
+        let touches = self.watching.take_touches(number);
         let mut recorded = self.ranks[number].lock().unwrap();
         for touch in touches {
             recorded.see(worker.position.plan, worker.position.at, &touch);
@@ -126,8 +126,9 @@ impl Observer for Recorder<'_> {
 }
 
 fn record_lives(case: &Case, setup: &train::Setup) -> Vec<Recorded> {
-    let engine = Watching::new(MetaEngine::new(&setup.mesh), setup.mesh.world_size());
-    let recorder = Recorder { engine: &engine, ranks: setup.mesh.ranks().map(|_| Mutex::default()).collect() };
+    let watching = Watching::new(setup.mesh.world_size());
+    let engine = watching.engine(MetaEngine::new(setup.groups()));
+    let recorder = Recorder { watching: &watching, ranks: setup.mesh.ranks().map(|_| Mutex::default()).collect() };
     let tokens = &case.tokens();
     let ports = Ports::new(tokens, &recorder);
     train::run(setup, &engine, ports).unwrap();

@@ -58,7 +58,7 @@ impl Observer for Recorder {
 
 /// The recorded work of each rank of `setup`.
 pub fn record(case: &Case, setup: &Setup) -> Vec<Work> {
-    let engine = MetaEngine::new(&setup.mesh);
+    let engine = MetaEngine::new(setup.groups());
     let recorder = Recorder { engine, work: setup.mesh.ranks().map(|_| Mutex::default()).collect() };
     let tokens = case.tokens();
     let ports = Ports::new(&tokens, &recorder);

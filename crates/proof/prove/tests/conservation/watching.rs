@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use device::{ArenaSize, Communicator, Device, DeviceError, Numerics, Op, Reduction, Stream, SumTree, Tensor};
-use mesh::Rank;
-use train::{Engine, EngineDescription, RankEngine};
+use device::{Device, DeviceError, Op, Stream, Tensor};
+use testkit::intercepted::{Call, Group, Interceptor, intercept};
+use testkit::wrapped_engine::WrappedEngine;
+use train::Engine;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -18,143 +19,65 @@ pub struct Touch {
     pub access: Access,
 }
 
-type Touches = Arc<Mutex<Vec<Touch>>>;
+/// The touches of one rank.
+#[derive(Clone, Default)]
+struct Touches(Arc<Mutex<Vec<Touch>>>);
 
-/// Wraps an engine.
-pub struct Watching {
-    inner: Box<dyn Engine + Send>,
-    touches: Vec<Touches>,
-}
+/// The touches of the ranks of an engine.
+pub struct Watching(Vec<Touches>);
 
 impl Watching {
-    pub fn new(inner: impl Engine + Send + 'static, world_size: usize) -> Watching {
-        Watching { inner: Box::new(inner), touches: (0..world_size).map(|_| Touches::default()).collect() }
+    pub fn new(world_size: usize) -> Watching {
+        Watching((0..world_size).map(|_| Touches::default()).collect())
+    }
+
+    /// The ranks of `inner`, watched.
+    pub fn engine(&self, inner: impl Engine + 'static) -> WrappedEngine<'_> {
+        WrappedEngine::opened_by(Box::new(inner), |inner, rank, size, numerics| {
+            Ok(intercept(inner.open(rank, size, numerics)?, self.0[rank.0].clone()))
+        })
     }
 
     /// The touches of `rank` since the last call, in order.
     pub fn take_touches(&self, rank: usize) -> Vec<Touch> {
-        std::mem::take(&mut *self.touches[rank].lock().unwrap())
+        std::mem::take(&mut *self.0[rank].0.lock().unwrap())
     }
 }
 
-impl Engine for Watching {
-    fn open(&self, rank: Rank, size: ArenaSize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
-        let RankEngine { device, memory, communicators } = self.inner.open(rank, size, numerics)?;
-        let touches = &self.touches[rank.0];
-        let watch = |group| -> Box<dyn Communicator> { Box::new(WatchedGroup { group, touches: Arc::clone(touches) }) };
-        Ok(RankEngine {
-            device: Box::new(WatchedDevice { device, touches: Arc::clone(touches) }),
-            memory,
-            communicators: communicators.wrapped(|_, group| watch(group)),
-        })
-    }
-
-    fn ranks(&self) -> Vec<Rank> {
-        self.inner.ranks()
-    }
-
-    fn describe(&self) -> EngineDescription {
-        self.inner.describe()
-    }
-
-    fn abort(&self, rank: Rank, description: &str) {
-        self.inner.abort(rank, description);
-    }
-
-    fn failure(&self) -> Option<(Rank, String)> {
-        self.inner.failure()
+impl Touches {
+    fn note(&self, access: Access, tensors: impl IntoIterator<Item = Tensor>) {
+        self.0.lock().unwrap().extend(tensors.into_iter().map(|tensor| Touch { tensor, access }));
     }
 }
 
-fn note(touches: &Touches, access: Access, tensors: impl Iterator<Item = Tensor>) {
-    touches.lock().unwrap().extend(tensors.map(|tensor| Touch { tensor, access }));
-}
-
-struct WatchedDevice {
-    device: Box<dyn Device>,
-    touches: Touches,
-}
-
-impl Device for WatchedDevice {
-    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
+impl Interceptor for Touches {
+    fn submit(&self, device: &dyn Device, stream: Stream, op: &Op) -> Result<(), DeviceError> {
         let operands = op.operands();
-        note(&self.touches, Access::Read, operands.reads());
-        note(&self.touches, Access::Write, operands.writes());
-        self.device.submit(stream, op)
+        self.note(Access::Read, operands.reads());
+        self.note(Access::Write, operands.writes());
+        device.submit(stream, op)
     }
 
-    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        note(&self.touches, Access::Write, std::iter::once(to));
-        self.device.upload(stream, to, from)
+    fn upload(&self, device: &dyn Device, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.note(Access::Write, [to]);
+        device.upload(stream, to, from)
     }
 
-    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        note(&self.touches, Access::Write, std::iter::once(to));
-        self.device.write(to, from)
+    fn write(&self, device: &dyn Device, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.note(Access::Write, [to]);
+        device.write(to, from)
     }
 
-    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
-        note(&self.touches, Access::Read, std::iter::once(from));
-        self.device.read(from, to)
+    fn read(&self, device: &dyn Device, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
+        self.note(Access::Read, [from]);
+        device.read(from, to)
     }
 
-    device::forward_order!(device);
-}
-
-struct WatchedGroup {
-    group: Box<dyn Communicator>,
-    touches: Touches,
-}
-
-impl WatchedGroup {
-    fn note(&self, access: Access, x: Tensor) {
-        note(&self.touches, access, std::iter::once(x));
-    }
-}
-
-impl Communicator for WatchedGroup {
-    fn size(&self) -> usize {
-        self.group.size()
-    }
-
-    fn position(&self) -> usize {
-        self.group.position()
-    }
-
-    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
-        self.note(Access::Read, x);
-        self.group.all_reduce(stream, x, reduction)
-    }
-
-    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
-        self.note(Access::Read, x);
-        self.group.reduce_scatter(stream, x, tree)
-    }
-
-    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        self.note(Access::Read, x);
-        self.group.all_gather(stream, x)
-    }
-
-    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.note(Access::Read, from);
-        self.note(Access::Write, to);
-        self.group.all_to_all(stream, from, to)
-    }
-
-    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.note(Access::Read, from);
-        self.note(Access::Write, to);
-        self.group.shift(stream, from, to)
-    }
-
-    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.note(Access::Read, x);
-        self.group.send(stream, to, tag, x)
-    }
-
-    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.note(Access::Write, x);
-        self.group.receive(stream, from, tag, x)
+    fn call(&self, _: &dyn Device, group: Group<'_>, stream: Stream, call: Call) -> Result<(), DeviceError> {
+        let [read, written] = call.operands();
+        self.note(Access::Read, read);
+        // A tensor that is reduced or gathered in place counts as read.
+        self.note(Access::Write, written.filter(|written| read != Some(*written)));
+        call.perform(group.communicator, stream)
     }
 }

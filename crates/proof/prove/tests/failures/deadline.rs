@@ -7,7 +7,7 @@ use std::time::Duration;
 use comm::faults::{self, Faulty};
 use mesh::Rank;
 
-use crate::failures::faulty_engine::{Fault, FaultyEngine};
+use crate::failures::faulty_engine::{Fault, faulty};
 use crate::failures::rig::{eight_ranks, failure_of, threads, two_replicas};
 
 /// Long enough for a step of these models on a busy machine, short enough for a test.
@@ -17,7 +17,7 @@ const DEADLINE: Duration = Duration::from_secs(1);
 fn whoever_waits_too_long_says_where_and_for_whom() {
     let setup = two_replicas();
     let fault = Fault::Sleeps(DEADLINE + Duration::from_secs(1));
-    let engine = FaultyEngine { inner: threads(&setup, DEADLINE), rank: Rank(1), nth: 200, fault };
+    let engine = faulty(threads(&setup, DEADLINE), Rank(1), 200, fault);
     let failure = failure_of(&setup, &engine);
     assert_eq!(failure.rank, Rank(0), "rank 1 sleeps, so rank 0 is the one that tells");
     assert!(failure.cause.starts_with("rank 0 waited ") && failure.cause.contains(" ms for rank 1 in "), "{failure}");

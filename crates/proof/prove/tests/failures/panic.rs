@@ -2,7 +2,7 @@
 
 use mesh::{Axis, Rank};
 
-use crate::failures::faulty_engine::{Fault, FaultyEngine};
+use crate::failures::faulty_engine::{Fault, faulty};
 use crate::failures::rig::{NEVER, eight_ranks, failure_of, threads};
 
 /// Whichever rank panics, in whatever operation: the error names it with its step and instruction, and nobody waits for
@@ -12,7 +12,7 @@ fn a_panic_is_told_with_rank_step_and_instruction() {
     let setup = eight_ranks();
     for (rank, nth) in [(0, 150), (3, 200), (5, 400), (7, 700)] {
         let rank = Rank(rank);
-        let engine = FaultyEngine { inner: threads(&setup, NEVER), rank, nth, fault: Fault::Panics };
+        let engine = faulty(threads(&setup, NEVER), rank, nth, Fault::Panics);
         let failure = failure_of(&setup, &engine);
         let program = setup.program(setup.mesh.coord(rank).along(Axis::Pp));
         assert_eq!(failure.rank, rank);
@@ -31,7 +31,7 @@ fn a_panic_is_told_with_rank_step_and_instruction() {
 fn a_panic_while_weights_are_drawn_is_told_without_an_instruction() {
     let setup = eight_ranks();
     // The first operation clears what the weights are drawn into.
-    let engine = FaultyEngine { inner: threads(&setup, NEVER), rank: Rank(6), nth: 1, fault: Fault::Panics };
+    let engine = faulty(threads(&setup, NEVER), Rank(6), 1, Fault::Panics);
     let told = failure_of(&setup, &engine).to_string();
     assert_eq!(told, "rank 6 failed before the first step: panicked: a kernel has gone wrong in initialize_normal");
 }
@@ -39,7 +39,7 @@ fn a_panic_while_weights_are_drawn_is_told_without_an_instruction() {
 #[test]
 fn an_error_of_a_device_is_told_like_a_panic() {
     let setup = eight_ranks();
-    let engine = FaultyEngine { inner: threads(&setup, NEVER), rank: Rank(2), nth: 200, fault: Fault::Fails };
+    let engine = faulty(threads(&setup, NEVER), Rank(2), 200, Fault::Fails);
     let failure = failure_of(&setup, &engine);
     assert_eq!(failure.rank, Rank(2));
     assert!(failure.cause.ends_with("a shape that no kernel takes") && failure.excerpt.contains("-->"), "{failure}");

@@ -5,7 +5,7 @@ use std::process::Command;
 use mesh::Rank;
 use train::Ports;
 
-use crate::failures::faulty_engine::{Fault, FaultyEngine};
+use crate::failures::faulty_engine::{Fault, faulty};
 use crate::failures::rig::{NEVER, Silent, TOKENS, eight_ranks, threads};
 
 /// Set in the process that is to fail.
@@ -28,7 +28,7 @@ fn a_panic_ends_the_process_with_an_error() {
 /// A command's use of a run: the error to the standard error, and an exit code.
 fn run_with_a_panic() -> i32 {
     let setup = eight_ranks();
-    let engine = FaultyEngine { inner: threads(&setup, NEVER), rank: Rank(3), nth: 200, fault: Fault::Panics };
+    let engine = faulty(threads(&setup, NEVER), Rank(3), 200, Fault::Panics);
     match train::run(&setup, &engine, Ports::new(&TOKENS, &Silent)) {
         Ok(_) => 0,
         Err(error) => {

@@ -40,7 +40,7 @@ pub fn two_replicas() -> Setup {
 }
 
 pub fn threads(setup: &Setup, wait: Duration) -> ThreadEngine {
-    ThreadEngine::new(setup.mesh, Timeouts::new(wait)).with_queues(queued_streams(&setup.parallelism))
+    ThreadEngine::new(setup.groups(), Timeouts::new(wait)).with_queues(queued_streams(&setup.parallelism))
 }
 
 /// Runs; the rank that failed. Prints how long the run took to its end.

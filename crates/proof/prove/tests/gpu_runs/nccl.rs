@@ -103,7 +103,7 @@ fn engine(setup: &Setup, folder: &Path, process: usize, addresses: &[SocketAddr]
     let timeouts = Timeouts::new(Duration::from_secs(60)).scaled(addresses.len(), 1);
     let queued = queued_streams(&setup.parallelism);
     let options = EngineOptions { timeouts, queued, threads_per_rank: 1, library: None };
-    let opened = open_process_engine(setup.mesh, options, &device, seat, &|| None);
+    let opened = open_process_engine(setup.groups(), options, &device, seat, &|| None);
     opened.unwrap_or_else(|error| panic!("{error}")).0
 }
 

@@ -4,7 +4,7 @@ use super::Rules;
 use crate::batch::{BatchGrowth, BatchRamp};
 use crate::parallelism::{FullRecompute, Recompute, SavedInputs, SequenceParallel};
 use crate::problem::Problem;
-use crate::run_file::{RunConfig, written_ramp};
+use crate::run_file::{Item as _, RunConfig};
 use crate::schedule::ScheduleSpec;
 
 /// Sizes of a growing batch below the full one: every one is planned before the first step.
@@ -20,7 +20,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         BatchGrowth::MicrobatchSize => larger_microbatches(config, ramp),
     });
     if let Err((rule, remedy)) = judged {
-        rules.report(Problem::of_value("train.batch_ramp", written_ramp(ramp), rule, remedy));
+        rules.report(Problem::of_value("train.batch_ramp", ramp.written(), rule, remedy));
     }
 }
 

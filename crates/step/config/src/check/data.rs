@@ -48,7 +48,6 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         let rule = "has no effect where model.position = \"alibi\", which reads distances only";
         rules.report(Problem::of_value("data.positions", "\"document\"", rule, "leave it out"));
     }
-    rules.below_one("data.held_out", data.held_out, "must leave text to train on");
     check_validation(config, rules);
     if let (Some(_), TokenizerSpec::Bpe { vocabulary }) = (&data.cache, &data.tokenizer) {
         let rule = "must have a tokenizer that exists before the text is read".to_string();

@@ -1,6 +1,6 @@
 //! Rules of `[parallelism]`: what each degree must divide.
 
-use super::{Rules, multiples_around, nearest_of};
+use super::{Rules, nearest_of};
 use crate::context_parallel::{ChunkOrder, ContextKind};
 use crate::degrees::Degrees;
 use crate::model::ModelSpec;
@@ -15,15 +15,7 @@ const MAX_RANKS: usize = 1 << 20;
 pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     let parallelism = &config.parallelism;
     let Degrees { dp, cp, tp, pp } = parallelism.degrees;
-    let positive = rules.all_positive(&[
-        ("parallelism.dp", dp),
-        ("parallelism.cp", cp),
-        ("parallelism.tp", tp),
-        ("parallelism.pp", pp),
-        ("parallelism.microbatch_size", parallelism.microbatch_size),
-        ("parallelism.sum_tree", parallelism.sum_tree),
-    ]);
-    if !positive {
+    if [dp, cp, tp, pp, parallelism.microbatch_size, parallelism.sum_tree].contains(&0) {
         return;
     }
     shard_group(config, rules);
@@ -56,7 +48,7 @@ fn sum_tree(config: &RunConfig, rules: &mut Rules) {
     let group = config.parallelism.shard_group();
     if (1..dp).contains(&group) && tree > group && !tree.is_multiple_of(group) {
         let rule = format!("must be a multiple of parallelism.shard_group = {group} where it is more");
-        let remedy = format!("use {}, or at most {group}", multiples_around(group, tree));
+        let remedy = format!("use {}, or at most {group}", mesh::multiples_around(group, tree));
         rules.report(Problem::of_value("parallelism.sum_tree", tree, rule, remedy));
     }
 }
@@ -208,8 +200,7 @@ fn shared_tokens(config: &RunConfig, rules: &mut Rules) {
 }
 
 fn recomputation(config: &RunConfig, rules: &mut Rules) {
-    let Recompute::Full(FullRecompute { every, inputs }) = config.parallelism.recompute else { return };
-    rules.all_positive(&[("parallelism.recompute_every", every)]);
+    let Recompute::Full(FullRecompute { inputs, .. }) = config.parallelism.recompute else { return };
     match (inputs, config.parallelism.sequence_parallel) {
         (SavedInputs::Whole, SequenceParallel::On) => {
             let rule =
@@ -249,27 +240,12 @@ fn pipeline_parallelism(config: &RunConfig, rules: &mut Rules) {
 
 /// Rules of a schedule's options.
 fn schedule(parallelism: &Parallelism, rules: &mut Rules) {
-    match parallelism.schedule {
-        ScheduleSpec::Generated(ScheduleKind::Interleaved { stages_per_rank }) => {
-            rules.all_positive(&[("parallelism.stages_per_rank", stages_per_rank)]);
-        }
-        ScheduleSpec::Generated(ScheduleKind::ZeroBubbleAuto { memory_percent }) => {
-            let least = 100usize.div_ceil(parallelism.degrees.pp);
-            if memory_percent < least {
-                let rule =
-                    format!("of parallelism.pp = {} microbatches is less than one microbatch", parallelism.degrees.pp);
-                let remedy = format!("use at least {least}");
-                rules.report(Problem::of_value("parallelism.schedule_memory_percent", memory_percent, rule, remedy));
-            }
-        }
-        ScheduleSpec::Generated(
-            ScheduleKind::GPipe
-            | ScheduleKind::OneForwardOneBackward
-            | ScheduleKind::ZeroBubbleH1
-            | ScheduleKind::ZeroBubbleH2
-            | ScheduleKind::ZeroBubbleV,
-        )
-        | ScheduleSpec::Given(_) => {}
+    let ScheduleSpec::Generated(ScheduleKind::ZeroBubbleAuto { memory_percent }) = parallelism.schedule else { return };
+    let (pp, least) = (parallelism.degrees.pp, 100usize.div_ceil(parallelism.degrees.pp));
+    if memory_percent < least {
+        let rule = format!("of parallelism.pp = {pp} microbatches is less than one microbatch");
+        let remedy = format!("use at least {least}");
+        rules.report(Problem::of_value("parallelism.schedule_memory_percent", memory_percent, rule, remedy));
     }
 }
 
@@ -332,7 +308,7 @@ fn global_batch(config: &RunConfig, rules: &mut Rules) {
         return microbatch_groups(config, rules);
     }
     let rule = format!("must be a multiple of parallelism.dp = {dp} x parallelism.microbatch_size = {microbatch_size}");
-    let mut remedy = format!("use {}", multiples_around(grain, batch));
+    let mut remedy = format!("use {}", mesh::multiples_around(grain, batch));
     if batch.is_multiple_of(dp) {
         let sizes = nearest_of(&mesh::divisors(batch / dp), microbatch_size, 4);
         remedy.push_str(&format!(", or parallelism.microbatch_size = {sizes}"));
@@ -355,7 +331,7 @@ fn microbatch_groups(config: &RunConfig, rules: &mut Rules) {
         schedule_name(kind)
     );
     let grain = dp.saturating_mul(microbatch_size).saturating_mul(group);
-    let mut remedy = format!("use {}", multiples_around(grain, batch));
+    let mut remedy = format!("use {}", mesh::multiples_around(grain, batch));
     let sizes = mesh::divisors(batch / dp).into_iter().filter(|size| (batch / dp / size).is_multiple_of(group));
     let sizes: Vec<usize> = sizes.collect();
     if !sizes.is_empty() {

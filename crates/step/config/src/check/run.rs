@@ -7,40 +7,22 @@ use crate::data_spec::{
 };
 use crate::precision::Products;
 use crate::problem::Problem;
-use crate::run_file::{RunConfig, device_name, gpu_collectives_name, product_kernels_name, transport_name};
+use crate::run_file::{Item as _, RunConfig};
 use crate::secret::has_credentials;
-
-/// A day is longer than any step; the bound keeps deadlines representable.
-const LONGEST_SECONDS: f32 = 86_400.0;
 
 /// More than any machine has GPUs.
 const MAX_GPUS: usize = 1024;
-
-/// More than any machine has cores.
-const MAX_THREADS: usize = 1024;
 
 pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     let run = &config.run;
     if run.folder.as_os_str().is_empty() {
         rules.report(Problem::of_value("run.folder", "\"\"", "names no folder", "use \"runs/latest\""));
     }
-    let times = [
-        ("run.timeout_seconds", run.timeout_seconds),
-        ("run.grace_seconds", run.grace_seconds),
-        ("run.heartbeat_seconds", run.heartbeat_seconds),
-        ("run.rendezvous_seconds", run.rendezvous_seconds),
-        ("run.store_seconds", run.store_seconds),
-    ];
-    for (key, seconds) in times {
-        let holds = seconds > 0.0 && seconds <= LONGEST_SECONDS;
-        rules.number(key, seconds, holds, "must be a time in seconds", "use more than 0 and at most 86400");
-    }
     match (run.engine, run.transport) {
         (EngineChoice::Threads, TransportChoice::SharedMemory | TransportChoice::Tcp | TransportChoice::Mpi) => {
             let rule = "has no effect where run.engine = \"threads\"";
             let remedy = "write run.engine = \"processes\", or leave it out";
-            let value = format!("{:?}", transport_name(run.transport));
-            rules.report(Problem::of_value("run.transport", value, rule, remedy));
+            rules.report(Problem::of_value("run.transport", run.transport.written(), rule, remedy));
         }
         (EngineChoice::Threads, TransportChoice::Auto) | (EngineChoice::Auto | EngineChoice::Processes, _) => {}
     }
@@ -52,18 +34,12 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     watching(config, rules);
     store(config, rules);
     collectives(config, rules);
-    rules.all_positive(&[("run.keep_newest", run.keep_newest)]);
     check_gpus(config, rules);
     gpu_collectives(config, rules);
     gpu_graphs(config, rules);
     product_algorithms(config, rules);
     product_kernels(config, rules);
     attention_library(config, rules);
-    let threads = run.threads_per_rank;
-    if rules.all_positive(&[("run.threads_per_rank", threads)]) && threads > MAX_THREADS {
-        let remedy = format!("use at most {MAX_THREADS}");
-        rules.report(Problem::of_value("run.threads_per_rank", threads, "exceeds the cores of any machine", remedy));
-    }
 }
 
 /// Rules of those who watch from outside.
@@ -122,7 +98,7 @@ fn check_gpus(config: &RunConfig, rules: &mut Rules) {
     match run.device {
         DeviceChoice::Cpu => {}
         DeviceChoice::Cuda if run.threads_per_rank > 1 => {
-            let rule = format!("has no effect where run.device = {:?}", device_name(run.device));
+            let rule = format!("has no effect where run.device = {}", run.device.written());
             let remedy = "write run.device = \"cpu\", or leave it out";
             rules.report(Problem::of_value("run.threads_per_rank", run.threads_per_rank, rule, remedy));
         }
@@ -133,7 +109,7 @@ fn check_gpus(config: &RunConfig, rules: &mut Rules) {
 /// NCCL joins GPUs of NVIDIA, one to a process. MPI is given memory of the host alone.
 fn gpu_collectives(config: &RunConfig, rules: &mut Rules) {
     let (run, key) = (&config.run, "run.gpu_collectives");
-    let value = format!("{:?}", gpu_collectives_name(run.gpu_collectives));
+    let value = run.gpu_collectives.written();
     match (run.gpu_collectives, run.device) {
         (GpuCollectives::Auto, _) | (GpuCollectives::Host, DeviceChoice::Cuda) => {}
         (GpuCollectives::Host | GpuCollectives::Nccl, DeviceChoice::Cpu) => {
@@ -198,7 +174,7 @@ fn product_algorithms(config: &RunConfig, rules: &mut Rules) {
 fn product_kernels(config: &RunConfig, rules: &mut Rules) {
     let value = match config.run.product_kernels {
         ProductKernels::Auto => return,
-        chosen @ (ProductKernels::Estimated | ProductKernels::Timed) => format!("{:?}", product_kernels_name(chosen)),
+        chosen @ (ProductKernels::Estimated | ProductKernels::Timed) => chosen.written(),
     };
     let key = "run.product_kernels";
     match (config.run.device, config.train.precision.products()) {
@@ -231,8 +207,7 @@ fn collectives(config: &RunConfig, rules: &mut Rules) {
     match (config.run.collectives, config.run.transport) {
         (CollectivesChoice::Own, _) | (CollectivesChoice::Native, TransportChoice::Mpi) => {}
         (CollectivesChoice::Native, transport) => {
-            let rule =
-                format!("needs a library with collectives; run.transport = {:?} has none", transport_name(transport));
+            let rule = format!("needs a library with collectives; run.transport = {} has none", transport.written());
             let remedy = "write run.transport = \"mpi\", or leave run.collectives out";
             rules.report(Problem::of_value(key, "\"native\"", rule, remedy));
         }

@@ -2,10 +2,7 @@
 
 use super::Rules;
 use crate::problem::Problem;
-use crate::run_file::RunConfig;
-
-/// Most prompts of a run, and most tokens of each: what each costs is a pass over the model.
-const MOST: usize = 10_000;
+use crate::run_file::{MOST_SAMPLED, RunConfig};
 
 pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     let samples = &config.run.samples;
@@ -18,20 +15,10 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         }
     };
     let (number, is_empty) = (samples.prompts.len(), samples.prompts.iter().any(String::is_empty));
+    let key = "run.sample_prompts";
     let remedy = "use run.sample_prompts = [\"The\"]";
-    refuse(
-        (1..=MOST).contains(&number),
-        "run.sample_prompts",
-        format!("{number} prompts"),
-        "must be 1 to 10,000",
-        remedy,
-    );
-    refuse(!is_empty, "run.sample_prompts", "\"\"".into(), "is an empty prompt", "use at least one character");
-    let tokens = samples.tokens;
-    refuse((1..=MOST).contains(&tokens), "run.sample_tokens", tokens.to_string(), "must be 1 to 10,000", "use 64");
-    let temperature = samples.temperature;
-    let is_sane = (0.0..=100.0).contains(&temperature);
-    refuse(is_sane, "run.sample_temperature", format!("{temperature:?}"), "must be a temperature", "use 0 to 100");
+    refuse((1..=MOST_SAMPLED).contains(&number), key, format!("{number} prompts"), "must be 1 to 10,000", remedy);
+    refuse(!is_empty, key, "\"\"".into(), "is an empty prompt", "use at least one character");
     let (every, cp) = (samples.every.to_string(), config.parallelism.degrees.cp);
     let rule =
         format!("continues whole texts token by token, and parallelism.cp = {cp} ranks share the tokens of each");

@@ -4,7 +4,7 @@ use super::{Rules, nearest_of};
 use crate::batch::BatchGrowth;
 use crate::params::params;
 use crate::problem::Problem;
-use crate::run_file::{RunConfig, schedule_name, written_ramp};
+use crate::run_file::{Item as _, RunConfig, schedule_name};
 use crate::schedule::ScheduleSpec;
 use crate::unit::Unit;
 use crate::unit_class::{PerClass, UnitClass};
@@ -112,7 +112,7 @@ fn passes_of_ramp(config: &RunConfig, rules: &mut Rules) {
         let rule = format!(
             "goes through {number} sizes, whose programs have {passes} passes together, more than {MAX_PASSES_OF_RAMP}"
         );
-        rules.report(Problem::of_value("train.batch_ramp", written_ramp(ramp), rule, "use a larger increment"));
+        rules.report(Problem::of_value("train.batch_ramp", ramp.written(), rule, "use a larger increment"));
     }
 }
 

@@ -14,11 +14,6 @@ use crate::zero::ZeroStage;
 
 pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     let train = &config.train;
-    rules.all_positive(&[
-        ("train.steps", train.steps as usize),
-        ("train.global_batch", train.global_batch),
-        ("train.sequence_length", train.sequence_length),
-    ]);
     let context = config.model.context;
     if context > 0 && train.sequence_length > context {
         let rule = format!("is longer than model.context = {context}");
@@ -37,14 +32,6 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
 
 fn anomalies(config: &RunConfig, rules: &mut Rules) {
     let anomalies = config.train.anomalies;
-    let (key, score) = ("train.spike_score", anomalies.spike_score);
-    rules.number(
-        key,
-        score,
-        (3.0..=1000.0).contains(&score),
-        "must be a number of deviations",
-        "use 3 to 1000, such as 8.0",
-    );
     if anomalies.rolls_back() && config.run.save_every == 0 {
         let key = match anomalies.on_nonfinite {
             OnNonFinite::RollBack => "train.on_nonfinite",
@@ -58,13 +45,6 @@ fn anomalies(config: &RunConfig, rules: &mut Rules) {
 fn learning_rate(config: &RunConfig, rules: &mut Rules) {
     let train = &config.train;
     let (peak, minimum) = (train.learning_rate, train.min_learning_rate);
-    rules.number(
-        "train.learning_rate",
-        peak,
-        peak > 0.0 && peak <= 1.0,
-        "must be a learning rate",
-        "use more than 0 and at most 1",
-    );
     // The minimum follows the peak, unless it is given; nothing is known about it next to a peak that is wrong.
     if peak <= 0.0 {
         return warmup(config, rules);
@@ -117,19 +97,13 @@ fn schedule(train: &TrainSpec, rules: &mut Rules) {
                 rules.report(Problem::of_value("train.decay_length", value, rule, remedy));
             }
         }
-        LearningRateSchedule::CosineRestarts { first_steps, growth } => {
-            rules.all_positive(&[
-                ("train.restart_steps", first_steps as usize),
-                ("train.restart_growth", growth as usize),
-            ]);
-        }
+        LearningRateSchedule::CosineRestarts { .. } => {}
     }
 }
 
 fn optimizer(config: &RunConfig, rules: &mut Rules) {
     let train = &config.train;
     let decay = train.weight_decay;
-    rules.number("train.weight_decay", decay, decay >= 0.0, "makes weights grow", "use 0 or more");
     // AdamW multiplies weights by 1 - learning_rate * weight_decay.
     if decay * train.learning_rate >= 1.0 {
         let rule = format!(
@@ -138,25 +112,12 @@ fn optimizer(config: &RunConfig, rules: &mut Rules) {
         );
         rules.report(Problem::of_value("train.weight_decay", format!("{decay:?}"), rule, "use a smaller product"));
     }
-    rules.below_one("train.beta1", train.beta1, "must be the decay of a running mean");
-    rules.below_one("train.beta2", train.beta2, "must be the decay of a running mean");
-    rules.number("train.epsilon", train.epsilon, train.epsilon > 0.0, "must be more than 0", "use 1e-8");
-    if let Some(decay) = train.ema_decay {
-        rules.below_one("train.ema_decay", decay, "must be the decay of a running mean");
-    }
     muon(config, rules);
-    let scale = train.embedding_gradient_scale;
-    let remedy = "use more than 0 and at most 1";
-    rules.number("train.embedding_gradient_scale", scale, scale > 0.0 && scale <= 1.0, "must be a factor", remedy);
-    if let Some(clip) = train.clip_norm {
-        rules.number("train.clip_norm", clip, clip > 0.0, "must not be negative", "use 0 for no clipping, or more");
-    }
 }
 
 /// Muon multiplies matrices in single precision, and gathers updates while nothing else uses their group.
 fn muon(config: &RunConfig, rules: &mut Rules) {
-    let Optimizer::Muon(muon) = config.train.optimizer else { return };
-    rules.below_one("train.muon_momentum", muon.momentum, "must be the decay of a running mean");
+    let Optimizer::Muon(_) = config.train.optimizer else { return };
     let products = config.train.precision.products();
     if products.block().is_some() {
         let rule = format!("must have train.products = \"chained\" or \"pairs\"; got {:?}", products.name());
@@ -177,14 +138,10 @@ fn muon(config: &RunConfig, rules: &mut Rules) {
 }
 
 fn loss_scaling(config: &RunConfig, rules: &mut Rules) {
-    let LossScaling { initial, window, hysteresis, minimum } = match config.train.precision {
+    let LossScaling { initial, minimum, .. } = match config.train.precision {
         Precision::Fp32(_) | Precision::Bf16(_) => return,
         Precision::Fp16(_, scaling) => scaling,
     };
-    rules.all_positive(&[
-        ("train.loss_scale_window", window as usize),
-        ("train.loss_scale_hysteresis", hysteresis as usize),
-    ]);
     let largest = LossScaling::LARGEST;
     for (key, scale) in [("train.initial_loss_scale", initial), ("train.min_loss_scale", minimum)] {
         let in_range = (1.0..=largest).contains(&scale);

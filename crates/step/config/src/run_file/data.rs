@@ -1,147 +1,197 @@
 //! The section `[data]`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::reader::{Choices, Reader, name_of};
+use super::keys::{Keys, keys};
+use super::run::PATH;
 use super::source::Value;
-use super::writer::Writer;
-use super::{blanks, chat};
-use crate::data_spec::{DataSpec, Positions, SourceSpec, TokenizerSpec, ValidationSpec, Visible};
+use super::table::{Fields, Table, read_table, tables, written_table};
+use super::value::{Item, quoted};
+use crate::data_spec::{
+    BlanksSpec, ChatDate, ChatSpec, DataSpec, InstructionsSpec, LongConversations, Positions, SourceSpec,
+    TokenizerSpec, ValidationSpec, Visible,
+};
 use crate::problem::{Location, Problem};
-
-const VISIBLE: &Choices<Visible> = &[("past", Visible::Past), ("document", Visible::Document)];
-const POSITIONS: &Choices<Positions> = &[("sequence", Positions::Sequence), ("document", Positions::Document)];
+use crate::trusted::Consequence::{Reads, Sends, Writes};
 
 /// Tokens of the encoding that text gets where nothing else is said: some two and a half bytes each, so that a step
 /// reads more text than bytes would, at a table small enough for a model that learns within a minute.
 const DEFAULT_VOCABULARY: usize = 1024;
 
-const VALIDATION: &str = "a list of texts such as [{ name = \"books\", path = \"books.txt\" }]";
-
-/// Reads the section.
-pub fn read(reader: &mut Reader) -> DataSpec {
-    let sources = sources(reader);
-    let default = match sources.iter().any(SourceSpec::is_tokens) {
-        true => TokenizerSpec::OfTokenFiles,
-        false => TokenizerSpec::Bpe { vocabulary: DEFAULT_VOCABULARY },
+// Without sources the embedded corpus is meant.
+keys! { keys, data: DataSpec;
+    sources = vec![] => { sources(keys, &mut data.sources) };
+    tokenizer = TokenizerSpec::Bpe { vocabulary: DEFAULT_VOCABULARY } => {
+        let of_text = data.tokenizer.clone();
+        let is_tokens = data.sources.iter().any(SourceSpec::is_tokens);
+        keys.judged(Reads, "tokenizer", &mut data.tokenizer)
+            .or(if is_tokens { TokenizerSpec::OfTokenFiles } else { of_text })
+            .megatron("tokenizer_type")
+            .megatron("tokenizer_model: the path of a tokenizer.json");
     };
-    let tokenizer = reader.text_as("data.tokenizer", TokenizerSpec::FORMS, TokenizerSpec::parse).unwrap_or(default);
-    DataSpec {
-        visible: reader.choice("data.visible", VISIBLE, Visible::Past),
-        positions: reader.choice("data.positions", POSITIONS, Positions::Sequence),
-        blanks: blanks::read(reader),
-        chat: chat::read(reader, &tokenizer),
-        held_out: reader.number("data.held_out", 0.1),
-        validation: reader
-            .tables_of("data.validation", VALIDATION, &["name", "path", "column"], validation)
-            .unwrap_or_default(),
-        cache: reader.acting_text("data.cache").map(|path| path.map(PathBuf::from)),
-        requests: reader.requests(&["data.path", "data.sources", "data.validation"]),
-        tokenizer,
-        sources,
-    }
+    visible = Visible::Past, .megatron("reset_attention_mask: write \"document\"");
+    positions = Positions::Sequence, .megatron("reset_position_ids: write \"document\"");
+    blanks = None => { keys.judged(Reads, "blanks", &mut data.blanks); };
+    chat = None => {
+        // Without a template of its own, the one in the tokenizer's folder is meant.
+        let blank = ChatSpec { template: folder_of(&data.tokenizer), date: None, long: LongConversations::Refuse };
+        keys.judged_as(Reads, "chat", &mut data.chat, |value| read_table(value, blank.clone()));
+    };
+    held_out = 0.1, .below_one("must leave text to train on").megatron("split: the share that is not trained on");
+    validation = vec![] => {
+        let validation = keys.judged(Sends, "validation", &mut data.validation);
+        validation.megatron("valid_data_path: a list of names and paths");
+    };
+    cache = None => {
+        keys.acting(Writes, "cache", &mut data.cache, PATH);
+        keys.megatron("cache", "data_cache_path");
+    };
+    requests = None => {
+        if let Some(reader) = keys.reader() {
+            data.requests = reader.requests(&["data.path", "data.sources", "data.validation"]);
+        }
+    };
 }
 
 /// `data.path` is short for one source. Where one of the two keys is an override, it wins over the other in the file.
-fn sources(reader: &mut Reader) -> Vec<SourceSpec> {
-    let path = reader.optional_text("data.path").map(|path| vec![SourceSpec::of(path)]);
-    let sources = reader.tables_of(
-        "data.sources",
-        "a list of sources such as [{ path = \"a.txt\", weight = 2.0 }, { path = \"b.jsonl\" }]",
-        &["path", "weight", "column"],
-        source,
-    );
-    match (path, sources) {
-        (Some(path), Some(sources)) => {
-            let overrides = |key| matches!(reader.location(key), Some(Location::Override(_)));
-            match (overrides("data.path"), overrides("data.sources")) {
-                (true, false) => path,
-                (false, true) => sources,
-                (true, true) | (false, false) => {
-                    let problem = Problem::of_key("data.path", "conflicts with data.sources", "leave one of them out");
-                    reader.report(problem);
-                    sources
-                }
-            }
-        }
-        (path, sources) => path.or(sources).unwrap_or_default(),
+fn sources(keys: &mut Keys<'_>, sources: &mut Vec<SourceSpec>) {
+    let (mut path, mut listed): (Option<PathBuf>, _) = match sources.as_slice() {
+        [SourceSpec { path, weight, column: None }] if *weight == 1.0 => (Some(path.clone()), vec![]),
+        sources => (None, sources.to_vec()),
+    };
+    let has_path = keys.judged(Sends, "path", &mut path).megatron("data_path").given();
+    let key = keys.judged(Sends, "sources", &mut listed);
+    let is_listed = key.megatron("train_data_path: a list of tables with path and weight").given();
+    let Some(reader) = keys.reader() else { return };
+    let overrides = |key| matches!(reader.location(key), Some(Location::Override(_)));
+    let ways = (has_path, is_listed, overrides("data.path"), overrides("data.sources"));
+    if let (true, true, true, true) | (true, true, false, false) = ways {
+        reader.report(Problem::of_key("data.path", "conflicts with data.sources", "leave one of them out"));
+    }
+    let path_wins = !is_listed || ways == (true, true, true, false);
+    *sources = path.filter(|_| path_wins).map_or(listed, |path| vec![SourceSpec::of(path)]);
+}
+
+/// The folder of a tokenizer's file.
+fn folder_of(tokenizer: &TokenizerSpec) -> PathBuf {
+    match tokenizer {
+        TokenizerSpec::File(path) => match path.parent() {
+            Some(folder) if folder != Path::new("") => folder.to_path_buf(),
+            Some(_) | None => ".".into(),
+        },
+        TokenizerSpec::Bytes | TokenizerSpec::Bpe { .. } | TokenizerSpec::OfTokenFiles => PathBuf::new(),
     }
 }
 
-/// A table with a path and, if it likes, a weight; or the path alone.
-fn source(value: &Value) -> Option<SourceSpec> {
-    if let Some(path) = value.text() {
-        return Some(SourceSpec::of(path));
+impl Item for TokenizerSpec {
+    fn wanted() -> String {
+        TokenizerSpec::FORMS.into()
     }
-    let mut source = SourceSpec::of("");
-    for (key, value) in value.table()? {
-        match key.as_str() {
-            "path" => source.path = value.text()?.into(),
-            "weight" => source.weight = value.number()?,
-            "column" => source.column = Some(value.text()?.into()),
-            _ => return None,
-        }
+
+    fn read(value: &Value) -> Option<TokenizerSpec> {
+        TokenizerSpec::parse(value.text()?)
     }
-    (!source.path.as_os_str().is_empty()).then_some(source)
+
+    fn written(&self) -> String {
+        quoted(&self.to_string())
+    }
 }
 
-/// A table with a name, a path and, if it likes, a column.
-fn validation(value: &Value) -> Option<ValidationSpec> {
-    let mut text = ValidationSpec { name: String::new(), source: SourceSpec::of("") };
-    for (key, value) in value.table()? {
-        match key.as_str() {
-            "name" => text.name = value.text()?.into(),
-            "path" => text.source.path = value.text()?.into(),
-            "column" => text.source.column = Some(value.text()?.into()),
-            _ => return None,
-        }
+impl Item for ChatDate {
+    fn wanted() -> String {
+        String::new()
     }
-    (!text.name.is_empty() && !text.source.path.as_os_str().is_empty()).then_some(text)
+
+    fn read(value: &Value) -> Option<ChatDate> {
+        ChatDate::parse(value.text()?)
+    }
+
+    fn written(&self) -> String {
+        quoted(&self.to_string())
+    }
 }
 
-fn quoted(text: &str) -> toml::Value {
-    toml::Value::String(text.into())
+/// A table with a path and, if it likes, a weight and a column; or the path alone.
+impl Item for SourceSpec {
+    const LIST: &'static str = "a list of sources such as [{ path = \"a.txt\", weight = 2.0 }, { path = \"b.jsonl\" }]";
+
+    fn wanted() -> String {
+        String::new()
+    }
+
+    fn read(value: &Value) -> Option<SourceSpec> {
+        value.text().map(SourceSpec::of).or_else(|| read_table(value, SourceSpec::of("")))
+    }
+
+    fn written(&self) -> String {
+        written_table(self)
+    }
+
+    fn table_keys() -> Vec<&'static str> {
+        super::table::keys_of(SourceSpec::of(""))
+    }
 }
 
-/// Writes the section; without sources the embedded corpus is meant.
-pub fn write(data: &DataSpec, writer: &mut Writer) {
-    writer.section("data");
-    match data.sources.as_slice() {
-        [] => {}
-        [SourceSpec { path, weight, column: None }] if *weight == 1.0 => writer.text("path", &path.to_string_lossy()),
-        sources => {
-            let table = |SourceSpec { path, weight, column }: &SourceSpec| {
-                let column = column.as_ref().map(|column| format!(", column = {}", quoted(column)));
-                format!(
-                    "{{ path = {}, weight = {weight:?}{} }}",
-                    quoted(&path.to_string_lossy()),
-                    column.unwrap_or_default()
-                )
-            };
-            let tables: Vec<String> = sources.iter().map(table).collect();
-            writer.bare("sources", &format!("[{}]", tables.join(", ")));
-        }
+impl Table for SourceSpec {
+    fn fields(&mut self, fields: &mut Fields<'_>) {
+        fields.field("path", &mut self.path);
+        fields.require(!self.path.as_os_str().is_empty());
+        fields.field("weight", &mut self.weight);
+        fields.field("column", &mut self.column);
     }
-    writer.text("tokenizer", &data.tokenizer.to_string());
-    writer.text("visible", name_of(VISIBLE, data.visible));
-    writer.text("positions", name_of(POSITIONS, data.positions));
-    if let Some(blanks) = &data.blanks {
-        writer.bare("blanks", &blanks::written(blanks));
+}
+
+impl Table for ValidationSpec {
+    const LIST: &'static str = "a list of texts such as [{ name = \"books\", path = \"books.txt\" }]";
+
+    fn fields(&mut self, fields: &mut Fields<'_>) {
+        fields.field("name", &mut self.name);
+        fields.field("path", &mut self.source.path);
+        fields.require(!self.name.is_empty() && !self.source.path.as_os_str().is_empty());
+        fields.field("column", &mut self.source.column);
     }
-    if let Some(chat) = &data.chat {
-        writer.bare("chat", &chat::written(chat));
+}
+
+impl Table for ChatSpec {
+    const WANTED: &'static str =
+        "a chat template such as { template = \"model\" }, perhaps with date = \"2026-01-31\" and long = \"cut\"";
+
+    fn fields(&mut self, fields: &mut Fields<'_>) {
+        fields.field("template", &mut self.template);
+        fields.field("date", &mut self.date);
+        fields.field("long", &mut self.long);
     }
-    writer.number("held_out", data.held_out);
-    if !data.validation.is_empty() {
-        let table = |ValidationSpec { name, source }: &ValidationSpec| {
-            let column = source.column.as_ref().map(|column| format!(", column = {}", quoted(column)));
-            let (name, path) = (quoted(name), quoted(&source.path.to_string_lossy()));
-            format!("{{ name = {name}, path = {path}{} }}", column.unwrap_or_default())
+}
+
+impl Table for BlanksSpec {
+    const WANTED: &'static str = "blanks such as { mask = 1024, gmask = 1025, sop = 1026, eop = 1027 }, optionally with span_share, span_mean, \
+                                  span_tokens, samples, instruction_share, and instructions = \"tasks.jsonl\"";
+
+    fn fields(&mut self, fields: &mut Fields<'_>) {
+        let tokens =
+            [("mask", &mut self.mask), ("gmask", &mut self.gmask), ("sop", &mut self.sop), ("eop", &mut self.eop)];
+        tokens.into_iter().for_each(|(name, token)| fields.required(name, token));
+        fields.field("span_share", &mut self.span_share);
+        fields.field("span_mean", &mut self.span_mean);
+        fields.field("span_tokens", &mut self.span_tokens);
+        fields.field("samples", &mut self.samples);
+        let (mut path, mut share) = match self.instructions.take() {
+            None => (None, None),
+            Some(InstructionsSpec { path, share }) => (path, Some(share)),
         };
-        let tables: Vec<String> = data.validation.iter().map(table).collect();
-        writer.bare("validation", &format!("[{}]", tables.join(", ")));
+        fields.field("instructions", &mut path);
+        fields.field("instruction_share", &mut share);
+        let is_given = path.is_some() || share.is_some();
+        self.instructions = is_given.then(|| InstructionsSpec { path, share: share.unwrap_or(0.05) });
     }
-    if let Some(cache) = &data.cache {
-        writer.text("cache", &cache.to_string_lossy());
-    }
+}
+
+// Numbers of blanks that have a default have that of GLM-130B: 4 short samples, of 512 of 2,048 tokens.
+tables! {
+    ValidationSpec = ValidationSpec { name: String::new(), source: SourceSpec::of("") };
+    ChatSpec = ChatSpec { template: PathBuf::new(), date: None, long: LongConversations::Refuse };
+    BlanksSpec = BlanksSpec {
+        mask: 0, gmask: 0, sop: 0, eop: 0, span_share: 0.3, span_mean: 3.0, span_tokens: 0.15, samples: 4,
+        instructions: None,
+    };
 }

@@ -1,7 +1,10 @@
 //! A run that begins with weights has their model: its run file says nothing else about it.
 
+use super::keys::{Keys, Work};
+use super::reader::OfWeights;
 use super::source::{self, Entries, Entry, Value};
-use super::{model, writer::Writer};
+use super::value::quoted;
+use super::{ANY_VOCABULARY, declared, model};
 use crate::data_spec::{DataSpec, SourceSpec, TokenizerSpec};
 use crate::model::ModelSpec;
 use crate::problem::Problem;
@@ -17,36 +20,6 @@ pub struct GivenWeights<'a> {
     pub tokenizer: &'a TokenizerSpec,
 }
 
-/// Keys of a model that are not part of the function that its weights compute.
-const OF_TRAINING: [&str; 7] = [
-    "model.dropout",
-    "model.attention_dropout",
-    "model.padding_token",
-    "model.init_std",
-    "model.output_init_std",
-    "model.xavier_gain",
-    "model.z_loss",
-];
-
-/// Keys of a model that stretch what its weights compute to longer sequences.
-const OF_LENGTH: [&str; 9] = [
-    "model.context",
-    "model.local_rotary_base",
-    "model.rotary_base",
-    "model.rotary_high_turns",
-    "model.rotary_low_turns",
-    "model.rotary_magnitude",
-    "model.rotary_original_context",
-    "model.rotary_scaling",
-    "model.rotary_scaling_factor",
-];
-
-/// Whether a key is part of the function that weights compute, so that a run may not resume with another value: every
-/// key of `[model]` but those of training and of longer sequences.
-pub fn is_function_of_weights(key: &str) -> bool {
-    key.starts_with("model.") && !OF_TRAINING.contains(&key) && !OF_LENGTH.contains(&key)
-}
-
 impl GivenWeights<'_> {
     /// That neither they nor the run name a tokenizer for the text of `data`.
     pub(super) fn lacks_tokenizer(&self, data: &DataSpec) -> Option<Problem> {
@@ -58,13 +31,14 @@ impl GivenWeights<'_> {
 
     /// Adds to `entries` what they leave out of the model, and the tokenizer. Returns what they say of another model.
     pub(super) fn take_over(&self, entries: &mut Entries) -> Vec<Problem> {
-        let mut writer = Writer::default();
-        model::write(self.model, &mut writer);
-        writer.section("data");
-        writer.text("tokenizer", &self.tokenizer.to_string());
-        let (own, mut problems) = source::parse(self.name, &writer.finish());
+        let (mut text, reader) = (String::new(), declared());
+        let mut keys = Keys::new(Work::Write(&mut text));
+        model::visit(keys.section("model"), &mut self.model.clone(), ANY_VOCABULARY);
+        keys.section("data");
+        text.push_str(&format!("tokenizer = {}\n", quoted(&self.tokenizer.to_string())));
+        let (own, mut problems) = source::parse(self.name, &text);
         for (key, own) in own {
-            let is_free = OF_TRAINING.contains(&key.as_str()) || key == "data.tokenizer";
+            let is_free = reader.of_weights(&key) == Some(OfWeights::Training) || key == "data.tokenizer";
             match entries.get(&key) {
                 Some(_) if is_free => {}
                 Some(Entry { value, location }) if !says_the_same(value, &own.value) => {
@@ -98,18 +72,15 @@ fn bare(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::run_file::known_keys;
+    use crate::is_function_of_weights;
 
     #[test]
-    fn keys_of_a_model_are_of_its_function_unless_they_are_listed() {
-        let known = known_keys();
-        for listed in OF_TRAINING.iter().chain(&OF_LENGTH) {
-            assert!(known.iter().any(|key| key == listed) && !is_function_of_weights(listed), "{listed}");
-        }
+    fn keys_of_a_model_are_of_its_function_unless_they_say_otherwise() {
         for key in ["model.lora", "model.activation", "model.norm_epsilon", "model.window", "model.rotary_fraction"] {
-            assert!(known.iter().any(|known| known == key) && is_function_of_weights(key), "{key}");
+            assert!(is_function_of_weights(key), "{key}");
         }
-        assert!(!is_function_of_weights("train.learning_rate"));
+        for key in ["model.dropout", "model.z_loss", "model.context", "model.rotary_scaling", "train.learning_rate"] {
+            assert!(!is_function_of_weights(key), "{key}");
+        }
     }
 }

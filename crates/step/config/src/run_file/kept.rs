@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::consequences::{Consequence, consequence_of};
 use super::source::{self, Entries, Entry};
-use super::{Files, NoFiles, RunConfig};
+use super::{Files, NoFiles, RunConfig, declared};
 use crate::problem::{Location, Problem};
-use crate::trusted::{Author, Trusted};
+use crate::trusted::{Author, Consequence, Trusted};
 
 /// The beginning of the last line of a run file whose user has confirmed it.
 const CODE: &str = "# code ";
@@ -75,7 +74,8 @@ impl KeptRunFile {
     /// Keys that it has and that only the user may choose. `run.folder`, which every run file has, is not counted: the
     /// folder that is named on the command line takes its place.
     pub fn acting_keys(&self) -> Vec<String> {
-        let is_acting = |(key, Entry { value, .. }): &(String, Entry)| match consequence_of(key) {
+        let reader = declared();
+        let is_acting = |(key, Entry { value, .. }): &(String, Entry)| match reader.consequence_of(key) {
             Some(Consequence::Sends) => value.has_address(),
             other => other.is_some_and(Consequence::is_for_user_alone) && key != "run.folder",
         };
@@ -132,7 +132,6 @@ impl PartialEq for KeptRunFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run_file::known_keys;
 
     /// A value for each key that acts.
     const VALUES: [(&str, &str); 8] = [
@@ -155,7 +154,7 @@ mod tests {
 
     /// Whether a run does what `value` of `key` says.
     fn acts(KeptRun { config, .. }: &KeptRun, (key, value): (&str, &str)) -> bool {
-        match consequence_of(key) {
+        match declared().consequence_of(key) {
             Some(Consequence::Sends) if key.starts_with("data.") => config.data.requests.is_some(),
             _ => config.to_toml().contains(value),
         }
@@ -163,8 +162,9 @@ mod tests {
 
     #[test]
     fn no_key_of_a_stranger_acts() {
-        let known = known_keys();
-        let for_user = known.iter().filter(|key| consequence_of(key).is_some_and(Consequence::is_for_user_alone));
+        let reader = declared();
+        let is_for_user = |key: &&str| reader.consequence_of(key).is_some_and(Consequence::is_for_user_alone);
+        let for_user = reader.keys().filter(is_for_user);
         assert_eq!(for_user.collect::<Vec<_>>(), VALUES.map(|(key, _)| key), "each key that acts has a value here");
         for (key, value) in VALUES {
             let (section, name) = key.split_once('.').expect("a key");

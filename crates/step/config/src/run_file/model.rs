@@ -1,358 +1,248 @@
 //! The section `[model]`.
 
-use super::local_attention;
-use super::lora;
-use super::reader::{Choices, Reader, name_of};
-use super::writer::Writer;
+use super::keys::{Keys, Variants, keys, where_first};
+use super::reader::OfWeights::{Length, Training};
+use super::table::{Fields, Table, tables};
+use crate::local_attention::{LocalAttention, Reach};
+use crate::lora::{LinearLayer, LoraSpec};
 use crate::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, QkNorm, TopQuery};
 use crate::problem::Problem;
 use crate::rotary_scaling::RotaryScaling;
+use crate::trusted::Consequence;
 
-const NORMS: &Choices<NormKind> =
-    &[("layer", NormKind::Layer), ("rms", NormKind::Rms), ("rms_plus_one", NormKind::RmsPlusOne)];
-const PAIRINGS: &Choices<Pairing> = &[("half", Pairing::Half), ("interleaved", Pairing::Interleaved)];
-const ACTIVATIONS: &Choices<Activation> = &[
-    ("gelu_tanh", Activation::GeluTanh),
-    ("gelu_erf", Activation::GeluErf),
-    ("gelu_sigmoid", Activation::GeluSigmoid),
-    ("relu", Activation::Relu),
-    ("swiglu", Activation::SwiGlu),
-    ("geglu", Activation::GeGlu),
-    ("geglu_tanh", Activation::GeGluTanh),
-];
+/// Longest sequence: attention compares positions in single precision, whose whole numbers are exact up to 2^24, and a
+/// pass that generates computes rows after the context.
+const MAX_CONTEXT: usize = 1 << 23;
+/// Widest row of any matrix: offsets within a matrix then fit 32 bits in every kernel.
+pub const MAX_WIDTH: usize = 1 << 24;
 
-const QK_NORMS: &Choices<QkNorm> = &[("true", QkNorm::Heads), ("false", QkNorm::Off), ("whole", QkNorm::Whole)];
+const TOO_LARGE: &str = "is more than any supported model has";
+const LEFT_OUT_OR_MORE: &str = "leave it out, or use more than 0";
 
-const BIASES: &Choices<Biases> = &[
-    ("true", Biases::All),
-    ("false", Biases::Off),
-    ("qkv", Biases::QueryKeyValue),
-    ("attention", Biases::Attention),
-    ("ffn", Biases::FeedForward),
-];
-
-#[derive(Clone, Copy, PartialEq)]
-enum ScalingKind {
-    Off,
-    Linear,
-    Llama3,
-    Yarn,
-}
-
-const SCALINGS: &Choices<ScalingKind> = &[
-    ("none", ScalingKind::Off),
-    ("linear", ScalingKind::Linear),
-    ("llama3", ScalingKind::Llama3),
-    ("yarn", ScalingKind::Yarn),
-];
-
-#[derive(Clone, Copy, PartialEq)]
-enum PositionKind {
-    Learned,
-    Rotary,
-    Alibi,
-}
-
-const POSITIONS: &Choices<PositionKind> =
-    &[("learned", PositionKind::Learned), ("rotary", PositionKind::Rotary), ("alibi", PositionKind::Alibi)];
-
-#[derive(Clone, Copy, PartialEq)]
-enum BlocksKind {
-    Sequential,
-    Parallel,
-    PostNorm,
-    Sandwich,
-    DeepNorm,
-}
-
-const BLOCKS: &Choices<BlocksKind> = &[
-    ("sequential", BlocksKind::Sequential),
-    ("parallel", BlocksKind::Parallel),
-    ("postnorm", BlocksKind::PostNorm),
-    ("sandwich", BlocksKind::Sandwich),
-    ("deepnorm", BlocksKind::DeepNorm),
-];
-
-/// Reads the section; `tokens` is the number of different tokens in the data, the default of the vocabulary.
-pub fn read(reader: &mut Reader, tokens: usize) -> ModelSpec {
-    let hidden = reader.count("model.hidden", 128);
-    let num_heads = reader.count("model.num_heads", 4);
-    let head_dim = head_dim(reader, hidden, num_heads);
-    let norm = Norm {
-        kind: reader.choice("model.norm", NORMS, NormKind::Layer),
-        epsilon: reader.number("model.norm_epsilon", 1e-5),
+// `tokens` is the number of different tokens in the data, the default of the vocabulary.
+keys! { keys, model: ModelSpec, tokens: usize;
+    num_layers = 6, .positive().at_most(MAX_WIDTH, TOO_LARGE);
+    hidden = 128, .positive().at_most(MAX_WIDTH, TOO_LARGE).megatron("hidden_size");
+    num_heads = 4, .positive().at_most(MAX_WIDTH, TOO_LARGE).megatron("num_attention_heads");
+    num_kv_heads = 4, .or(model.num_heads).positive().megatron("num_query_groups")
+        .megatron("group_query_attention: write their number");
+    head_dim = 32 => {
+        if !keys.key("head_dim", &mut model.head_dim).positive().at_most(MAX_WIDTH, TOO_LARGE).given() {
+            head_dim(keys, model);
+        }
+        keys.megatron("head_dim", "kv_channels");
     };
-    let position = position(reader, head_dim);
-    let dropout = reader.number("model.dropout", 0.0);
-    let num_layers = reader.count("model.num_layers", 6);
-    ModelSpec {
-        num_layers,
-        hidden,
-        num_heads,
-        num_kv_heads: reader.count("model.num_kv_heads", num_heads),
-        head_dim,
-        ffn_hidden: reader.count("model.ffn_hidden", 4 * hidden),
-        ffn_hidden_of_layers: reader.optional_counts("model.ffn_hidden_of_layers"),
-        vocabulary: reader.count("model.vocabulary", tokens),
-        context: reader.count("model.context", 128),
-        norm,
-        position,
-        local_attention: local_attention::read(reader, num_layers),
-        activation: reader.choice("model.activation", ACTIVATIONS, Activation::GeluTanh),
-        blocks: blocks(reader, num_layers),
-        biases: reader.choice("model.biases", BIASES, Biases::All),
-        embedding_scale: reader.optional_number("model.embedding_scale"),
-        query_scalar: reader.optional_number("model.query_scalar"),
-        attention_soft_cap: reader.optional_number("model.attention_soft_cap"),
-        logit_soft_cap: reader.optional_number("model.logit_soft_cap"),
-        embedding_norm: reader.yes_no("model.embedding_norm", false),
-        tied_embeddings: reader.yes_no("model.tied_embeddings", true),
-        padding_token: reader.optional_count("model.padding_token"),
-        top_query: match reader.yes_no("model.top_query", false) {
-            true => TopQuery::On,
-            false => TopQuery::Off,
-        },
-        qk_norm: reader.choice("model.qk_norm", QK_NORMS, QkNorm::Off),
-        dropout,
-        attention_dropout: reader.number("model.attention_dropout", dropout),
-        init_std: reader.number("model.init_std", 0.02),
-        output_init_std: reader.optional_number("model.output_init_std"),
-        xavier_gain: xavier_gain(reader),
-        lora: lora::read(reader),
-        z_loss: reader.optional_number("model.z_loss").filter(|coefficient| *coefficient != 0.0),
-    }
-}
-
-/// Of maps in layers, in place of the standard deviation of those back into the stream.
-fn xavier_gain(reader: &mut Reader) -> Option<f32> {
-    let gain = reader.optional_number("model.xavier_gain")?;
-    if reader.is_set("model.output_init_std") {
-        let rule = "conflicts with model.xavier_gain";
-        reader.report(Problem::of_key("model.output_init_std", rule, "remove one of them"));
-    }
-    Some(gain)
-}
-
-/// DeepNorm's weight of the stream is by default that of its paper for a decoder: the square root of twice the layers.
-fn blocks(reader: &mut Reader, num_layers: usize) -> Blocks {
-    let kind = reader.choice("model.blocks", BLOCKS, BlocksKind::Sequential);
-    let alpha = reader.number("model.deepnorm_alpha", (2.0 * num_layers as f64).sqrt() as f32);
-    if kind != BlocksKind::DeepNorm {
-        only_with(reader, &["model.deepnorm_alpha"], ("model.blocks", name_of(BLOCKS, kind)), "deepnorm");
-    }
-    match kind {
-        BlocksKind::Sequential => Blocks::Sequential,
-        BlocksKind::Parallel => Blocks::Parallel,
-        BlocksKind::PostNorm => Blocks::PostNorm,
-        BlocksKind::Sandwich => Blocks::Sandwich,
-        BlocksKind::DeepNorm => Blocks::DeepNorm { alpha },
-    }
-}
-
-/// Reports those of `keys` that are set although `key` has another value than the one that gives them a meaning.
-fn only_with(reader: &mut Reader, keys: &[&str], (key, value): (&str, &str), needed: &str) {
-    for set in keys {
-        if reader.is_set(set) {
-            let remedy = format!("write {key} = {needed:?}, or leave it out");
-            reader.report(Problem::of_key(set, format!("has no effect where {key} = {value:?}"), remedy));
-        }
-    }
-}
-
-fn head_dim(reader: &mut Reader, hidden: usize, num_heads: usize) -> usize {
-    if let Some(head_dim) = reader.optional_count("model.head_dim") {
-        return head_dim;
-    }
-    // No heads at all is a problem of its own, which `check` names.
-    let heads = num_heads.max(1);
-    if !hidden.is_multiple_of(heads) {
-        let below = hidden / heads * heads;
-        let multiples: Vec<usize> = [below, below + heads].into_iter().filter(|multiple| *multiple > 0).collect();
-        let remedy = format!("use {}, or give model.head_dim", mesh::alternatives(&multiples));
-        reader.report(Problem::of_value(
-            "model.hidden",
-            hidden,
-            format!("must be a multiple of model.num_heads = {heads}"),
-            remedy,
-        ));
-    }
-    (hidden / heads).max(1)
-}
-
-fn position(reader: &mut Reader, head_dim: usize) -> Position {
-    let kind = reader.choice("model.position", POSITIONS, PositionKind::Learned);
-    let base = reader.number("model.rotary_base", 10_000.0);
-    let fraction = reader.number("model.rotary_fraction", 1.0);
-    let pairing = reader.choice("model.rotary_pairing", PAIRINGS, Pairing::Half);
-    let scaling = rotary_scaling(reader);
-    let offset = reader.count("model.position_offset", 0);
-    let written = ("model.position", name_of(POSITIONS, kind));
-    if kind != PositionKind::Rotary {
-        let keys = ["model.rotary_base", "model.rotary_fraction", "model.rotary_pairing", "model.rotary_scaling"];
-        only_with(reader, &keys, written, "rotary");
-    }
-    if kind != PositionKind::Learned {
-        only_with(reader, &["model.position_offset"], written, "learned");
-    }
-    match kind {
-        PositionKind::Learned => Position::Learned { offset },
-        PositionKind::Alibi => Position::Alibi,
-        PositionKind::Rotary => {
-            if !(fraction > 0.0 && fraction <= 1.0) {
-                // One verdict is enough: whole pairs are not asked for as well.
-                reader.unusable.insert("model.rotary_fraction".into());
-                let rule = "must be a share of the head's dims";
-                reader.report(Problem::of_value(
-                    "model.rotary_fraction",
-                    fraction,
-                    rule,
-                    "use more than 0 and at most 1",
-                ));
+    ffn_hidden = 512, .or(4 * model.hidden).positive().at_most(MAX_WIDTH, TOO_LARGE).megatron("ffn_hidden_size");
+    ffn_hidden_of_layers = None;
+    vocabulary = 1024, .or(tokens).positive().at_most(MAX_WIDTH, TOO_LARGE).megatron("vocab_size");
+    context = 128, .positive().at_most(MAX_CONTEXT, "is more positions than attention can distinguish").of(Length)
+        .megatron("max_position_embeddings");
+    norm = Norm { kind: NormKind::Layer, epsilon: 1e-5 } => {
+        keys.key("norm", &mut model.norm.kind).megatron("normalization: \"layer\" or \"rms\"");
+        let epsilon = keys.key("norm_epsilon", &mut model.norm.epsilon).megatron("layernorm_epsilon");
+        epsilon.above_zero("must be more than 0", "use 1e-5");
+    };
+    position = Position::Learned { offset: 0 } => { position(keys, model) };
+    local_attention = None => { windows(keys, model) };
+    activation = Activation::GeluTanh, .megatron("swiglu: write \"swiglu\"");
+    blocks = Blocks::Sequential => {
+        // DeepNorm's weight of the stream is by default that of its paper for a decoder.
+        let alpha = (2.0 * model.num_layers as f64).sqrt() as f32;
+        let blocks: &Variants<Blocks> = &[
+            ("sequential", Blocks::Sequential),
+            ("parallel", Blocks::Parallel),
+            ("postnorm", Blocks::PostNorm),
+            ("sandwich", Blocks::Sandwich),
+            ("deepnorm", Blocks::DeepNorm { alpha }),
+        ];
+        keys.variants("blocks", &mut model.blocks, blocks, where_first, |keys, blocks| {
+            if let Blocks::DeepNorm { alpha } = blocks {
+                keys.key("deepnorm_alpha", alpha).above_zero("must keep the residual stream", "use more than 0");
             }
-            let rotary_dims = (f64::from(fraction) * head_dim as f64).round() as usize;
-            Position::Rotary { base, rotary_dims, pairing, scaling }
+        });
+    };
+    biases = Biases::All, .megatron("disable_bias_linear: write false").megatron("add_bias_linear")
+        .megatron("add_qkv_bias: write \"qkv\"");
+    embedding_scale = None, .above_zero("must be more than 0", LEFT_OUT_OR_MORE);
+    query_scalar = None, .above_zero("must be more than 0", LEFT_OUT_OR_MORE);
+    attention_soft_cap = None, .above_zero("must be more than 0", LEFT_OUT_OR_MORE);
+    logit_soft_cap = None, .above_zero("must be more than 0", LEFT_OUT_OR_MORE);
+    embedding_norm = false, .megatron("embed_layernorm");
+    tied_embeddings = true, .megatron("untie_embeddings_and_output_weights: write false");
+    padding_token = None, .of(Training);
+    top_query = TopQuery::Off;
+    qk_norm = QkNorm::Off, .megatron("qk_layernorm");
+    dropout = 0.0, .below_one("must be a probability below 1").of(Training).megatron("hidden_dropout");
+    // It follows dropout, unless it is given; one verdict is enough.
+    attention_dropout = 0.0, .or(model.dropout).of(Training).must(
+        |share| *share == model.dropout || (0.0..1.0).contains(share),
+        "must be a probability below 1",
+        "use 0 or more and less than 1"
+    );
+    init_std = 0.02, .above_zero("must be a standard deviation above 0", "use 0.02").of(Training)
+        .megatron("init_method_std");
+    output_init_std = None, .above_zero("must be a standard deviation above 0", LEFT_OUT_OR_MORE).of(Training);
+    xavier_gain = None => {
+        let gain = keys.key("xavier_gain", &mut model.xavier_gain).of(Training);
+        let is_given = gain.above_zero("must be more than 0", LEFT_OUT_OR_MORE).given();
+        // It is of maps in layers, in place of the standard deviation of those back into the stream.
+        keys.idle(is_given, &["output_init_std"], "conflicts with model.xavier_gain", "remove one of them");
+    };
+    lora = None => { keys.judged(Consequence::Within, "lora", &mut model.lora); };
+    z_loss = None => {
+        let holds = |coefficient: &f32| (0.0..=1.0).contains(coefficient);
+        let z_loss = keys.key("z_loss", &mut model.z_loss).of(Training);
+        z_loss.must(holds, "must be the coefficient of a loss", "use 0 to 1, such as 1e-4");
+        model.z_loss = model.z_loss.filter(|coefficient| *coefficient != 0.0);
+    };
+}
+
+/// The width of a head that follows from the number of heads.
+fn head_dim(keys: &mut Keys<'_>, model: &mut ModelSpec) {
+    let Some(reader) = keys.reader() else { return };
+    // No heads at all is a problem of its own, which `check` names.
+    let (hidden, heads) = (model.hidden, model.num_heads.max(1));
+    if !hidden.is_multiple_of(heads) {
+        let remedy = format!("use {}, or give model.head_dim", mesh::multiples_around(heads, hidden));
+        let rule = format!("must be a multiple of model.num_heads = {heads}");
+        reader.report(Problem::of_value("model.hidden", hidden, rule, remedy));
+    }
+    model.head_dim = (hidden / heads).max(1);
+}
+
+fn position(keys: &mut Keys<'_>, model: &mut ModelSpec) {
+    let head_dim = model.head_dim;
+    let rotary =
+        Position::Rotary { base: 10_000.0, rotary_dims: head_dim, pairing: Pairing::Half, scaling: RotaryScaling::Off };
+    let positions: &Variants<Position> =
+        &[("learned", Position::Learned { offset: 0 }), ("rotary", rotary), ("alibi", Position::Alibi)];
+    keys.megatron("position", "position_embedding_type: \"learned\", \"rotary\" or \"alibi\"");
+    keys.megatron("position", "use_rotary_position_embeddings: write \"rotary\"");
+    keys.variants("position", &mut model.position, positions, where_first, |keys, position| match position {
+        Position::Learned { offset } => {
+            let offset = keys.key("position_offset", offset);
+            offset.at_most(MAX_CONTEXT, "is more rows than a position table can skip");
         }
+        Position::Rotary { base, rotary_dims, pairing, scaling } => {
+            let is_base = |base: &f32| *base > 1.0 && base.is_finite();
+            keys.key("rotary_base", base).of(Length).must(is_base, "must give falling frequencies", "use more than 1");
+            rotary_fraction(keys, rotary_dims, head_dim);
+            keys.key("rotary_pairing", pairing).megatron("rotary_interleaved: write \"interleaved\"");
+            rotary_scaling(keys, scaling);
+        }
+        Position::Alibi => {}
+    });
+}
+
+/// The share of a head's dims that are rotated, of which a run has the number.
+fn rotary_fraction(keys: &mut Keys<'_>, rotary_dims: &mut usize, head_dim: usize) {
+    let mut fraction = if keys.reader().is_some() { 1.0 } else { (*rotary_dims as f64 / head_dim as f64) as f32 };
+    keys.key("rotary_fraction", &mut fraction).megatron("rotary_percent");
+    if keys.reader().is_some() {
+        *rotary_dims = (f64::from(fraction) * head_dim as f64).round() as usize;
+    }
+    if let Some(reader) = keys.chosen_reader().filter(|_| !(fraction > 0.0 && fraction <= 1.0)) {
+        // One verdict is enough: whole pairs are not asked for as well.
+        reader.unusable.insert("model.rotary_fraction".into());
+        let (rule, remedy) = ("must be a share of the head's dims", "use more than 0 and at most 1");
+        reader.report(Problem::of_value("model.rotary_fraction", fraction, rule, remedy));
     }
 }
 
 /// The defaults of its numbers are those of Llama 3.1, and those of the paper of YaRN.
-fn rotary_scaling(reader: &mut Reader) -> RotaryScaling {
-    let kind = reader.choice("model.rotary_scaling", SCALINGS, ScalingKind::Off);
-    let factor = reader.number("model.rotary_scaling_factor", 8.0);
-    let low_turns = reader.number("model.rotary_low_turns", 1.0);
-    let fast = if kind == ScalingKind::Yarn { 32.0 } else { 4.0 };
-    let high_turns = reader.number("model.rotary_high_turns", fast);
-    let original_context = reader.count("model.rotary_original_context", 8192);
-    let magnitude = reader.number("model.rotary_magnitude", RotaryScaling::fitted_magnitude(factor));
-    let written = ("model.rotary_scaling", name_of(SCALINGS, kind));
-    if kind != ScalingKind::Yarn {
-        only_with(reader, &["model.rotary_magnitude"], written, "yarn");
-    }
-    let of_llama = ["model.rotary_low_turns", "model.rotary_high_turns", "model.rotary_original_context"];
-    match kind {
-        ScalingKind::Off => {
-            only_with(reader, &["model.rotary_scaling_factor"], written, "linear");
-            only_with(reader, &of_llama, written, "llama3");
-            RotaryScaling::Off
-        }
-        ScalingKind::Linear => {
-            only_with(reader, &of_llama, written, "llama3");
-            RotaryScaling::Linear { factor }
-        }
-        ScalingKind::Llama3 => RotaryScaling::Llama3 { factor, low_turns, high_turns, original_context },
-        ScalingKind::Yarn => RotaryScaling::Yarn { factor, low_turns, high_turns, original_context, magnitude },
-    }
-}
-
-/// Writes the section, every key that has a meaning for this model.
-pub fn write(model: &ModelSpec, writer: &mut Writer) {
-    writer.section("model");
-    writer.count("num_layers", model.num_layers);
-    writer.count("hidden", model.hidden);
-    writer.count("num_heads", model.num_heads);
-    writer.count("num_kv_heads", model.num_kv_heads);
-    writer.count("head_dim", model.head_dim);
-    writer.count("ffn_hidden", model.ffn_hidden);
-    if let Some(widths) = &model.ffn_hidden_of_layers {
-        writer.bare("ffn_hidden_of_layers", &format!("{widths:?}"));
-    }
-    writer.count("vocabulary", model.vocabulary);
-    writer.count("context", model.context);
-    writer.text("norm", name_of(NORMS, model.norm.kind));
-    writer.number("norm_epsilon", model.norm.epsilon);
-    match model.position {
-        Position::Learned { offset } => {
-            writer.text("position", name_of(POSITIONS, PositionKind::Learned));
-            writer.count("position_offset", offset);
-        }
-        Position::Alibi => writer.text("position", name_of(POSITIONS, PositionKind::Alibi)),
-        Position::Rotary { base, rotary_dims, pairing, scaling } => {
-            writer.text("position", name_of(POSITIONS, PositionKind::Rotary));
-            writer.number("rotary_base", base);
-            writer.number("rotary_fraction", (rotary_dims as f64 / model.head_dim as f64) as f32);
-            writer.text("rotary_pairing", name_of(PAIRINGS, pairing));
-            write_scaling(scaling, writer);
-        }
-    }
-    local_attention::write(model.local_attention.as_ref(), writer);
-    writer.text("activation", name_of(ACTIVATIONS, model.activation));
-    match model.blocks {
-        Blocks::Sequential => writer.text("blocks", name_of(BLOCKS, BlocksKind::Sequential)),
-        Blocks::Parallel => writer.text("blocks", name_of(BLOCKS, BlocksKind::Parallel)),
-        Blocks::PostNorm => writer.text("blocks", name_of(BLOCKS, BlocksKind::PostNorm)),
-        Blocks::Sandwich => writer.text("blocks", name_of(BLOCKS, BlocksKind::Sandwich)),
-        Blocks::DeepNorm { alpha } => {
-            writer.text("blocks", name_of(BLOCKS, BlocksKind::DeepNorm));
-            writer.number("deepnorm_alpha", alpha);
-        }
-    }
-    match model.biases {
-        Biases::All | Biases::Off => writer.bare("biases", name_of(BIASES, model.biases)),
-        Biases::QueryKeyValue | Biases::Attention | Biases::FeedForward => {
-            writer.text("biases", name_of(BIASES, model.biases))
-        }
-    }
-    write_scales(model, writer);
-    writer.yes_no("embedding_norm", model.embedding_norm);
-    writer.yes_no("tied_embeddings", model.tied_embeddings);
-    if let Some(token) = model.padding_token {
-        writer.count("padding_token", token);
-    }
-    writer.yes_no("top_query", model.top_query == TopQuery::On);
-    match model.qk_norm {
-        QkNorm::Off | QkNorm::Heads => writer.bare("qk_norm", name_of(QK_NORMS, model.qk_norm)),
-        QkNorm::Whole => writer.text("qk_norm", name_of(QK_NORMS, model.qk_norm)),
-    }
-    writer.number("dropout", model.dropout);
-    writer.number("attention_dropout", model.attention_dropout);
-    writer.number("init_std", model.init_std);
-    if let Some(std) = model.output_init_std {
-        writer.number("output_init_std", std);
-    }
-    if let Some(gain) = model.xavier_gain {
-        writer.number("xavier_gain", gain);
-    }
-    if let Some(own) = &model.lora {
-        writer.bare("lora", &lora::written(own));
-    }
-    if let Some(coefficient) = model.z_loss {
-        writer.number("z_loss", coefficient);
-    }
-}
-
-/// Factors and caps of embeddings, scores and logits.
-fn write_scales(model: &ModelSpec, writer: &mut Writer) {
-    let scales = [
-        ("embedding_scale", model.embedding_scale),
-        ("query_scalar", model.query_scalar),
-        ("attention_soft_cap", model.attention_soft_cap),
-        ("logit_soft_cap", model.logit_soft_cap),
+fn rotary_scaling(keys: &mut Keys<'_>, scaling: &mut RotaryScaling) {
+    let (factor, low_turns, original_context) = (8.0, 1.0, 8192);
+    let yarn = RotaryScaling::Yarn { factor, low_turns, high_turns: 32.0, original_context, magnitude: 1.0 };
+    let scalings: &Variants<RotaryScaling> = &[
+        ("none", RotaryScaling::Off),
+        ("linear", RotaryScaling::Linear { factor }),
+        ("llama3", RotaryScaling::Llama3 { factor, low_turns, high_turns: 4.0, original_context }),
+        ("yarn", yarn),
     ];
-    for (key, value) in scales.into_iter().filter_map(|(key, value)| Some((key, value?))) {
-        writer.number(key, value);
+    keys.variants("rotary_scaling", scaling, scalings, where_first, |keys, scaling| {
+        match scaling {
+            RotaryScaling::Off => return,
+            RotaryScaling::Linear { factor }
+            | RotaryScaling::Llama3 { factor, .. }
+            | RotaryScaling::Yarn { factor, .. } => {
+                let factor = keys.key("rotary_scaling_factor", factor).of(Length);
+                factor.must(|factor| *factor >= 1.0, "must slow rotations down", "use 1 or more");
+            }
+        }
+        if let RotaryScaling::Llama3 { low_turns, high_turns, original_context, .. }
+        | RotaryScaling::Yarn { low_turns, high_turns, original_context, .. } = scaling
+        {
+            let low = keys.key("rotary_low_turns", low_turns).of(Length);
+            low.above_zero("must be a positive number of turns", "use more than 0");
+            let rule = format!("must be more than model.rotary_low_turns = {low_turns:?}");
+            let high = keys.key("rotary_high_turns", high_turns).of(Length);
+            high.must(|turns| *turns > *low_turns, &rule, format!("use {:?}", 4.0 * *low_turns));
+            let context = keys.key("rotary_original_context", original_context).of(Length);
+            let remedy = format!("use from 1 to {MAX_CONTEXT}");
+            context.must(is_context, "must be the context length of pretraining", remedy);
+        }
+        if let RotaryScaling::Yarn { factor, magnitude, .. } = scaling {
+            let fitted = RotaryScaling::fitted_magnitude(*factor);
+            let magnitude = keys.key("rotary_magnitude", magnitude).or(fitted).of(Length);
+            magnitude.above_zero("must keep queries and keys", LEFT_OUT_OR_MORE);
+        }
+    });
+    keys.of_weights("rotary_scaling", Length);
+    keys.megatron("rotary_scaling", "use_rope_scaling: write \"llama3\"");
+    keys.megatron("rotary_scaling_factor", "rope_scaling_factor");
+    keys.megatron("rotary_scaling_factor", "rotary_seq_len_interpolation_factor: with rotary_scaling = \"linear\"");
+}
+
+fn is_context(tokens: &usize) -> bool {
+    (1..=MAX_CONTEXT).contains(tokens)
+}
+
+/// Sliding windows: without a window all layers are global, with one and without a pattern all are local.
+fn windows(keys: &mut Keys<'_>, model: &mut ModelSpec) {
+    let (window, pattern, base) = match model.local_attention.take() {
+        None => (None, vec![], None),
+        Some(LocalAttention { window, pattern, rotary_base }) => (Some(window), pattern, rotary_base),
+    };
+    let (mut window, mut pattern, mut rotary_base) = (window, pattern, base);
+    let remedy = format!("use from 1 to {MAX_CONTEXT}, or leave it out");
+    let key = keys.key("window", &mut window).megatron("window_size");
+    key.must(is_context, "must let a token see itself", remedy);
+    let key = keys.key("layer_pattern", &mut pattern);
+    let is_given = key.megatron("window_attn_skip_freq: a list of \"local\" and \"global\"").given();
+    let is_base = |base: &f32| *base > 1.0 && base.is_finite();
+    let key = keys.key("local_rotary_base", &mut rotary_base).of(Length);
+    key.must(is_base, "must give falling frequencies", "use more than 1, or leave it out");
+    let (rule, remedy) = ("has no effect without model.window", "give both, or leave it out");
+    keys.idle(window.is_none(), &["layer_pattern", "local_rotary_base"], rule, remedy);
+    if let Some(reader) = keys.reader().filter(|_| window.is_some()) {
+        if is_given && pattern.is_empty() {
+            let remedy = "leave it out for local layers alone";
+            reader.report(Problem::of_value("model.layer_pattern", "[]", "must name a layer", remedy));
+        }
+        pattern = match pattern.is_empty() {
+            true => vec![Reach::Local],
+            false => LocalAttention::shortest(&pattern, model.num_layers),
+        };
+    }
+    model.local_attention = window.map(|window| LocalAttention { window, pattern, rotary_base });
+}
+
+impl Table for LoraSpec {
+    const WANTED: &'static str = "adapters such as { rank = 8, alpha = 16.0, targets = [\"query\", \"value\"] }, with targets among query, \
+                                  key, value, output, gate, up and down";
+
+    /// Without targets, queries and values have adapters; without an alpha, their scale is 1.
+    fn fields(&mut self, fields: &mut Fields<'_>) {
+        fields.required("rank", &mut self.rank);
+        if !fields.field("alpha", &mut self.alpha) && fields.reads() {
+            self.alpha = self.rank as f32;
+        }
+        fields.field("targets", &mut self.targets);
+        self.targets.sort_unstable();
+        self.targets.dedup();
     }
 }
 
-fn write_scaling(scaling: RotaryScaling, writer: &mut Writer) {
-    let kind = match scaling {
-        RotaryScaling::Off => ScalingKind::Off,
-        RotaryScaling::Linear { .. } => ScalingKind::Linear,
-        RotaryScaling::Llama3 { .. } => ScalingKind::Llama3,
-        RotaryScaling::Yarn { .. } => ScalingKind::Yarn,
-    };
-    writer.text("rotary_scaling", name_of(SCALINGS, kind));
-    match scaling {
-        RotaryScaling::Off => {}
-        RotaryScaling::Linear { factor } => writer.number("rotary_scaling_factor", factor),
-        RotaryScaling::Llama3 { factor, low_turns, high_turns, original_context }
-        | RotaryScaling::Yarn { factor, low_turns, high_turns, original_context, .. } => {
-            writer.number("rotary_scaling_factor", factor);
-            writer.number("rotary_low_turns", low_turns);
-            writer.number("rotary_high_turns", high_turns);
-            writer.count("rotary_original_context", original_context);
-        }
-    }
-    if let RotaryScaling::Yarn { magnitude, .. } = scaling {
-        writer.number("rotary_magnitude", magnitude);
-    }
+tables! {
+    LoraSpec = LoraSpec { rank: 0, alpha: 0.0, targets: vec![LinearLayer::Query, LinearLayer::Value] };
 }

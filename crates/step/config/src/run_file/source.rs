@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use super::aliases;
+use super::declared;
 use super::nearest::nearest;
 use super::unsupported;
 use crate::problem::{Location, Problem};
@@ -159,7 +159,8 @@ fn unknown_section(section: &str) -> Problem {
 }
 
 fn stray_key(key: &str) -> Problem {
-    match (aliases::meaning(key), super::section_of(key)) {
+    let reader = declared();
+    match (reader.meaning(key), reader.section_of(key)) {
         (Some(meaning), _) => Problem::of_key(&format!("`{key}`"), meaning, ""),
         (None, Some(section)) => Problem::of_key(&format!("`{key}`"), format!("belongs to [{section}]"), ""),
         (None, None) => unsupported::problem(&format!("`{key}`"), key)
@@ -227,7 +228,7 @@ pub fn apply_overrides(overrides: &[String], entries: &mut Entries) -> Vec<Probl
 fn split_override(text: &str) -> Result<(String, Option<Value>), Box<Problem>> {
     let Some((key, value)) = text.split_once('=') else {
         let key = text.trim();
-        return Err(Box::new(match aliases::meaning(key) {
+        return Err(Box::new(match declared().meaning(key) {
             Some(meaning) => Problem::of_key(&format!("`{key}`"), meaning, ""),
             None => Problem::of_key("this", "has no `=`", "write section.key=value"),
         }));
@@ -238,7 +239,7 @@ fn split_override(text: &str) -> Result<(String, Option<Value>), Box<Problem>> {
         return Err(Box::new(unknown_section(section)));
     }
     // Unknown keys are kept, so that they are reported.
-    if value.is_empty() && super::section_of(name) == Some(section) {
+    if value.is_empty() && declared().section_of(name) == Some(section) {
         return Ok((key.into(), None));
     }
     let value = DeValue::parse(value).map_or_else(|_| Value::Text(value.into()), |value| convert(value.get_ref()));
@@ -246,7 +247,8 @@ fn split_override(text: &str) -> Result<(String, Option<Value>), Box<Problem>> {
 }
 
 fn stray_override(key: &str) -> Problem {
-    match (aliases::meaning(key), super::section_of(key)) {
+    let reader = declared();
+    match (reader.meaning(key), reader.section_of(key)) {
         (Some(meaning), _) => Problem::of_key(&format!("`{key}`"), meaning, ""),
         (None, Some(section)) => {
             Problem::of_key(&format!("`{key}`"), "has no section", format!("write {section}.{key}"))

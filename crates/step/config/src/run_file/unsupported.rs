@@ -56,6 +56,33 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
     ),
 ];
 
+/// Values that earlier versions had: key, value, and what to do instead.
+const FORMER: &[(&str, &str, &str)] = &[(
+    "run.device",
+    "soft-gpu",
+    "use \"cpu\", or try the code of GPUs without one: tools/soft-gpu.sh FOLDER builds NVIDIA's libraries in software, \
+     and PLEACH_CUDA=FOLDER pleach train ... --set run.device=cuda opens them",
+)];
+
+/// What to do instead of a value that earlier versions had.
+pub fn former(key: &str, value: &str) -> Option<&'static str> {
+    FORMER.iter().find(|former| (former.0, former.1) == (key, value)).map(|former| former.2)
+}
+
+/// Axes of other trainers along which no run divides work: `(name, axis)`.
+const OTHER_AXES: &[(&str, &str)] = &[
+    ("ep", "expert parallelism"),
+    ("expert_model_parallel_size", "expert parallelism"),
+    ("expert_tensor_parallel_size", "expert parallelism"),
+];
+
+/// The refusal of an axis that runs do not have, as the end of a sentence about its name, with dashes or underscores.
+pub fn other_axis(name: &str) -> Option<String> {
+    let name = name.trim_start_matches("--").replace('-', "_");
+    let (_, axis) = OTHER_AXES.iter().find(|(other, _)| *other == name)?;
+    Some(format!("is {axis}, an axis that runs do not have; use dp, cp, tp and pp"))
+}
+
 /// The answer to the name of a feature that runs do not have, as the end of a sentence about it; `--fp8` and `fp8` are
 /// one name.
 pub fn answer(name: &str) -> Option<&'static str> {

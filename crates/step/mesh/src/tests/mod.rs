@@ -2,4 +2,3 @@
 
 mod boxes;
 mod groups;
-mod overlay;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use config::{ModelSpec, ParamSpec, Tied, Unit, UnitLayout};
 use device::{Dtype, Tensor};
 use model::{
-    BindError, BlockNorms, ColumnParallel, EmbeddingParams, HeadParams, LayerParams, NormParams, Projection,
-    QkNormParams, RowParallel, TopQueryProjection,
+    BindError, BlockNorms, ColumnParallel, EmbeddingParams, FeedForwardParams, HeadParams, LayerParams, NormParams,
+    Projection, QkNormParams, RowParallel, TopQueryProjection,
 };
 
 use crate::cases;
@@ -44,6 +44,7 @@ fn of_norms(norms: BlockNorms) -> Vec<Tensor> {
 }
 
 fn of_layer(params: LayerParams) -> Vec<Tensor> {
+    let FeedForwardParams::Dense(dense) = params.feed_forward;
     let heads = params.attention.qk_norm.map_or(vec![], |QkNormParams { query, key }| vec![query, key]);
     [
         of_norms(params.attention_norms),
@@ -51,8 +52,8 @@ fn of_layer(params: LayerParams) -> Vec<Tensor> {
         heads,
         of_row(params.attention.output),
         of_norms(params.feed_forward_norms),
-        of_column(params.feed_forward.up),
-        of_row(params.feed_forward.down),
+        of_column(dense.up),
+        of_row(dense.down),
     ]
     .concat()
 }
@@ -110,7 +111,8 @@ fn matrices_of_one_row_lie_row_under_row() {
     let bound = LayerParams::bind(0, &layout, flat).unwrap();
     let shape = |weight: Tensor| (weight.rows, weight.cols);
     assert_eq!(shape(of_projection(bound.attention.projection)[0]), (3, narrow.hidden));
-    assert_eq!(shape(bound.feed_forward.up.weight), (2, narrow.hidden));
+    let FeedForwardParams::Dense(dense) = bound.feed_forward;
+    assert_eq!(shape(dense.up.weight), (2, narrow.hidden));
 }
 
 /// Binds layer 0 of a model whose declared parameters were changed by `mutate`.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Event;
-use crate::{Instr, Partner, Program, Rule, Value, Violation};
+use crate::{Partner, Program, Rule, Value, Violation, Way};
 
 /// Per event: the other end of its transfer.
 #[derive(Clone, Debug)]
@@ -53,14 +53,14 @@ pub(super) fn pair(programs: &[Program]) -> (Transfers, Vec<Violation>) {
     let mut violations = vec![];
     for (rank, program) in programs.iter().enumerate() {
         for (index, instr) in program.instrs.iter().enumerate() {
-            let Some((value, direction)) = transfer(*instr) else { continue };
+            let Some((value, way)) = instr.transfer() else { continue };
             let event = Event { rank, index };
             let kind = if matches!(value, Value::Output { .. }) { Kind::Act } else { Kind::Grad };
-            match (instr.partner(&program.view), direction) {
-                (Partner::To(to), Direction::Send) if to < programs.len() => {
+            match (instr.partner(&program.view), way) {
+                (Partner::To(to), Way::Send) if to < programs.len() => {
                     channels.entry((rank, to, kind)).or_default().sends.push((event, value));
                 }
-                (Partner::From(from), Direction::Receive) if from < programs.len() => {
+                (Partner::From(from), Way::Receive) if from < programs.len() => {
                     channels.entry((from, rank, kind)).or_default().receives.push((event, value));
                 }
                 _ => violations.push(Violation::new(
@@ -80,38 +80,6 @@ pub(super) fn pair(programs: &[Program]) -> (Transfers, Vec<Violation>) {
         }
     }
     (Transfers { other_end }, violations)
-}
-
-/// Which way a transfer goes, as seen by its rank.
-enum Direction {
-    Send,
-    Receive,
-}
-
-/// The value that an instruction sends or receives, if it does.
-fn transfer(instr: Instr) -> Option<(Value, Direction)> {
-    match instr {
-        Instr::SendAct { unit, microbatch } => Some((Value::Output { unit, microbatch }, Direction::Send)),
-        Instr::RecvAct { unit, microbatch } => Some((Value::Output { unit, microbatch }, Direction::Receive)),
-        Instr::SendGrad { unit, microbatch } => Some((Value::OutputGrad { unit, microbatch }, Direction::Send)),
-        Instr::RecvGrad { unit, microbatch } => Some((Value::OutputGrad { unit, microbatch }, Direction::Receive)),
-        Instr::Load { .. }
-        | Instr::Forward { .. }
-        | Instr::Recompute { .. }
-        | Instr::BackwardInput { .. }
-        | Instr::BackwardWeight { .. }
-        | Instr::GatherParams { .. }
-        | Instr::FreeParams { .. }
-        | Instr::ReduceGrads { .. }
-        | Instr::SumTied
-        | Instr::GradNorm
-        | Instr::OptimizerStep { .. }
-        | Instr::FetchState { .. }
-        | Instr::OffloadState { .. }
-        | Instr::OffloadActs { .. }
-        | Instr::FetchActs { .. }
-        | Instr::Save { .. } => None,
-    }
 }
 
 /// The first difference of a channel's two sides.

@@ -1,8 +1,6 @@
-//! From schedule to programs, in short passes: cells, units, what is made late, recomputation, offload, gathers,
-//! transfers, loads, tail.
+//! From schedule to programs, in short passes: cells, units, recomputation, offload, gathers, transfers, loads, tail.
 
 mod gathers;
-mod late;
 mod loads;
 mod offload;
 mod recompute;
@@ -14,7 +12,7 @@ mod units;
 
 use std::sync::Arc;
 
-use config::{Averages, GradientSums, Masters, ModelSpec, Offload, Parallelism, Recompute, TiedSum};
+use config::{Averages, GradientSums, Masters, ModelSpec, Offload, Parallelism, PerClass, Recompute, UnitAxes};
 
 pub(crate) use crate::sizes::STAGED_UNITS;
 pub use save::{save_instrs, saved_units};
@@ -40,8 +38,6 @@ pub struct CompileInput<'a> {
     pub sums: GradientSums,
     /// The choice of what is in memory of the host between its uses.
     pub offload: Offload,
-    /// When the embedding's sum of a tied table's gradient is made where the head's rank makes it.
-    pub tied_sum: TiedSum,
     /// The purpose of the programs.
     pub purpose: Purpose,
     /// Microbatches of a step.
@@ -141,7 +137,6 @@ pub fn compile_rank(input: &CompileInput, pp: usize) -> Result<Program, CompileE
 fn program(input: &CompileInput, pp: usize, declared: &Arc<Declared>) -> Program {
     let (view, cells) = (view(input, pp, declared), &input.schedule.ranks[pp]);
     let instrs = units::expand(cells, input.stages, view.purpose);
-    let instrs = late::put_off(instrs, &view);
     let instrs = recompute::insert(instrs, &view);
     let instrs = offload::insert(instrs, &view);
     let instrs = gathers::insert(instrs, &view);
@@ -152,6 +147,7 @@ fn program(input: &CompileInput, pp: usize, declared: &Arc<Declared>) -> Program
 }
 
 fn view(input: &CompileInput, pp: usize, declared: &Arc<Declared>) -> RankView {
+    let classes = input.model.classes();
     let units = config::Unit::computing(input.model.num_layers);
     let owners = units.map(|unit| input.schedule.stage_map[input.stages.stage_of(unit).0 as usize]).collect();
     RankView {
@@ -166,13 +162,11 @@ fn view(input: &CompileInput, pp: usize, declared: &Arc<Declared>) -> RankView {
             Purpose::Evaluate | Purpose::Generate => Recompute::None,
         },
         zero: input.parallelism.zero,
-        data_axes: input.parallelism.data_axes(),
-        shard_axes: input.parallelism.shard_axes(),
+        axes: PerClass::new(&classes, |class| UnitAxes::of(&config::params(input.model, classes.first(class)))),
         masters: input.masters,
         averages: input.averages,
         sums: input.sums,
         offload: input.offload,
-        tied_sum: input.tied_sum,
         num_microbatches: input.num_microbatches,
         declared: Arc::clone(declared),
     }

@@ -4,7 +4,7 @@
 use config::{GradientReduction, Kept, Microbatch, StateKind, Unit};
 
 use super::{Contributions, on_rank};
-use crate::{GradientAxes, Instr, Program, Purpose, Rule, Violation};
+use crate::{Family, GradientAxes, Instr, Program, Purpose, Rule, Violation};
 
 pub(super) fn gradients(program: &Program, contributions: &Contributions) -> Vec<Violation> {
     let check = Check { program, violations: vec![] };
@@ -61,6 +61,7 @@ impl Check<'_> {
 
     fn run(mut self, contributions: &Contributions) -> Vec<Violation> {
         let view = &self.program.view;
+        self.unit_axes();
         let norm = self.once(Instr::GradNorm);
         let tied = if view.sums_tied() { self.once(Instr::SumTied) } else { None };
         self.ordered((tied, "the sum of the tied table's gradients"), (norm, "the norm"));
@@ -77,7 +78,7 @@ impl Check<'_> {
             };
             let last_write = list.last().map(|(index, _)| *index);
             self.ordered((last_write, "the last contribution"), (reduction, &name));
-            let reader = if unit == Unit::Table && tied.is_some() { tied } else { norm };
+            let reader = if unit.is_read_at_both_ends(view.tied) && tied.is_some() { tied } else { norm };
             self.ordered((reduction, &name), (reader, "what reads its sum"));
         }
         for unit in view.trained_units() {
@@ -131,6 +132,20 @@ impl Check<'_> {
         found.last().copied()
     }
 
+    /// The axes by which a unit is reduced and sharded must be those that follow from its declarations.
+    fn unit_axes(&mut self) {
+        let view = &self.program.view;
+        for unit in view.parameter_units() {
+            let (needed, got) = (view.declared.axes(unit), *view.axes.of(unit));
+            if needed != got {
+                self.violation(&format!(
+                    "{unit} must be reduced over {} and sharded over {}; got {} and {}",
+                    needed.data, needed.shards, got.data, got.shards
+                ));
+            }
+        }
+    }
+
     /// Each parameter's gradient must be summed over exactly the axes that follow from the parameter's declaration.
     fn axes(&mut self, (index, name): (usize, &str), unit: Unit, axes: &GradientAxes) {
         let declared = &self.program.view.declared;
@@ -155,28 +170,18 @@ impl Check<'_> {
     fn nothing_else(&mut self) {
         let view = &self.program.view;
         for (index, instr) in self.program.instrs.iter().enumerate() {
-            let known = match *instr {
-                Instr::ReduceGrads { unit, by, .. } => view.accumulators().any(|pair| pair == (unit, by)),
-                Instr::SumTied => view.sums_tied(),
-                Instr::OptimizerStep { unit } => view.holds(unit),
-                Instr::FetchState { unit } | Instr::OffloadState { unit } => view.offloaded(unit).next().is_some(),
-                Instr::OffloadActs { unit, .. } | Instr::FetchActs { unit, .. } => {
+            let is_gathered = |unit| view.holds(unit) && view.zero.keeps(StateKind::Optimizer) == Kept::Shard;
+            let known = match instr.family() {
+                Family::Reduce { unit, by, .. } => view.accumulators().any(|pair| pair == (unit, by)),
+                Family::SumTied => view.sums_tied(),
+                Family::Update { unit } => view.holds(unit),
+                Family::CopyState { unit } => view.offloaded(unit).next().is_some(),
+                Family::CopyActs { unit, .. } => {
                     view.computes(unit) && view.offloaded_activations(unit).next().is_some()
                 }
-                Instr::GatherParams { unit } | Instr::FreeParams { unit } => {
-                    view.holds(unit) && view.zero.keeps(StateKind::Optimizer) == Kept::Shard
-                }
-                Instr::Load { .. }
-                | Instr::Forward { .. }
-                | Instr::Recompute { .. }
-                | Instr::BackwardInput { .. }
-                | Instr::BackwardWeight { .. }
-                | Instr::SendAct { .. }
-                | Instr::RecvAct { .. }
-                | Instr::SendGrad { .. }
-                | Instr::RecvGrad { .. }
-                | Instr::GradNorm
-                | Instr::Save { .. } => true,
+                Family::Gather { unit } => is_gathered(unit),
+                Family::Bookkeeping { unit } => !matches!(instr, Instr::FreeParams { .. }) || is_gathered(unit),
+                Family::Pass(_) | Family::Load { .. } | Family::Transfer { .. } | Family::GradNorm => true,
             };
             if !known {
                 self.violation(&format!("instruction {index}, `{instr}`, is about nothing that this rank has"));

@@ -59,8 +59,7 @@ fn contributions(program: &Program) -> Contributions {
     for (index, instr) in program.instrs.iter().enumerate() {
         let Some(microbatch) = instr.microbatch() else { continue };
         for value in instr.effects(&program.view).accumulates.iter() {
-            if let Value::Accumulator { unit, by } | Value::Unreduced { unit, by } | Value::LateSum { unit, by } = value
-            {
+            if let Value::Accumulator { unit, by } | Value::Unreduced { unit, by } = value {
                 found.entry((unit, by)).or_default().push((index, microbatch));
             }
         }

@@ -6,7 +6,7 @@ use crate::{
     ActivationPart, Category, ContributionOrder, Demands, Durations, Instr, PlannedLife, Program, Queue, Queues,
     RankView, StepTimes, UpdatedGathers, Updates, Value, Verified, link, verify,
 };
-use config::{Microbatch, Offload, Overlap, Recompute, ScheduleKind, TiedSum, Unit, ZeroStage};
+use config::{Microbatch, Offload, Overlap, Recompute, ScheduleKind, Unit, ZeroStage};
 
 use crate::tests::setup::{KINDS, RECOMPUTES, Setup, small_sizes, zero_forms};
 use crate::tests::waits::copies_without_a_wait;
@@ -165,8 +165,7 @@ fn every_wait_of_a_copy_is_needed() {
     let mut removed = 0;
     for (number, zero) in zero_forms().into_iter().enumerate() {
         let recompute = RECOMPUTES[number % RECOMPUTES.len()];
-        let tied_sum = TiedSum::EachMicrobatch;
-        let setup = Setup { zero, recompute, tied_sum, num_layers: 8, offload: Offload::All, ..Setup::default() };
+        let setup = Setup { zero, recompute, num_layers: 8, offload: Offload::All, ..Setup::default() };
         let verified = verified(setup.programs(), &setup, Overlap::On).expect("verified");
         removed += copies_without_a_wait(&verified);
     }

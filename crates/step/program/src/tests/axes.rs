@@ -7,7 +7,7 @@ use crate::{
 };
 use config::{
     Activation, Biases, Degrees, Format, GradientReduction, GradientSums, Masters, ModelSpec, Norm, NormKind, Overlap,
-    Parallelism, ScheduleKind, SequenceParallel, TiedSum, TopQuery, Unit, ZeroStage,
+    Parallelism, ScheduleKind, SequenceParallel, TopQuery, Unit, ZeroStage,
 };
 use mesh::{Axis, AxisSet};
 
@@ -74,7 +74,6 @@ impl Case {
             averages: config::Averages::Off,
             offload: config::Offload::None,
             sums: GradientSums::Single,
-            tied_sum: TiedSum::EachMicrobatch,
             purpose: Purpose::Train,
             num_microbatches: NUM_MICROBATCHES,
         })

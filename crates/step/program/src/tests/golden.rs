@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::{CellTimes, Purpose, Schedule, StageCosts, Timeline};
-use config::{FullRecompute, Recompute, SavedInputs, ScheduleKind, TiedSum};
+use config::{FullRecompute, Recompute, SavedInputs, ScheduleKind};
 
 use crate::tests::setup::{Setup, ZERO_3};
 
@@ -64,7 +64,6 @@ fn programs_are_as_printed() {
         ("train_recompute_one_rank.txt", one_layer(Recompute::FULL)),
         ("train_recompute_core_one_rank.txt", one_layer(Recompute::Selective)),
         ("train_recompute_some_sharded.txt", Setup { recompute: some_sharded, ..small.clone() }),
-        ("train_late_one_rank.txt", Setup { tied_sum: TiedSum::EndOfStep, ..one_layer(Recompute::None) }),
         ("train_zero_3.txt", Setup { zero: ZERO_3, ..small.clone() }),
         ("evaluate.txt", Setup { purpose: Purpose::Evaluate, ..small.clone() }),
         ("generate.txt", Setup { purpose: Purpose::Generate, num_microbatches: 1, tied: false, ..small.clone() }),

@@ -5,7 +5,7 @@ use crate::{
     Category, ContributionOrder, Demands, Footprint, Footprints, ProgramSet, Purpose, Sizes, State, Value, Verified,
     link, plan_memory, verify,
 };
-use config::{Overlap, Recompute, ScheduleKind, TiedSum, Unit, UnitClass, ZeroStage};
+use config::{Overlap, Recompute, ScheduleKind, Unit, UnitClass, ZeroStage};
 use proptest::prelude::*;
 
 use crate::tests::random::{MicrobatchOrder, schedule};
@@ -142,26 +142,6 @@ fn zero_shards_the_moments_and_a_tied_table_has_two_accumulators() {
     assert_eq!(bytes(&one_rank, Category::Optimizer), bytes(&off, Category::Parameters), "dp is 2");
     let second = bytes(&one_rank, Category::Gradients) - bytes(&one_rank, Category::Parameters);
     assert_eq!(second, one_rank.sizes().units[UnitClass::Table].accumulator);
-}
-
-/// The embedding's sum then is where activations lay; at the peak, in the backward pass of the last microbatch, those
-/// of the microbatches before it have left what they add, and where: their tokens, and the gradients in front of and
-/// after the embedding's dropout.
-#[test]
-fn a_late_sum_costs_what_waits_for_it() {
-    for num_microbatches in [1, 2] {
-        let largest = |tied_sum| {
-            let setup = Setup { pp: 1, zero: ZeroStage::Off, num_microbatches, tied_sum, ..Setup::default() };
-            (plan_memory(&setup.graph(), &setup.sizes(), Overlap::Off).ranks[0].largest_live_bytes(), setup.sizes())
-        };
-        let ((early, sizes), (late, _)) = (largest(TiedSum::EachMicrobatch), largest(TiedSum::EndOfStep));
-        let Footprints { batch_bytes, ref units, .. } = sizes.footprints;
-        let embedding = units[UnitClass::Embedding];
-        let values = [batch_bytes, embedding.output_bytes, embedding.pending_bytes];
-        let of_each: usize = values.map(|bytes| bytes.next_multiple_of(device::ALIGN_BYTES)).iter().sum();
-        let waits = (num_microbatches - 1) * of_each;
-        assert_eq!(late, early - sizes.units[UnitClass::Table].accumulator + waits);
-    }
 }
 
 fn verified(setup: &Setup, sizes: &Sizes) -> Verified {

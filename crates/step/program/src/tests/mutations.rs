@@ -284,7 +284,6 @@ fn inputs_that_do_not_fit_together_are_refused_by_compile() {
             averages: config::Averages::Off,
             offload: config::Offload::None,
             sums: config::GradientSums::Single,
-            tied_sum: config::TiedSum::EachMicrobatch,
             purpose: Purpose::Train,
             num_microbatches,
         };

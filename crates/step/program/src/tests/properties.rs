@@ -5,13 +5,12 @@ use crate::tests::random::{MicrobatchOrder, Random, damage, schedule};
 use crate::tests::setup::{KINDS, OFFLOADS, RECOMPUTES, Setup, small_sizes, zero_forms};
 use crate::tests::{oracle, reference};
 use crate::{ContributionOrder, Demands, Program, Purpose, Schedule, Verified, Violation, link, verify};
-use config::{Overlap, TiedSum, TopQuery};
+use config::{Overlap, TopQuery};
 use proptest::prelude::*;
 
 fn setups() -> impl Strategy<Value = Setup> {
     let sizes = (1usize..=4, 0usize..5, 1usize..7);
     let choices = (
-        any::<bool>(),
         any::<bool>(),
         any::<bool>(),
         (any::<bool>(), 0..OFFLOADS.len()),
@@ -21,13 +20,12 @@ fn setups() -> impl Strategy<Value = Setup> {
         0..4usize,
     );
     (sizes, choices).prop_map(|((pp, more_layers, num_microbatches), choices)| {
-        let (tied, late, learned_positions, (top_query, offload), kind, zero, recompute, purpose) = choices;
+        let (tied, learned_positions, (top_query, offload), kind, zero, recompute, purpose) = choices;
         let kind = KINDS[kind];
         Setup {
             // The first and the last stage may have no layer.
             num_layers: (pp * kind.stages_per_rank()).saturating_sub(2) + more_layers,
             tied,
-            tied_sum: if late { TiedSum::EndOfStep } else { TiedSum::EachMicrobatch },
             learned_positions,
             top_query: if top_query { TopQuery::On } else { TopQuery::Off },
             pp,

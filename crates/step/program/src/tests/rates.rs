@@ -147,7 +147,6 @@ impl Row {
             averages: config::Averages::Off,
             offload: config::Offload::None,
             sums: config::GradientSums::Single,
-            tied_sum: config::TiedSum::EachMicrobatch,
             purpose: Purpose::Train,
             num_microbatches: self.num_microbatches,
         });

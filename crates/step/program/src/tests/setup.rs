@@ -1,13 +1,13 @@
 //! Small models and runs for tests.
 
 use crate::{
-    CompileInput, Footprint, Footprints, Program, Purpose, Schedule, Sizes, StageCosts, State, StateBytes, StepGraph,
-    compile, link, split_stages,
+    CompileInput, Footprint, Footprints, PeerGroups, Program, Purpose, Schedule, Sizes, StageCosts, State, StateBytes,
+    StepGraph, compile, link, split_stages,
 };
 use config::{
     Activation, Biases, Blocks, Degrees, Format, FullRecompute, Gathering, GradientReduction, GradientSums, Masters,
     ModelSpec, Norm, NormKind, Offload, Parallelism, PerClass, Position, Recompute, Reshard, SavedInputs, ScheduleKind,
-    SequenceParallel, TiedSum, TopQuery, UnitClass, UnitClasses, ZeroStage,
+    SequenceParallel, TopQuery, Unit, UnitClass, UnitClasses, UnitLayout, ZeroStage,
 };
 
 /// Every second layer.
@@ -79,7 +79,6 @@ pub fn zero_forms() -> Vec<ZeroStage> {
 pub struct Setup {
     pub num_layers: usize,
     pub tied: bool,
-    pub tied_sum: TiedSum,
     pub learned_positions: bool,
     pub top_query: TopQuery,
     pub pp: usize,
@@ -97,7 +96,6 @@ impl Default for Setup {
         Setup {
             num_layers: 4,
             tied: true,
-            tied_sum: TiedSum::EachMicrobatch,
             learned_positions: true,
             top_query: TopQuery::Off,
             pp: 2,
@@ -192,7 +190,6 @@ impl Setup {
             averages: config::Averages::Off,
             offload: self.offload,
             sums: GradientSums::Single,
-            tied_sum: self.tied_sum,
             purpose: self.purpose,
             num_microbatches: self.num_microbatches,
         })
@@ -201,6 +198,12 @@ impl Setup {
 
     pub fn programs(&self) -> Vec<Program> {
         self.compile_schedule(&self.schedule())
+    }
+
+    pub fn groups(&self) -> PeerGroups {
+        let (model, parallelism) = (self.model(), self.parallelism());
+        let units = Unit::holding(model.num_layers).map(|unit| UnitLayout::of(&model, unit, &parallelism));
+        PeerGroups::of_units(parallelism.mesh().unwrap(), &parallelism, &units.collect::<Vec<_>>())
     }
 
     pub fn graph(&self) -> StepGraph {

@@ -6,7 +6,7 @@ use crate::{Access, accesses};
 use crate::{
     ContributionOrder, Demands, PlannedLife, Program, Purpose, RankPlan, Value, Verified, Waits, plan_memory, verify,
 };
-use config::{Overlap, Recompute, ScheduleKind, TiedSum, Unit, ZeroStage};
+use config::{Overlap, Recompute, ScheduleKind, Unit, ZeroStage};
 use device::Stream;
 
 use crate::tests::random::Random;
@@ -31,7 +31,6 @@ fn drawn(seed: u64) -> Setup {
         zero: zero_forms()[random.below(zero_forms().len())],
         recompute: RECOMPUTES[random.below(RECOMPUTES.len())],
         tied: random.below(2) == 0,
-        tied_sum: if random.below(2) == 0 { TiedSum::EndOfStep } else { TiedSum::EachMicrobatch },
         learned_positions: random.below(2) == 0,
         purpose: [Purpose::Train, Purpose::Train, Purpose::Train, Purpose::Evaluate][random.below(4)],
         offload: OFFLOADS[random.below(OFFLOADS.len())],

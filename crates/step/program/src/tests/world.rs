@@ -1,6 +1,6 @@
 //! All ranks of a mesh with programs of their own: what one rank does otherwise than its peers is found and named.
 
-use crate::{Instr, PeerGroup, Peers, Program, Rule, World, WorldRank, WorldStep};
+use crate::{Instr, PeerGroup, PeerGroups, Program, Rule, World, WorldRank, WorldStep};
 use config::{GradientReduction, Microbatch, ScheduleKind, Unit, UnitClass, ZeroStage};
 use mesh::{Axis, AxisSet, Mesh, Rank};
 
@@ -8,11 +8,11 @@ use crate::tests::setup::{Setup, ZERO_3};
 
 /// The world of `mesh` in which each rank of `setup` brings what `change` makes of its part.
 fn world(setup: &Setup, mesh: &Mesh, change: impl Fn(Rank, &mut WorldRank)) -> Result<WorldStep, (Rule, String)> {
-    let (programs, sizes) = (setup.programs(), setup.sizes());
+    let (programs, sizes, groups) = (setup.programs(), setup.sizes(), setup.groups());
     let mut world = World::default();
     for rank in mesh.ranks() {
         let program = programs[mesh.coord(rank).along(Axis::Pp)].clone();
-        let mut own = WorldRank { program, sizes: sizes.clone(), peers: Peers::of(mesh, rank) };
+        let mut own = WorldRank { program, sizes: sizes.clone(), peers: groups.of(rank) };
         change(rank, &mut own);
         world.add(own);
     }
@@ -153,11 +153,11 @@ fn ranks_that_wait_for_ever_are_found() {
 /// Rank 3 of dp 2 x tp 2 x pp 2 takes the groups of another rank, one at a time.
 #[test]
 fn a_rank_with_the_group_of_another_is_found() {
-    for which in PeerGroup::ALL {
+    for which in Setup::default().groups().iter() {
         let name = &which.to_string();
         // No group of rank 4 has rank 3 as a member.
-        let (rule, message) = with_changed(&Setup::default(), 3, |mesh, own| {
-            let other = Peers::of(mesh, Rank(4)).group(which).unwrap().clone();
+        let (rule, message) = with_changed(&Setup::default(), 3, |_, own| {
+            let other = Setup::default().groups().of(Rank(4)).group(which).unwrap().clone();
             own.peers = own.peers.clone().with(which, other);
         })
         .unwrap_err();
@@ -217,14 +217,27 @@ fn a_rank_that_reduces_over_fewer_axes_is_found() {
     assert!(message.starts_with("pipeline of rank 2, pipeline rank 1: ") && message.ends_with(expected), "{message}");
 }
 
-/// A program that shards along an axis for which engines open no group.
+/// A program that shards along axes for which engines open no group.
 #[test]
 fn a_collective_over_axes_without_a_group_is_found() {
     let setup = Setup { zero: ZERO_3, ..Setup::default() };
     let mesh = setup.parallelism().mesh().unwrap();
-    let shard_axes = AxisSet::of(Axis::DpInner).with(Axis::Ep);
-    let (rule, message) = world(&setup, &mesh, |_, own| own.program.view.shard_axes = shard_axes).unwrap_err();
+    let others = PeerGroups::new(mesh, [AxisSet::of(Axis::DpOuter)]);
+    let (rule, message) = world(&setup, &mesh, |rank, own| own.peers = others.of(rank)).unwrap_err();
     assert_eq!(rule, Rule::Collectives, "{message}");
     assert!(message.starts_with("rank 0, `gather parameters of "), "{message}");
-    assert!(message.ends_with("it has no group along dp_inner+ep"), "{message}");
+    assert!(message.ends_with("it has no sharding group"), "{message}");
+}
+
+/// A layer that is sharded over the tensor-parallel ranks, which hold different parts of it.
+#[test]
+fn a_unit_that_is_sharded_over_other_axes_than_it_declares_is_found() {
+    let setup = Setup { zero: ZERO_3, ..Setup::default() };
+    let (rule, message) = verified(&setup, 5, |program| {
+        program.view.axes[UnitClass::Layer(0)].shards = AxisSet::of(Axis::DpInner).with(Axis::Tp);
+    })
+    .unwrap_err();
+    assert_eq!(rule, Rule::Gradients, "{message}");
+    let expected = "must be reduced over dp_outer+dp_inner+cp and sharded over dp_inner+cp; got dp_outer+dp_inner+cp and dp_inner+tp";
+    assert!(message.ends_with(expected), "{message}");
 }

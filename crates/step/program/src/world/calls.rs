@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use config::Unit;
+use config::{Unit, UnitAxes};
 use mesh::AxisSet;
 
 use crate::peers::PeerGroup;
-use crate::{GradientAxes, Instr, Partner, Program, RankView, Value};
+use crate::{Family, GradientAxes, Instr, Partner, Program, RankView, Value};
 
 /// One call of a send, a receive or a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,37 +43,22 @@ impl Calls {
         for (index, instr) in program.instrs.iter().enumerate() {
             let mut call = |what, value| list.push(Call { index, what, value });
             let view = &program.view;
-            match *instr {
-                Instr::SendAct { unit, microbatch } | Instr::RecvAct { unit, microbatch } => {
-                    way(*instr, view).into_iter().for_each(|what| call(what, Value::Output { unit, microbatch }));
+            match instr.family() {
+                Family::Transfer { value, .. } => way(*instr, view).into_iter().for_each(|what| call(what, value)),
+                Family::Gather { unit } => {
+                    call(What::Join(PeerGroup::Along(view.axes.of(unit).shards)), view.parameters(unit))
                 }
-                Instr::SendGrad { unit, microbatch } | Instr::RecvGrad { unit, microbatch } => {
-                    way(*instr, view).into_iter().for_each(|what| call(what, Value::OutputGrad { unit, microbatch }));
-                }
-                Instr::GatherParams { unit } => {
-                    call(What::Join(PeerGroup::Along(view.shard_axes)), view.parameters(unit))
-                }
-                Instr::ReduceGrads { unit, by, axes } => {
+                Family::Reduce { unit, by, axes } => {
                     let value = view.contribution(unit, by);
-                    reduced(&axes, view).into_iter().for_each(|axes| call(What::Join(PeerGroup::Along(axes)), value));
+                    let groups = reduced(&axes, *view.axes.of(unit)).into_iter();
+                    groups.for_each(|axes| call(What::Join(PeerGroup::Along(axes)), value));
                 }
-                Instr::SumTied if instr.partner(view) != Partner::Nobody => {
+                Family::SumTied if instr.partner(view) != Partner::Nobody => {
                     call(What::Join(PeerGroup::Ends), view.gradient(Unit::Table));
                 }
-                Instr::GradNorm => call(What::World, Value::LossSums),
-                Instr::SumTied
-                | Instr::Load { .. }
-                | Instr::Forward { .. }
-                | Instr::Recompute { .. }
-                | Instr::BackwardInput { .. }
-                | Instr::BackwardWeight { .. }
-                | Instr::FreeParams { .. }
-                | Instr::OptimizerStep { .. }
-                | Instr::FetchState { .. }
-                | Instr::OffloadState { .. }
-                | Instr::OffloadActs { .. }
-                | Instr::FetchActs { .. }
-                | Instr::Save { .. } => {}
+                Family::GradNorm => call(What::World, Value::LossSums),
+                Family::SumTied | Family::Pass(_) | Family::Load { .. } | Family::Update { .. } => {}
+                Family::CopyState { .. } | Family::CopyActs { .. } | Family::Bookkeeping { .. } => {}
             }
         }
         Calls { list }
@@ -91,10 +76,9 @@ fn way(instr: Instr, view: &RankView) -> Option<What> {
 
 /// The axes of the groups over which a reduction goes, one after the other: of parameters by themselves, then of the
 /// whole buffer.
-fn reduced(axes: &GradientAxes, view: &RankView) -> Vec<AxisSet> {
-    let RankView { data_axes, shard_axes, .. } = *view;
-    let of_parameters: BTreeSet<AxisSet> = axes.beyond(data_axes).collect();
-    let of_buffer = [shard_axes, data_axes.difference(shard_axes)];
+fn reduced(axes: &GradientAxes, of_unit: UnitAxes) -> Vec<AxisSet> {
+    let of_parameters: BTreeSet<AxisSet> = axes.beyond(of_unit.data).collect();
+    let of_buffer = [of_unit.shards, of_unit.replicas()];
     let of_buffer = of_buffer.into_iter().filter(|group| !axes.union().intersection(*group).is_empty());
     of_parameters.into_iter().filter(|axes| !axes.is_empty()).chain(of_buffer).collect()
 }

@@ -47,8 +47,8 @@ struct Member {
     /// Index among the different programs.
     program: usize,
     sizes: Sizes,
-    /// Per [`PeerGroup`], index among the different groups, and the rank's position there.
-    groups: [(usize, usize); PeerGroup::ALL.len()],
+    /// Of each of its groups, index among the different groups, and the rank's position there.
+    groups: Vec<(PeerGroup, (usize, usize))>,
 }
 
 /// A program that at least one rank has.
@@ -90,12 +90,8 @@ impl World {
         })
     }
 
-    fn groups_of(&mut self, peers: &Peers) -> [(usize, usize); PeerGroup::ALL.len()] {
-        let mut groups = [(0, 0); PeerGroup::ALL.len()];
-        for (own, (which, group)) in groups.iter_mut().zip(peers.each()) {
-            *own = (self.group_id(which, group.members()), group.position());
-        }
-        groups
+    fn groups_of(&mut self, peers: &Peers) -> Vec<(PeerGroup, (usize, usize))> {
+        peers.each().map(|(which, group)| (which, (self.group_id(which, group.members()), group.position()))).collect()
     }
 
     fn group_id(&mut self, which: PeerGroup, members: &[Rank]) -> usize {
@@ -109,7 +105,8 @@ impl World {
 
     /// Index of one of the groups of `rank`, and the position there; `None` for a group that ranks do not have.
     fn membership(&self, rank: usize, which: PeerGroup) -> Option<(usize, usize)> {
-        self.ranks[rank].groups.get(which.index()?).copied()
+        let own = self.ranks[rank].groups.iter().find(|(other, _)| *other == which);
+        own.map(|(_, membership)| *membership)
     }
 
     /// Checks that groups agree, checks the rules of every rank's program, and runs the step.
@@ -159,15 +156,16 @@ impl World {
         let mut violations = vec![];
         let mut found = |message| violations.push(Violation::new(Rule::Collectives, message));
         for (rank, member) in self.ranks.iter().enumerate() {
-            for (index, which) in PeerGroup::ALL.into_iter().enumerate() {
-                let (own, (group, position)) = (Rank(rank), member.groups[index]);
+            for &(which, (group, position)) in &member.groups {
+                let own = Rank(rank);
                 let members = self.members(rank, which);
                 if members.get(position) != Some(&own) {
                     found(format!("{own} must be at position {position} of its {which}; got {}", listed(members)));
                 }
-                let other = members
-                    .iter()
-                    .find(|other| self.ranks.get(other.0).is_none_or(|other| other.groups[index].0 != group));
+                let is_elsewhere = |other: &&Rank| {
+                    other.0 >= self.ranks.len() || self.membership(other.0, which).map(|theirs| theirs.0) != Some(group)
+                };
+                let other = members.iter().find(is_elsewhere);
                 if let Some(other) = other {
                     let theirs = match self.ranks.get(other.0) {
                         Some(_) => listed(self.members(other.0, which)),

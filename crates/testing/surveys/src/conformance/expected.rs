@@ -16,7 +16,7 @@ use train::{Engine, RankEngine, Setup, TrainError};
 
 use crate::conformance::blocks;
 use crate::conformance::cases::{Case, Compared};
-use crate::conformance::hashed_device::{HashedDevice, Hashes};
+use crate::conformance::hashed_device::{Hashes, hashed};
 
 /// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,11 +45,11 @@ pub type Expected = BTreeMap<String, Outcomes>;
 /// See [`ProofError`].
 pub fn result(case: &Case, open: impl Fn(&Setup) -> Box<dyn Engine>) -> Result<Outcomes, ProofError> {
     match case.compared {
-        Compared::Operations => Ok(hashed(operations(&case.layout, open)?)),
+        Compared::Operations => Ok(outcomes_of(operations(&case.layout, open)?)),
         Compared::Blocks => {
             let setup = case.layout.setup()?;
             let numerics = Numerics::of(setup.train.precision, setup.train.sums);
-            Ok(hashed(
+            Ok(outcomes_of(
                 blocks::hashes(&*open(&setup), numerics).map_err(|error| TrainError::Prepare(error.to_string()))?,
             ))
         }
@@ -68,7 +68,7 @@ pub fn result(case: &Case, open: impl Fn(&Setup) -> Box<dyn Engine>) -> Result<O
     }
 }
 
-fn hashed(hashes: Hashes) -> Outcomes {
+fn outcomes_of(hashes: Hashes) -> Outcomes {
     let (names, hashes): (Vec<_>, Vec<_>) = hashes.into_iter().unzip();
     Outcomes::Operations(names, hashes.into_iter().map(|hash| format!("{hash:016x}")).collect())
 }
@@ -80,11 +80,7 @@ fn hashed(hashes: Hashes) -> Outcomes {
 pub fn operations(layout: &Layout, open: impl Fn(&Setup) -> Box<dyn Engine>) -> Result<Hashes, ProofError> {
     let setup = layout.setup()?;
     let hashes = Arc::default();
-    let wrap = |_: Coord, RankEngine { device, memory, communicators }: RankEngine| RankEngine {
-        device: Box::new(HashedDevice::new(device, &hashes)),
-        memory,
-        communicators,
-    };
+    let wrap = |_: Coord, rank: RankEngine| hashed(rank, &hashes);
     outcome_of(&setup, &WrappedEngine::around(open(&setup), &setup, &wrap), &text(&setup))?;
     let hashes: Hashes = lock(&hashes).clone();
     Ok(hashes)

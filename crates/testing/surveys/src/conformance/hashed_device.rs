@@ -1,25 +1,29 @@
-//! A device that hashes what each operation has written.
+//! A rank that hashes what each of its operations has written.
 
 use std::sync::{Arc, Mutex};
 
-use device::{Device, DeviceError, Dtype, Op, Stream, Tensor};
+use device::{Device, DeviceError, Dtype, Op, Tensor};
 use sync::lock;
+use testkit::intercepted::intercept_ops;
+use train::RankEngine;
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// The operations of a run in their order, with hashes of what they wrote.
 pub type Hashes = Vec<(String, u64)>;
 
-/// Wraps the device of a run's only rank.
-pub struct HashedDevice {
-    inner: Box<dyn Device>,
-    hashes: Arc<Mutex<Hashes>>,
-}
-
-impl HashedDevice {
-    /// `inner`, whose operations add their hashes to `hashes`.
-    pub fn new(inner: Box<dyn Device>, hashes: &Arc<Mutex<Hashes>>) -> HashedDevice {
-        HashedDevice { inner, hashes: Arc::clone(hashes) }
-    }
+/// The only rank of a run, whose operations add their hashes to `hashes`.
+pub fn hashed(rank: RankEngine, hashes: &Arc<Mutex<Hashes>>) -> RankEngine {
+    let hashes = Arc::clone(hashes);
+    intercept_ops(rank, move |device, stream, op| {
+        device.submit(stream, op)?;
+        let mut hash = Xxh3Default::new();
+        for (dtype, mut elements) in defined_elements(device, op)? {
+            unify_nans(dtype, &mut elements);
+            hash.update(&elements);
+        }
+        lock(&hashes).push((op.name().into(), hash.digest()));
+        Ok(())
+    })
 }
 
 /// The elements that an operation has defined on a device, one tensor after the other, with their types.
@@ -79,33 +83,6 @@ fn defined(op: &Op) -> Vec<Tensor> {
         return vec![dx, y];
     }
     op.operands().writes().collect()
-}
-
-impl Device for HashedDevice {
-    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        self.inner.submit(stream, op)?;
-        let mut hash = Xxh3Default::new();
-        for (dtype, mut elements) in defined_elements(&*self.inner, op)? {
-            unify_nans(dtype, &mut elements);
-            hash.update(&elements);
-        }
-        lock(&self.hashes).push((op.name().into(), hash.digest()));
-        Ok(())
-    }
-
-    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.inner.upload(stream, to, from)
-    }
-
-    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write(to, from)
-    }
-
-    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read(from, to)
-    }
-
-    device::forward_order!(inner);
 }
 
 #[cfg(test)]

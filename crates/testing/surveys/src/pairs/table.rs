@@ -25,31 +25,23 @@ impl Kind {
         match (class, has_kink) {
             (EqualityClass::OtherOrder, _) => Kind(format!("gradient, other order, {kind}")),
             (_, true) => Kind(format!("gradient, other sums, ReLU, {kind}")),
-            (_, false) => Kind(format!("gradient, other sums, {}, {kind}", name(numbers))),
+            (_, false) => Kind(format!("gradient, other sums, {}, {kind}", numbers.name())),
         }
     }
 
     /// Of losses.
     pub fn loss(numbers: Format, has_kink: bool) -> Kind {
-        if has_kink { Kind("loss, ReLU".into()) } else { Kind(format!("loss, {}", name(numbers))) }
+        if has_kink { Kind("loss, ReLU".into()) } else { Kind(format!("loss, {}", numbers.name())) }
     }
 
     /// The kind of a distance of weights.
     pub fn weights(numbers: Format, has_kink: bool) -> Kind {
-        if has_kink { Kind("weights, ReLU".into()) } else { Kind(format!("weights, {}", name(numbers))) }
+        if has_kink { Kind("weights, ReLU".into()) } else { Kind(format!("weights, {}", numbers.name())) }
     }
 
     /// A kind by its name.
     pub fn named(name: &str) -> Kind {
         Kind(name.into())
-    }
-}
-
-fn name(numbers: Format) -> &'static str {
-    match numbers {
-        Format::Fp32 => "fp32",
-        Format::Bf16 => "bf16",
-        Format::Fp16 => "fp16",
     }
 }
 

@@ -1,41 +1,31 @@
 //! R15: saved under one layout, resumed under another.
 
-use config::{
-    Format, Gathering, GradientReduction, GradientSums, Parallelism, Products, Recompute, Reshard, ScheduleKind,
-    SequenceParallel, Tied, ZeroStage,
-};
+use config::{Degrees, GradientReduction, GradientSums, Recompute, Reshard, ScheduleKind, SequenceParallel, ZeroStage};
 use prove::{Distance, EqualityClass, Promise, Promised, ProofError, is_noise};
 use testkit::layout::Layout;
-use testkit::models::{plain_layout, proof_text};
-use testkit::numbers::{Numbers, model, training};
+use testkit::models::proof_text;
 use testkit::resumed::{Stretch, outcome_of_legs};
 
 use super::kept::{Counts, Kept};
 use super::{Shown, TrialFolder};
+use crate::space::{Form, Point, Schedule, Shape, Task, three};
 
 /// Steps under the first layout, of four.
 const CUT: u32 = 2;
 
-const STEP: GradientReduction = GradientReduction::Step;
-const GATHERING: Gathering = Gathering { prefetch: 1, reshard: Reshard::AfterUse };
-const TWO: ZeroStage = ZeroStage::Two { reduce: STEP };
-const THREE: ZeroStage = ZeroStage::Three { reduce: STEP, gathering: GATHERING };
-
-fn zero(zero: ZeroStage, parallelism: Parallelism) -> Parallelism {
-    Parallelism { zero, ..parallelism }
-}
-
-fn scheduled(schedule: ScheduleKind, parallelism: Parallelism) -> Parallelism {
-    Parallelism { schedule: schedule.into(), ..parallelism }
-}
+const TWO: ZeroStage = ZeroStage::Two { reduce: GradientReduction::Step };
+const THREE: ZeroStage = three(GradientReduction::Step, 1, Reshard::AfterUse);
 
 /// Fewer ranks and more, another tp, another pp, every ZeRO stage to another, other stages, schedules and
 /// recomputation; both ways. Every second pair has a tied table and another model, and where replicas change, one sums
 /// exactly as well.
 pub fn pairs() -> Vec<[Layout; 2]> {
-    let of = |dp, tp, pp| plain_layout(dp, tp, pp, 1);
-    let split = |layers: &[usize]| Parallelism { stage_layers: Some(layers.to_vec()), ..of(2, 1, 2) };
-    let selective = Parallelism { recompute: Recompute::Selective, ..of(2, 1, 3) };
+    let scheduled = |kind, point: Point| Point { schedule: Schedule::Generated(kind), ..point };
+    let plain = scheduled(ScheduleKind::OneForwardOneBackward, Point::plain(Task::Small(Shape::Gpt2), 1));
+    let of = |dp, tp, pp| Point { degrees: Degrees { dp, cp: 1, tp, pp }, ..plain };
+    let zero = |zero, point: Point| Point { form: Form::one(zero), ..point };
+    let split = |layers: &'static [usize]| Point { stage_layers: Some(layers), ..of(2, 1, 2) };
+    let selective = Point { recompute: Recompute::Selective, ..of(2, 1, 3) };
     let pairs = [
         [of(1, 1, 1), of(1, 1, 2)],
         [of(2, 1, 1), of(2, 1, 3)],
@@ -48,24 +38,22 @@ pub fn pairs() -> Vec<[Layout; 2]> {
         [scheduled(ScheduleKind::Interleaved { stages_per_rank: 3 }, of(2, 1, 2)), selective],
         [of(4, 1, 1), of(1, 1, 1)],
         [zero(ZeroStage::One, of(4, 1, 2)), zero(THREE, of(2, 1, 1))],
-        [Parallelism { shard_group: Some(2), ..zero(THREE, of(4, 1, 1)) }, of(2, 1, 2)],
+        [Point { form: Form::several(THREE), ..of(4, 1, 1) }, of(2, 1, 2)],
         [of(1, 1, 1), of(1, 2, 1)],
         [zero(THREE, of(2, 2, 2)), of(1, 1, 2)],
-        [Parallelism { sequence_parallel: SequenceParallel::On, ..of(1, 2, 2) }, zero(ZeroStage::One, of(3, 1, 2))],
+        [Point { sequence_parallel: SequenceParallel::On, ..of(1, 2, 2) }, zero(ZeroStage::One, of(3, 1, 2))],
     ];
     let mut all = Vec::new();
     for (index, pair) in pairs.into_iter().enumerate() {
-        let tied = if index % 2 == 0 { Tied::Yes } else { Tied::No };
-        let class = EqualityClass::of(&pair[0], &pair[1]);
-        let sums = if class == EqualityClass::OtherOrder {
-            vec![GradientSums::Single, GradientSums::Exact]
+        let task = Task::Small(if index % 2 == 0 { Shape::Gpt2 } else { Shape::Llama });
+        let [first, second] = pair.map(|point| point.layout().parallelism);
+        let sums: &[GradientSums] = if EqualityClass::of(&first, &second) == EqualityClass::OtherOrder {
+            &[GradientSums::Single, GradientSums::Exact]
         } else {
-            vec![GradientSums::Single]
+            &[GradientSums::Single]
         };
         for sums in sums {
-            let train = training(Numbers::new(Format::Fp32, sums, Products::Chained));
-            let [first, second] =
-                pair.clone().map(|parallelism| Layout { model: model(tied), parallelism, train: train.clone() });
+            let [first, second] = pair.map(|point| Point { task, ..point }.with_sums(*sums).layout());
             all.extend([[first.clone(), second.clone()], [second, first]]);
         }
     }

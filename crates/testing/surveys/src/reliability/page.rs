@@ -22,7 +22,7 @@ pub fn page(all: &[Shown], counts: &str) -> String {
     format!(
         "# Reliability\n\n\
          Runs in which processes are killed, bits flip and disks fill up. Written by\n\n\
-         ```text\ncargo run --release -p surveys --bin reliability -- --write docs/reliability.md\n```\n\n\
+         ```text\ncargo run --release -p surveys -- reliability --write docs/reliability.md\n```\n\n\
          The command keeps each trial in `target/reliability.txt` and continues there if it was stopped.\n\n\
          A run of {} ranks ({}, ZeRO-1, dropout, single precision) does {steps} steps with a\n\
          checkpoint after each. *The same* means that the losses of all steps and the last weights have the bits\n\

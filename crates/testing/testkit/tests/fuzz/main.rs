@@ -58,7 +58,8 @@ fn files_in(folder: &str, ending: &str) -> Vec<Vec<u8>> {
 
 #[test]
 fn run_files() {
-    let mut seeds = files_in("examples", "toml");
+    let mut seeds: Vec<Vec<u8>> =
+        testkit::run_files::run_files().into_iter().map(|(_, text)| text.into_bytes()).collect();
     seeds.push(RunConfig::quick_start().to_toml().into_bytes());
     let read = |bytes: &[u8]| {
         let Ok(text) = std::str::from_utf8(bytes) else { return Read::Refused };

@@ -9,7 +9,7 @@ mod shards;
 
 use config::{Microbatch, Unit};
 use mesh::Rank;
-use program::{PeerGroup, Peers, Rule, Violation, World, WorldRank, WorldStep, saved_units};
+use program::{PeerGroup, PeerGroups, Rule, Violation, World, WorldRank, WorldStep, saved_units};
 use rayon::prelude::*;
 
 use crate::setup::step_order::{RankCompiler, StepOrder};
@@ -31,6 +31,7 @@ pub struct Assignment {
 /// Makes assignments of one workload, each from a rank's number alone.
 pub struct Assignments<'a> {
     setup: &'a Setup,
+    groups: PeerGroups,
     workload: WorkloadIndex,
     compiler: RankCompiler<'a, 'a>,
 }
@@ -46,7 +47,7 @@ impl<'a> Assignments<'a> {
         order: &'a StepOrder<'a>,
     ) -> Result<Assignments<'a>, SetupError> {
         let compiler = order.compiler(setup.state, setup.workload_of(workload))?;
-        Ok(Assignments { setup, workload, compiler })
+        Ok(Assignments { setup, groups: setup.groups(), workload, compiler })
     }
 
     /// Of `rank`: a program of its own compilation, and what its coordinate says.
@@ -54,7 +55,7 @@ impl<'a> Assignments<'a> {
     /// # Errors
     /// See [`SetupError`].
     pub fn of(&self, rank: Rank) -> Result<Assignment, SetupError> {
-        let Assignments { setup, workload, ref compiler } = *self;
+        let Assignments { setup, workload, ref compiler, .. } = *self;
         let position = RankPosition::new(&setup.parallelism, &setup.mesh, setup.mesh.coord(rank))?;
         let (program, sizes) = compiler.compile(position.stage)?;
         let workload = setup.workload_of(workload);
@@ -63,7 +64,7 @@ impl<'a> Assignments<'a> {
             num_microbatches: workload.num_microbatches,
             microbatch_size: workload.shape.sequences,
         };
-        Ok(Assignment { part: WorldRank { program, sizes, peers: Peers::of(&setup.mesh, rank) }, position, sequences })
+        Ok(Assignment { part: WorldRank { program, sizes, peers: self.groups.of(rank) }, position, sequences })
     }
 }
 

@@ -1,9 +1,9 @@
 //! Which boxes of the parameters ranks fill and store, and which shards their groups hand them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use config::{Kept, Sharding, StateKind, Unit, UnitLayout};
-use mesh::{OwnedBox, TilingFault, tiling_fault};
+use mesh::{AxisSet, OwnedBox, TilingFault, tiling_fault};
 use rayon::prelude::*;
 
 use super::{PeerGroup, Rule, Seen, Violation, World};
@@ -38,29 +38,43 @@ struct Holders {
     stored: Vec<usize>,
 }
 
+/// The ranks that hold different parts of a unit, and those that share its products where it has no parts.
+fn split(layout: &UnitLayout) -> PeerGroup {
+    let axes = layout.segments.iter().map(|segment| segment.param.sharding.axes());
+    let axes = axes.fold(AxisSet::NONE, AxisSet::union);
+    if axes.is_empty() { PeerGroup::TENSOR } else { PeerGroup::Along(axes) }
+}
+
 /// The shards of a rank must follow from its positions in its groups.
 fn positions(setup: &Setup, world: &World, seen: &[Seen]) -> Vec<String> {
     let mut found = vec![];
     let is_sharded = setup.parallelism.zero.keeps(StateKind::Optimizer) == Kept::Shard;
+    let splits: BTreeSet<PeerGroup> = setup.layouts.values().map(split).collect();
     for (rank, own) in seen.iter().enumerate() {
-        let (size, position) = (world.members(rank, PeerGroup::TENSOR).len(), world.position(rank, PeerGroup::TENSOR));
-        let (own_size, own_position) = own.position.model.share(setup.parallelism.tensor_axes());
-        if (own_size, own_position) != (size, position) {
-            found.push(format!(
-                "rank {rank} must hold shard {position} of {size} of split parameters, as its tensor-parallel group; got \
-                 shard {} of {}",
-                own_position, own_size
-            ));
+        for which in &splits {
+            let (size, position) = (world.members(rank, *which).len(), world.position(rank, *which));
+            let PeerGroup::Along(axes) = *which else { continue };
+            let (own_size, own_position) = own.position.model.share(axes);
+            if (own_size, own_position) != (size, position) {
+                found.push(format!(
+                    "rank {rank} must hold shard {position} of {size} of split parameters, as its {which}; got shard {} of {}",
+                    own_position, own_size
+                ));
+            }
         }
-        let parts = world.members(rank, PeerGroup::Along(setup.parallelism.shard_axes())).len();
-        let handed = world.position(rank, PeerGroup::Along(setup.parallelism.shard_axes()));
+        let handed = |layout: &UnitLayout| {
+            let shards = PeerGroup::Along(layout.axes().shards);
+            (world.members(rank, shards).len(), world.position(rank, shards))
+        };
         let wrong = own.held.iter().find(|unit| {
             let layout = &setup.layouts[unit];
+            let (parts, handed) = handed(layout);
             is_sharded
                 && !(layout.num_shards.is_multiple_of(parts)
                     && own.position.shards.shard(layout) == layout.part(parts, handed))
         });
         if let Some(unit) = wrong {
+            let (parts, handed) = handed(&setup.layouts[unit]);
             let got = own.position.shards.shard(&setup.layouts[unit]);
             found.push(format!(
                 "rank {rank} must keep part {handed} of {parts} of {unit}, which its sharding group hands it; got elements {} \
@@ -132,22 +146,21 @@ impl Check<'_> {
     }
 
     /// In each model replica, or sharding group of them where parameters are sharded: split parameters once, replicated
-    /// ones once on every tensor-parallel position.
+    /// ones once on every rank that holds a part of the others.
     fn filled(&self, layout: &UnitLayout, ranks: &[usize]) -> Vec<String> {
         let is_sharded = self.setup.parallelism.zero.keeps(StateKind::Parameters) == Kept::Shard;
+        let (shards, split_over) = (PeerGroup::Along(layout.axes().shards), split(layout));
         let is_first = |rank: &&usize| {
-            self.world.position(**rank, PeerGroup::TENSOR) == 0
-                && !(is_sharded
-                    && self.world.position(**rank, PeerGroup::Along(self.setup.parallelism.shard_axes())) != 0)
+            self.world.position(**rank, split_over) == 0 && !(is_sharded && self.world.position(**rank, shards) != 0)
         };
         let mut found = vec![];
         for first in ranks.iter().filter(is_first) {
             let mut split = Boxes::new(layout);
-            for tensor in self.world.members(*first, PeerGroup::TENSOR) {
+            for part in self.world.members(*first, split_over) {
                 let mut own = Boxes::new(layout);
                 let members = match is_sharded {
-                    true => self.world.members(tensor.0, PeerGroup::Along(self.setup.parallelism.shard_axes())),
-                    false => std::slice::from_ref(tensor),
+                    true => self.world.members(part.0, shards),
+                    false => std::slice::from_ref(part),
                 };
                 for rank in members {
                     let position = &self.seen[rank.0].position;

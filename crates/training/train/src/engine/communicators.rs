@@ -1,30 +1,23 @@
 //! The communicators of one rank, by group.
 
-use std::collections::BTreeMap;
-
 use config::{Degrees, UnsupportedAxis};
 use device::{Communicator, DeviceError};
-use mesh::{AxisSet, Group, Mesh, Rank};
-use program::{PeerGroup, Peers};
+use mesh::{AxisSet, Group, Rank};
+use program::{PeerGroup, PeerGroups};
 use thiserror::Error;
 
 /// One communicator for each group that a rank belongs to.
 pub struct Communicators {
-    groups: BTreeMap<PeerGroup, Box<dyn Communicator>>,
+    groups: Vec<(PeerGroup, Box<dyn Communicator>)>,
     world: Box<dyn Communicator>,
 }
 
 /// A collective over axes along which no engine opens a group.
 #[derive(Debug, Error)]
-#[error("a rank has no {0}; its groups are along {known}", known = known())]
-pub struct MissingGroup(PeerGroup);
-
-fn known() -> String {
-    let axes = PeerGroup::ALL.into_iter().filter_map(|group| match group {
-        PeerGroup::Along(axes) => Some(axes.to_string()),
-        PeerGroup::Ends => None,
-    });
-    axes.collect::<Vec<_>>().join(", ")
+#[error("a rank has no {missing}; its groups are along {known}")]
+pub struct MissingGroup {
+    missing: PeerGroup,
+    known: String,
 }
 
 impl Communicators {
@@ -33,11 +26,11 @@ impl Communicators {
     /// # Errors
     /// A mesh with ranks along axes that no program divides work along.
     pub fn open(
-        mesh: &Mesh,
+        groups: &PeerGroups,
         rank: Rank,
         mut open: impl FnMut(PeerGroup, Group) -> Box<dyn Communicator>,
     ) -> Result<Communicators, DeviceError> {
-        Communicators::try_open(mesh, rank, |which, group| Ok(open(which, group)))
+        Communicators::try_open(groups, rank, |which, group| Ok(open(which, group)))
     }
 
     /// As [`Communicators::open`], where `open` may fail.
@@ -45,16 +38,22 @@ impl Communicators {
     /// # Errors
     /// As [`Communicators::open`], and those of `open`.
     pub fn try_open(
-        mesh: &Mesh,
+        groups: &PeerGroups,
         rank: Rank,
         mut open: impl FnMut(PeerGroup, Group) -> Result<Box<dyn Communicator>, DeviceError>,
     ) -> Result<Communicators, DeviceError> {
+        let mesh = groups.mesh();
         let degrees = Degrees::of(mesh, "the mesh of an engine");
         degrees.map_err(|unsupported: UnsupportedAxis| DeviceError::Communication(Box::new(unsupported)))?;
-        let peers = Peers::of(mesh, rank);
+        let peers = groups.of(rank);
         let groups = peers.each().map(|(which, group)| Ok((which, open(which, group.clone())?)));
         let groups = groups.collect::<Result<_, DeviceError>>()?;
         Ok(Communicators { groups, world: open(PeerGroup::WORLD, mesh.group(rank, AxisSet::ALL))? })
+    }
+
+    /// Which groups there are besides the world, in the order of those of the run.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = PeerGroup> + '_ {
+        self.groups.iter().map(|(which, _)| *which)
     }
 
     /// The same groups, each as `wrap` makes it.
@@ -84,8 +83,15 @@ impl Communicators {
         if which == PeerGroup::WORLD {
             return Ok(self.world());
         }
-        let group = self.groups.get(&which).map(|group| &**group);
-        group.ok_or_else(|| DeviceError::Communication(Box::new(MissingGroup(which))))
+        let found = self.groups.iter().find(|(other, _)| *other == which);
+        found.map(|(_, group)| &**group).ok_or_else(|| {
+            let axes = self.groups.iter().filter_map(|(group, _)| match group {
+                PeerGroup::Along(axes) => Some(axes.to_string()),
+                PeerGroup::Ends => None,
+            });
+            let known = axes.collect::<Vec<_>>().join(", ");
+            DeviceError::Communication(Box::new(MissingGroup { missing: which, known }))
+        })
     }
 
     /// All ranks.

@@ -18,8 +18,8 @@ use sync::lock;
 
 use crate::engine::attention_source::OfRank;
 use crate::engine::description::accepted_products;
-use crate::engine::gpu_algorithms::ProductChoice;
 use crate::engine::gpus::{BlocksBy, Gpus};
+use crate::engine::kernel_choice::ProductChoice;
 use crate::engine::thread_engine::{GroupSeat, ThreadEngine};
 use crate::engine::{Engine, EngineDescription, RankEngine};
 

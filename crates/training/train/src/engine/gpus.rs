@@ -15,9 +15,9 @@ use sync::lock;
 use thiserror::Error;
 
 use crate::engine::attention_source::{AttentionSource, OfRank};
-use crate::engine::gpu_algorithms::GivenChoices;
 use crate::engine::gpu_code::{GpuCode, KernelCode, ToCompile};
 use crate::engine::kernel_archive::ArchiveError;
+use crate::engine::kernel_choice::GivenChoices;
 use crate::engine::product_source::{NoProductLibrary, ProductSource};
 
 /// The oldest driver whose version of CUDA the kernels need: 13.0, of driver 580.

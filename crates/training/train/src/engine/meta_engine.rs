@@ -11,14 +11,14 @@ use comm::collectives::Traffic;
 use comm::{MetaCommunicator, Operation};
 use config::Products;
 use device::{ArenaSize, DeviceError, DeviceKind, MetaDevice, Numerics, Record};
-use mesh::{Axis, AxisSet, Mesh, Rank};
-use program::PeerGroup;
+use mesh::{Axis, AxisSet, Rank};
+use program::{PeerGroup, PeerGroups};
 
 use crate::engine::{Communicators, Engine, EngineDescription, RankEngine};
 
 /// Opens ranks on [`MetaDevice`]s and [`MetaCommunicator`]s.
 pub struct MetaEngine {
-    mesh: Mesh,
+    groups: PeerGroups,
     ranks: Vec<MetaRank>,
 }
 
@@ -52,9 +52,9 @@ impl RankRecord {
 }
 
 impl MetaEngine {
-    /// An engine for the ranks of `mesh`.
-    pub fn new(mesh: &Mesh) -> MetaEngine {
-        MetaEngine { mesh: *mesh, ranks: mesh.ranks().map(|_| MetaRank::default()).collect() }
+    /// An engine for ranks with these groups.
+    pub fn new(groups: PeerGroups) -> MetaEngine {
+        MetaEngine { ranks: groups.mesh().ranks().map(|_| MetaRank::default()).collect(), groups }
     }
 
     /// Everything that `rank` was asked since the last call.
@@ -77,7 +77,7 @@ impl Engine for MetaEngine {
     fn open(&self, rank: Rank, _size: ArenaSize, _numerics: Numerics) -> Result<RankEngine, DeviceError> {
         let MetaRank { device, .. } = &self.ranks[rank.0];
         let mut opened = vec![];
-        let communicators = Communicators::open(&self.mesh, rank, |which, group| {
+        let communicators = Communicators::open(&self.groups, rank, |which, group| {
             let communicator = Arc::new(MetaCommunicator::new(axes(which), group.size(), group.position()));
             opened.push(Arc::clone(&communicator));
             Box::new(communicator)
@@ -91,7 +91,7 @@ impl Engine for MetaEngine {
     }
 
     fn ranks(&self) -> Vec<Rank> {
-        self.mesh.ranks().collect()
+        self.groups.mesh().ranks().collect()
     }
 
     fn describe(&self) -> EngineDescription {

@@ -3,11 +3,11 @@
 pub mod attention_source;
 pub mod communicators;
 pub mod description;
-pub mod gpu_algorithms;
 pub mod gpu_code;
 pub mod gpu_engine;
 pub mod gpus;
 pub mod kernel_archive;
+pub mod kernel_choice;
 pub mod meta_engine;
 pub mod open_engine;
 pub mod processor;

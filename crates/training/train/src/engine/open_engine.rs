@@ -7,7 +7,8 @@ use comm::{LibrarySums, Timeouts, WorldFailure};
 use config::DeviceChoice;
 use cpu::affinity::allowed_cores;
 use device::Stream;
-use mesh::{Mesh, Rank};
+use mesh::Rank;
+use program::PeerGroups;
 
 use crate::engine::gpu_engine::GpuEngine;
 use crate::engine::run_device::{RunDevice, kind};
@@ -29,16 +30,14 @@ pub struct EngineOptions {
     pub library: Option<LibrarySums>,
 }
 
-/// Fresh ranks of `mesh`: threads of this process that compute on `device`.
-pub fn open_engine(mesh: Mesh, options: EngineOptions, device: &RunDevice) -> Box<dyn Engine> {
+/// Fresh ranks with these groups: threads of this process that compute on `device`.
+pub fn open_engine(groups: PeerGroups, options: EngineOptions, device: &RunDevice) -> Box<dyn Engine> {
     let EngineOptions { timeouts, queued, threads_per_rank, library: _ } = options;
-    let threads = ThreadEngine::new(mesh, timeouts).with_queues(queued);
+    let host: Vec<Rank> = groups.mesh().ranks().collect();
+    let threads = ThreadEngine::new(groups, timeouts).with_queues(queued);
     match device {
         RunDevice::Cpu => Box::new(threads.with_threads_per_rank(threads_per_rank)),
-        RunDevice::Gpus(gpus) => {
-            let host: Vec<Rank> = mesh.ranks().collect();
-            Box::new(GpuEngine::new(threads, &host, Arc::clone(gpus)))
-        }
+        RunDevice::Gpus(gpus) => Box::new(GpuEngine::new(threads, &host, Arc::clone(gpus))),
     }
 }
 
@@ -49,14 +48,14 @@ pub fn open_engine(mesh: Mesh, options: EngineOptions, device: &RunDevice) -> Bo
 /// # Errors
 /// See [`OpenError`].
 pub fn open_process_engine(
-    mesh: Mesh,
+    groups: PeerGroups,
     options: EngineOptions,
     device: &RunDevice,
     seat: ProcessSeat,
     ended: &dyn Fn() -> Option<String>,
 ) -> Result<(Box<dyn Engine>, WorldFailure), OpenError> {
     let (host, nccl) = (seat.ranks_of_host(), seat.nccl.clone());
-    let (threads, failure) = ThreadEngine::of_process(mesh, options, seat, ended)?;
+    let (threads, failure) = ThreadEngine::of_process(groups, options, seat, ended)?;
     let engine: Box<dyn Engine> = match device {
         RunDevice::Cpu => Box::new(threads),
         RunDevice::Gpus(gpus) => {
@@ -88,7 +87,7 @@ pub fn describe_engine(device: DeviceChoice, threads_per_rank: usize) -> EngineD
 mod tests {
     use std::time::Duration;
 
-    use mesh::AxisSizes;
+    use mesh::{AxisSizes, Mesh};
 
     use super::*;
 
@@ -96,9 +95,9 @@ mod tests {
     fn the_description_without_an_engine_is_that_of_the_engine() {
         let timeouts = Timeouts::new(Duration::from_secs(1));
         for (queued, threads_per_rank) in [(&[] as &[Stream], 1), (&[Stream::Reduce, Stream::Transfer], 3)] {
-            let mesh = Mesh::new(AxisSizes::ONE).expect("a mesh");
+            let groups = PeerGroups::new(Mesh::new(AxisSizes::ONE).expect("a mesh"), []);
             let options = EngineOptions { timeouts, queued, threads_per_rank, library: None };
-            let engine = open_engine(mesh, options, &RunDevice::Cpu);
+            let engine = open_engine(groups, options, &RunDevice::Cpu);
             assert_eq!(engine.describe(), describe_engine(DeviceChoice::Cpu, threads_per_rank));
         }
     }

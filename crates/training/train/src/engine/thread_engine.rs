@@ -13,9 +13,9 @@ use config::{ContextKind, Overlap, Parallelism};
 use cpu::affinity::allowed_cores;
 use cpu::{ArenaReader, CpuDevice, time_slice};
 use device::{Arena, ArenaSize, Communicator, DeviceError, DeviceKind, Numerics, OnFailure, Stream, StreamQueues};
-use mesh::{Axis, AxisSet, Group, Mesh, Rank};
+use mesh::{Axis, AxisSet, Group, Rank};
 use nvidia::nccl;
-use program::{PeerGroup, Peers};
+use program::{PeerGroup, PeerGroups};
 
 use crate::engine::open_engine::EngineOptions;
 use crate::engine::{Communicators, Engine, EngineDescription, RankEngine};
@@ -47,7 +47,7 @@ impl ProcessSeat {
 
 /// Opens CPU ranks that share this process's memory.
 pub struct ThreadEngine {
-    mesh: Mesh,
+    groups: PeerGroups,
     timeouts: Timeouts,
     /// Of all ranks, the same in all processes.
     hosts: HostMap,
@@ -63,11 +63,20 @@ pub struct ThreadEngine {
 }
 
 impl ThreadEngine {
-    /// An engine for the ranks of `mesh`, every wait with the deadline of `timeouts`.
-    pub fn new(mesh: Mesh, timeouts: Timeouts) -> ThreadEngine {
-        let ends = ends(mesh.world_size(), &[], timeouts);
+    /// An engine for ranks with these groups, every wait with the deadline of `timeouts`.
+    pub fn new(groups: PeerGroups, timeouts: Timeouts) -> ThreadEngine {
+        let ends = ends(groups.mesh().world_size(), &[], timeouts);
         let hosts = HostMap::one_host();
-        ThreadEngine { mesh, timeouts, hosts, ends, queued: vec![], threads_per_rank: 1, cores: vec![], library: None }
+        ThreadEngine {
+            groups,
+            timeouts,
+            hosts,
+            ends,
+            queued: vec![],
+            threads_per_rank: 1,
+            cores: vec![],
+            library: None,
+        }
     }
 
     /// An engine for the ranks of one process of several: returns once all processes are connected, or when `ended`
@@ -77,7 +86,7 @@ impl ThreadEngine {
     /// # Errors
     /// See [`OpenError`].
     pub fn of_process(
-        mesh: Mesh,
+        groups: PeerGroups,
         options: EngineOptions,
         seat: ProcessSeat,
         ended: &dyn Fn() -> Option<String>,
@@ -92,19 +101,19 @@ impl ThreadEngine {
         let seat = Seat { process, process_map: process_map.clone(), listeners, token, num_lanes, timeouts };
         let LocalRanks { ends: lanes, failure, .. } = processes::open_unless(seat, ended)?;
         let library = endpoint.map(|(sums, endpoint)| {
-            let groups = groups(&mesh, &ranks, num_lanes.get());
-            let opened = MpiGroups::open(&endpoint, &process_map, groups, sums, timeouts.wait, ended);
+            let of_library = groups_of(&groups, &ranks, num_lanes.get());
+            let opened = MpiGroups::open(&endpoint, &process_map, of_library, sums, timeouts.wait, ended);
             opened.map(|opened| Arc::new(opened) as Arc<dyn Library>)
         });
         let library = library.transpose()?;
         let ends = by_stream(ranks.iter().map(|rank| rank.0).collect(), lanes, &queued);
-        Ok((ThreadEngine { mesh, timeouts, hosts, ends, queued, threads_per_rank, cores, library }, failure))
+        Ok((ThreadEngine { groups, timeouts, hosts, ends, queued, threads_per_rank, cores, library }, failure))
     }
 
     /// The same engine, in which each of these streams of a rank has a thread of its own: [`queued_streams`] has those
     /// of a run. Asked before transports are wrapped.
     pub fn with_queues(self, queued: &[Stream]) -> ThreadEngine {
-        let ends = ends(self.mesh.world_size(), queued, self.timeouts);
+        let ends = ends(self.groups.mesh().world_size(), queued, self.timeouts);
         ThreadEngine { ends, queued: queued.to_vec(), ..self }
     }
 
@@ -204,7 +213,7 @@ impl ThreadEngine {
         mut open: impl FnMut(GroupSeat<'_>, Group) -> Result<Box<dyn Communicator>, DeviceError>,
     ) -> Result<Communicators, DeviceError> {
         let transports = self.ends_of(rank)?;
-        Communicators::try_open(&self.mesh, rank, |which, group| {
+        Communicators::try_open(&self.groups, rank, |which, group| {
             open(GroupSeat { transports, hosts: &self.hosts, channels: channels(which) }, group)
         })
     }
@@ -293,10 +302,10 @@ fn lane_of(queued: &[Stream], stream: Stream) -> usize {
 }
 
 /// The groups of `ranks` in every lane.
-fn groups(mesh: &Mesh, ranks: &[Rank], num_lanes: usize) -> impl Iterator<Item = (usize, Group)> {
+fn groups_of(all: &PeerGroups, ranks: &[Rank], num_lanes: usize) -> impl Iterator<Item = (usize, Group)> {
     let of_rank = |rank: &Rank| {
-        let peers: Vec<Group> = Peers::of(mesh, *rank).each().map(|(_, group)| group.clone()).collect();
-        peers.into_iter().chain([mesh.group(*rank, AxisSet::ALL)])
+        let peers: Vec<Group> = all.of(*rank).each().map(|(_, group)| group.clone()).collect();
+        peers.into_iter().chain([all.mesh().group(*rank, AxisSet::ALL)])
     };
     let groups: Vec<Group> = ranks.iter().flat_map(of_rank).collect();
     (0..num_lanes).flat_map(move |lane| groups.clone().into_iter().map(move |group| (lane, group)))

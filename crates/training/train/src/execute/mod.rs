@@ -237,7 +237,7 @@ impl Worker<'_> {
 
     fn backward_input(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), DeviceError> {
         // The head's forward pass has written the gradient, and where the head is alone on a rank, its batch is gone.
-        if unit == Unit::Head {
+        if unit.makes_gradients_forward() {
             return Ok(());
         }
         let (context, activations) =
@@ -268,7 +268,7 @@ impl Worker<'_> {
     }
 
     fn backward_weight(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), DeviceError> {
-        if unit == Unit::Head {
+        if unit.makes_gradients_forward() {
             return Ok(());
         }
         let write = self.state.gradient_write(unit);

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use config::{Kept, Muon, Segment, Sharding, StateKind, UpdateRule};
 use cpu::fixed_point;
-use device::{Communicator, Device, DeviceError, Dtype, Frame, Op, Orientation, SUM_WORDS, Stream, Tensor, Write};
+use device::{Device, DeviceError, Dtype, Frame, Op, Orientation, SUM_WORDS, Stream, Tensor, Write};
 
 use crate::worker::ports::RankPorts;
 use crate::worker::rank_state::RankState;
@@ -54,18 +54,17 @@ pub fn step(
         match setup.parallelism.zero.keeps(StateKind::Optimizer) {
             Kept::Whole => {}
             Kept::Shard => {
-                let shards = ports.communicators.over(setup.parallelism.shard_axes())?;
+                let shards = ports.communicators.over(state.layout.axes().shards)?;
                 shards.all_gather(Stream::Compute, updates)?;
             }
         }
-        let tensor = ports.communicators.over(setup.parallelism.tensor_axes())?;
         for (matrix, muon) in &matrices {
             let own = common(&matrix.range(), &state.updated);
             if own.is_empty() {
                 continue;
             }
             let local = updates.elements(matrix.range()).reshaped(matrix.rows, matrix.cols);
-            let whole = orthogonalise(device, &rank.scratch, tensor, matrix, local)?;
+            let whole = orthogonalise(ports, &rank.scratch, matrix, local)?;
             let factor = muon.scale.factor(whole);
             subtract(device, position, state, (matrix, factor), updates.elements(own.clone()), own)?;
         }
@@ -113,41 +112,43 @@ fn subtract(
 
 /// `local`, this rank's part of an update, becomes its part of the orthogonalised whole, whose shape is returned.
 fn orthogonalise(
-    device: &dyn Device,
+    ports: &RankPorts<'_>,
     scratch: &Frame,
-    tensor: &dyn Communicator,
     matrix: &Segment,
     local: Tensor,
 ) -> Result<[usize; 2], DeviceError> {
+    let device = &*ports.device;
+    let split = match matrix.param.sharding {
+        Sharding::Split { dim, axes } => {
+            Some((dim, ports.communicators.over(axes)?)).filter(|(_, group)| group.size() > 1)
+        }
+        Sharding::Replicated | Sharding::VocabularyRows { .. } => None,
+    };
     let copy = |from: Tensor, to: Tensor| device.submit(Stream::Compute, &Op::Copy { from, to });
     scratch.scoped(|| {
-        let split = match matrix.param.sharding {
-            Sharding::Split { dim, .. } if tensor.size() > 1 => Some(dim),
-            Sharding::Split { .. } | Sharding::Replicated | Sharding::VocabularyRows { .. } => None,
-        };
         let part = |whole: Tensor, index: usize| match split {
             None => whole,
-            Some(0) => whole.rows_of(index * local.rows..(index + 1) * local.rows),
+            Some((0, _)) => whole.rows_of(index * local.rows..(index + 1) * local.rows),
             Some(_) => whole.cols_of(index * local.cols..(index + 1) * local.cols),
         };
         let whole = match split {
             None => local,
-            Some(dim) => {
-                let blocks = scratch.floats(tensor.size() * local.rows, local.cols);
+            Some((dim, group)) => {
+                let blocks = scratch.floats(group.size() * local.rows, local.cols);
                 let block = |index: usize| blocks.rows_of(index * local.rows..(index + 1) * local.rows);
-                copy(local, block(tensor.position()))?;
-                tensor.all_gather(Stream::Compute, blocks)?;
+                copy(local, block(group.position()))?;
+                group.all_gather(Stream::Compute, blocks)?;
                 if dim == 0 {
                     blocks
                 } else {
-                    let whole = scratch.floats(local.rows, tensor.size() * local.cols);
-                    (0..tensor.size()).try_for_each(|index| copy(block(index), part(whole, index)))?;
+                    let whole = scratch.floats(local.rows, group.size() * local.cols);
+                    (0..group.size()).try_for_each(|index| copy(block(index), part(whole, index)))?;
                     whole
                 }
             }
         };
         let orthogonal = newton_schulz(device, scratch, whole)?;
-        copy(part(orthogonal, tensor.position()), local)?;
+        copy(part(orthogonal, split.map_or(0, |(_, group)| group.position())), local)?;
         Ok([whole.rows, whole.cols])
     })
 }

@@ -121,7 +121,7 @@ fn sum_squares(device: &dyn Device, position: &RunPosition<'_>, rank: &RankState
     for state in rank.units.values().filter(|state| answers_for(position, state.unit)) {
         let Some(gradient) = position.gradient(state) else { continue };
         for segment in &state.layout.segments {
-            if !position.rank.model.is_first_copy(&segment.param) {
+            if !position.rank.model.is_first_copy(&segment.param, state.layout.axes()) {
                 continue;
             }
             let whole = segment.range();

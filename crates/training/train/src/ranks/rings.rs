@@ -3,12 +3,8 @@
 use std::collections::BTreeMap;
 
 use blame::{Attempt, Peers, Ring, RingHeader};
-use config::Unit;
-use mesh::{AxisSet, Mesh, Rank};
-use program::{Instr, PeerGroup, RankView};
-
-/// Number of the world among the groups of a ring; the others have those of [`PeerGroup::index`].
-const WORLD: u8 = PeerGroup::ALL.len() as u8;
+use mesh::{AxisSet, Rank};
+use program::{Family, Instr, Partner, PeerGroup, PeerGroups, RankView};
 
 /// Where the rings of this process are.
 #[derive(Clone, Debug)]
@@ -23,30 +19,35 @@ pub struct Rings {
 impl Rings {
     /// The ring of `rank`; none where the file system of the run folder maps no files, which costs the report its
     /// instructions and the run nothing.
-    pub(crate) fn open(&self, mesh: &Mesh, rank: Rank) -> Option<RankRing> {
-        let peers = program::Peers::of(mesh, rank);
+    pub(crate) fn open(&self, all: PeerGroups, rank: Rank) -> Option<RankRing> {
+        let peers = all.of(rank);
         let numbers = |group: &mesh::Group| group.members().iter().map(|rank| rank.0).collect::<Vec<usize>>();
         let mut groups: BTreeMap<u8, Vec<usize>> =
-            peers.each().filter_map(|(which, group)| Some((number(which)?, numbers(group)))).collect();
-        groups.insert(WORLD, numbers(&mesh.group(rank, AxisSet::ALL)));
+            peers.each().filter_map(|(which, group)| Some((number(&all, which)?, numbers(group)))).collect();
+        groups.extend(
+            number(&all, PeerGroup::WORLD).map(|world| (world, numbers(&all.mesh().group(rank, AxisSet::ALL)))),
+        );
         let pipeline = peers.group(PeerGroup::PIPELINE).map(numbers).unwrap_or_default();
         let (process, host, pid) = (self.process, self.host.clone(), std::process::id());
         let ring = self.attempt.ring(&RingHeader { rank: rank.0, process, host, pid, groups }).ok()?;
-        Some(RankRing { ring, pipeline })
+        Some(RankRing { ring, groups: all, pipeline })
     }
 }
 
-fn number(group: PeerGroup) -> Option<u8> {
-    match group {
-        PeerGroup::WORLD => Some(WORLD),
-        PeerGroup::Along(_) | PeerGroup::Ends => group.index().and_then(|index| u8::try_from(index).ok()),
-    }
+/// Number of a group among those of a ring: the world comes after all others.
+fn number(all: &PeerGroups, group: PeerGroup) -> Option<u8> {
+    let index = match group {
+        PeerGroup::WORLD => Some(all.iter().len()),
+        PeerGroup::Along(_) | PeerGroup::Ends => all.index(group),
+    };
+    u8::try_from(index?).ok()
 }
 
 /// The ring of one rank.
 #[derive(Debug)]
 pub(crate) struct RankRing {
     ring: Ring,
+    groups: PeerGroups,
     /// Ranks of the pipeline, by stage.
     pipeline: Vec<usize>,
 }
@@ -60,7 +61,8 @@ impl RankRing {
 
     /// Notes that work of this name begins, in which all ranks take part.
     pub(crate) fn begin(&mut self, step: u32, name: &str) {
-        self.ring.begin(step, Peers::Group(WORLD), name);
+        let peers = self.group(PeerGroup::WORLD);
+        self.ring.begin(step, peers, name);
     }
 
     /// Notes its end.
@@ -68,31 +70,26 @@ impl RankRing {
         self.ring.end();
     }
 
+    fn group(&self, which: PeerGroup) -> Peers {
+        number(&self.groups, which).map_or(Peers::None, Peers::Group)
+    }
+
     /// The ranks that `instr` may wait for.
     fn peers(&self, view: &RankView, instr: Instr) -> Peers {
-        let stage = |unit: Option<Unit>| {
-            let owner = unit.and_then(|unit| view.owner(unit));
-            owner.and_then(|stage| self.pipeline.get(stage)).map_or(Peers::None, |rank| Peers::Rank(*rank))
-        };
-        let group = |which| number(which).map_or(Peers::None, Peers::Group);
-        match instr {
-            Instr::SendAct { unit, .. } | Instr::RecvGrad { unit, .. } => stage(view.next(unit)),
-            Instr::RecvAct { unit, .. } | Instr::SendGrad { unit, .. } => stage(Some(unit)),
-            Instr::Forward { .. }
-            | Instr::Recompute { .. }
-            | Instr::BackwardInput { .. }
-            | Instr::BackwardWeight { .. } => group(PeerGroup::TENSOR),
-            Instr::GatherParams { .. } | Instr::ReduceGrads { .. } => group(PeerGroup::SHARDS),
-            Instr::SumTied => group(PeerGroup::Ends),
-            Instr::GradNorm => group(PeerGroup::WORLD),
-            Instr::Load { .. }
-            | Instr::FreeParams { .. }
-            | Instr::OptimizerStep { .. }
-            | Instr::FetchState { .. }
-            | Instr::OffloadState { .. }
-            | Instr::OffloadActs { .. }
-            | Instr::FetchActs { .. }
-            | Instr::Save { .. } => Peers::None,
+        let group = |which| self.group(which);
+        match instr.family() {
+            Family::Transfer { .. } => match instr.partner(view) {
+                Partner::To(stage) | Partner::From(stage) => {
+                    self.pipeline.get(stage).map_or(Peers::None, |rank| Peers::Rank(*rank))
+                }
+                Partner::Nobody | Partner::Peers(_) | Partner::Ends { .. } | Partner::World => Peers::None,
+            },
+            Family::Pass(_) => group(PeerGroup::TENSOR),
+            Family::Gather { unit } | Family::Reduce { unit, .. } => group(PeerGroup::Along(view.axes.of(unit).shards)),
+            Family::SumTied => group(PeerGroup::Ends),
+            Family::GradNorm => group(PeerGroup::WORLD),
+            Family::Load { .. } | Family::Update { .. } | Family::CopyState { .. } => Peers::None,
+            Family::CopyActs { .. } | Family::Bookkeeping { .. } => Peers::None,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A whole run: ranks start, steps pass, results are delivered. One rank is not a special case.
 
 pub mod observer;
-pub mod product_list;
+pub mod run_products;
 pub mod samples;
 pub mod step_verdict;
 pub mod stragglers;
@@ -145,7 +145,7 @@ const START: &str = "open the rank, fill its weights and compare programs";
 
 fn run_rank(seat: Seat<'_>, ports: Ports<'_>, save_ports: Option<SavePorts<'_>>) -> Result<Ending, Stop> {
     let measured = Measured::of(seat.setup, &ports);
-    seat.progress.keep_in(ports.rings.and_then(|rings| rings.open(&seat.setup.mesh, seat.number)));
+    seat.progress.keep_in(ports.rings.and_then(|rings| rings.open(seat.setup.groups(), seat.number)));
     let report = |report| ports.observer.saved(report);
     std::thread::scope(|scope| {
         let mut rank = seat.progress.named(START, || seat.open(ports.tokens, ports.start, ports.recheck))?;

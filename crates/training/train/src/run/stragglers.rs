@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use mesh::{Axis, AxisSet, Mesh, Rank};
-use program::{Durations, PeerGroup};
+use program::{Durations, PeerGroup, PeerGroups};
 
 use crate::run::work_times::{Work, WorkTimes};
 use crate::setup::{Setup, WorkloadIndex};
@@ -150,6 +150,7 @@ fn lower_median(sorted: &[f64]) -> Option<f64> {
 #[derive(Debug)]
 pub struct StragglerWatch {
     mesh: Mesh,
+    groups: PeerGroups,
     /// Predicted work of each stage, in units of its own.
     predicted: Vec<f64>,
     /// Threads that take turns on each core.
@@ -166,11 +167,19 @@ impl StragglerWatch {
             program.instrs.iter().map(|instr| setup.times.of(&program.view, *instr)).sum::<u64>() as f64
         };
         let predicted = (0..setup.mesh.size(Axis::Pp)).map(stage).collect();
-        StragglerWatch::of_mesh(setup.mesh, predicted, turns)
+        StragglerWatch::of_groups(setup.groups(), predicted, turns)
     }
 
-    fn of_mesh(mesh: Mesh, predicted: Vec<f64>, turns: f64) -> StragglerWatch {
-        StragglerWatch { mesh, predicted, turns: turns.max(1.0), ranks: BTreeMap::new(), named: BTreeMap::new() }
+    fn of_groups(groups: PeerGroups, predicted: Vec<f64>, turns: f64) -> StragglerWatch {
+        let mesh = *groups.mesh();
+        StragglerWatch {
+            mesh,
+            groups,
+            predicted,
+            turns: turns.max(1.0),
+            ranks: BTreeMap::new(),
+            named: BTreeMap::new(),
+        }
     }
 
     /// Takes the times of a step of a rank.
@@ -263,7 +272,7 @@ impl StragglerWatch {
 
     fn slow_groups(&self, floor: f64) -> Vec<Straggler> {
         let mut found = vec![];
-        for (index, which) in PeerGroup::ALL.into_iter().enumerate() {
+        for (index, which) in self.groups.iter().enumerate() {
             let PeerGroup::Along(axes) = which else { continue };
             if which == PeerGroup::PIPELINE {
                 continue;

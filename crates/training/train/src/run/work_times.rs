@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use mesh::Rank;
-use program::Instr;
+use program::{Family, Instr, Pass, PassKind};
 
 use crate::worker::Worker;
 use crate::worker::call_clock::{CallTimes, Calls, nanoseconds};
@@ -26,25 +26,13 @@ impl Work {
     pub const ALL: [Work; 4] = [Work::Load, Work::Forward, Work::Backward, Work::Update];
 
     fn of(instr: Instr) -> Work {
-        match instr {
-            Instr::Load { .. } => Work::Load,
-            Instr::Forward { .. } => Work::Forward,
-            Instr::Recompute { .. } | Instr::BackwardInput { .. } | Instr::BackwardWeight { .. } => Work::Backward,
-            Instr::SendAct { .. }
-            | Instr::RecvAct { .. }
-            | Instr::SendGrad { .. }
-            | Instr::RecvGrad { .. }
-            | Instr::GatherParams { .. }
-            | Instr::FreeParams { .. }
-            | Instr::ReduceGrads { .. }
-            | Instr::SumTied
-            | Instr::GradNorm
-            | Instr::OptimizerStep { .. }
-            | Instr::FetchState { .. }
-            | Instr::OffloadState { .. }
-            | Instr::OffloadActs { .. }
-            | Instr::FetchActs { .. }
-            | Instr::Save { .. } => Work::Update,
+        match instr.family() {
+            Family::Load { .. } => Work::Load,
+            Family::Pass(Pass { kind: PassKind::Forward, .. }) => Work::Forward,
+            Family::Pass(_) => Work::Backward,
+            Family::Transfer { .. } | Family::Gather { .. } | Family::Reduce { .. } => Work::Update,
+            Family::SumTied | Family::GradNorm | Family::Update { .. } => Work::Update,
+            Family::CopyState { .. } | Family::CopyActs { .. } | Family::Bookkeeping { .. } => Work::Update,
         }
     }
 
@@ -67,7 +55,7 @@ pub struct WorkTimes {
     pub step: u32,
     /// Nanoseconds of its own work, in the order of [`Work::ALL`].
     pub own_ns: [u64; Work::ALL.len()],
-    /// Its collectives, by the index of the group in [`PeerGroup::ALL`].
+    /// Its collectives, by the index of the group among those of the run ([`program::PeerGroups::index`]).
     pub calls: BTreeMap<usize, CallTimes>,
     /// Nanoseconds in which it waited for what a stage sent, by that stage.
     pub received_ns: BTreeMap<usize, u64>,

@@ -7,14 +7,15 @@ pub mod step_order;
 use std::collections::BTreeMap;
 
 use config::{
-    Degrees, Microbatches, ModelSpec, Parallelism, SequenceParallel, TrainSpec, Unit, UnitLayout, UnsupportedAxis,
+    Degrees, Microbatches, ModelSpec, Parallelism, SampleSpec, SequenceParallel, TrainSpec, Unit, UnitLayout,
+    UnsupportedAxis,
 };
 use device::{Dtype, Write};
 use mesh::{Mesh, MeshError};
 use model::{CacheSize, KeyValueCache, MicrobatchShape, TensorParallel};
 use program::{
-    CompileError, MemoryPlan, Program, ProgramSet, ProgramSetError, Purpose, RankPlan, Schedule, ScheduleError,
-    StageError, State, StepGraph, UnitTimes, Verified, Violation, Waits,
+    CompileError, MemoryPlan, PeerGroups, Program, ProgramSet, ProgramSetError, Purpose, RankPlan, Schedule,
+    ScheduleError, StageError, State, StepGraph, UnitTimes, Verified, Violation, Waits,
 };
 use rayon::prelude::*;
 use record::{RecordCase, RecordError};
@@ -178,6 +179,24 @@ impl Setup {
         Ok(Setup { cache_size, ..Setup::of(model, parallelism, train, state, workloads)? })
     }
 
+    /// The setup of a run that trains, measures the loss on held-out text, and perhaps generates text. How much of that
+    /// there is does not matter: an evaluation takes as many passes as it needs.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn of_run(
+        model: ModelSpec,
+        parallelism: Parallelism,
+        train: TrainSpec,
+        samples: &SampleSpec,
+    ) -> Result<Setup, SetupError> {
+        let sequences = u64::from(u32::MAX);
+        match samples.every {
+            0 => Setup::with_evaluation(model, parallelism, train, sequences),
+            1.. => Setup::with_samples(model, parallelism, train, sequences),
+        }
+    }
+
     /// A run that only measures the loss on `sequences` sequences; of `train` it reads the sequence length.
     ///
     /// # Errors
@@ -263,6 +282,11 @@ impl Setup {
         let layouts = layouts(&model, &parallelism);
         let cache_size = CacheSize { sequences: 0, capacity: 0, stored: train.precision.stored().into() };
         Ok(Setup { model, parallelism, train, mesh, layouts, state, cache_size, schedule, times, workloads, programs })
+    }
+
+    /// The groups of its ranks.
+    pub fn groups(&self) -> PeerGroups {
+        PeerGroups::of_units(self.mesh, &self.parallelism, self.layouts.values())
     }
 
     /// All workloads.

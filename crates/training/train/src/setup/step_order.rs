@@ -1,13 +1,13 @@
 //! In which order a run's steps compute: stages, schedule, linked programs.
 
 use config::{
-    Degrees, FullRecompute, ModelSpec, Parallelism, PerClass, Recompute, ScheduleKind, ScheduleSpec, Stage, TiedSum,
-    TrainSpec, Unit, UnitClass,
+    Degrees, FullRecompute, ModelSpec, Parallelism, PerClass, Recompute, ScheduleKind, ScheduleSpec, Stage, TrainSpec,
+    Unit, UnitClass,
 };
 use program::{
     CellCosts, CellTimes, CompileInput, Demands, Footprint, Footprints, PassKind, PassTimes, Program, Purpose,
     Schedule, Sizes, StageCosts, StageSplit, State, StepGraph, UnitTimes, Updates, Verified, compile, compile_rank,
-    forward_only, least_memory, link, split_stages, verify,
+    forward_only, link, split_stages, verify,
 };
 use record::{RecordCase, UnitRecords};
 
@@ -25,8 +25,6 @@ pub struct StepOrder<'a> {
     pub stages: StageSplit,
     /// See [`crate::Setup::times`].
     pub times: UnitTimes,
-    /// When the embedding's sum of a tied table's gradient is made: that with which a full batch needs less memory.
-    pub tied_sum: TiedSum,
     costs: StageCosts,
     /// Of a training step.
     footprints: Footprints,
@@ -91,30 +89,7 @@ impl<'a> StepOrder<'a> {
         let num_microbatches = parallelism.num_microbatches(train.global_batch);
         let schedule = Schedule::new(&parallelism.schedule, parallelism.degrees.pp, num_microbatches, &costs)?;
         let stages = split(schedule.num_stages())?;
-        let tied_sum = TiedSum::EachMicrobatch;
-        let order = StepOrder { model, parallelism, train, schedule, stages, times, tied_sum, costs, footprints };
-        Ok(StepOrder { tied_sum: order.smaller_tied_sum()?, ..order })
-    }
-
-    /// That with which the rank of both uses of a tied table needs less, if there is one.
-    fn smaller_tied_sum(&self) -> Result<TiedSum, SetupError> {
-        let StepOrder { model, parallelism, train, .. } = *self;
-        let num_microbatches = parallelism.num_microbatches(train.global_batch);
-        let max_waiting = TiedSum::max_waiting_microbatches(model, parallelism, train);
-        let may_wait = (1..=max_waiting).contains(&num_microbatches);
-        let stage_map = &self.schedule.stage_map;
-        let both = stage_map.first().filter(|first| may_wait && Some(*first) == stage_map.last());
-        let Some(&rank) = both else { return Ok(TiedSum::EachMicrobatch) };
-        let least_bytes = |tied_sum| {
-            let workload = training(parallelism, train, num_microbatches);
-            let input = CompileInput { tied_sum, ..self.input(&workload, &self.schedule) };
-            let sizes = self.sizes(State::Training, self.footprints.clone());
-            Ok::<usize, SetupError>(least_memory(&compile_rank(&input, rank)?, &sizes))
-        };
-        match least_bytes(TiedSum::EndOfStep)? < least_bytes(TiedSum::EachMicrobatch)? {
-            true => Ok(TiedSum::EndOfStep),
-            false => Ok(TiedSum::EachMicrobatch),
-        }
+        Ok(StepOrder { model, parallelism, train, schedule, stages, times, costs, footprints })
     }
 
     /// The model.
@@ -192,7 +167,7 @@ impl<'a> StepOrder<'a> {
     }
 
     fn input<'s>(&'s self, workload: &Workload, schedule: &'s Schedule) -> CompileInput<'s> {
-        let StepOrder { model, parallelism, train, ref stages, tied_sum, .. } = *self;
+        let StepOrder { model, parallelism, train, ref stages, .. } = *self;
         CompileInput {
             model,
             parallelism,
@@ -202,7 +177,6 @@ impl<'a> StepOrder<'a> {
             averages: train.averages(),
             sums: train.sums,
             offload: train.offload,
-            tied_sum,
             purpose: workload.purpose,
             num_microbatches: workload.num_microbatches,
         }
@@ -328,7 +302,7 @@ impl Work<'_> {
         let time = |of: &dyn Fn(&PassTimes) -> u64| {
             units.iter().map(|unit| of(self.times.of(*unit)) / per_unit).sum::<u64>() as usize
         };
-        let layers = || units.iter().filter(|unit| matches!(unit, Unit::Layer(_)));
+        let layers = || units.iter().filter(|unit| unit.is_repeated());
         let bytes = |of: &dyn Fn(&Footprint) -> usize| {
             layers().map(|layer| of(self.footprints.units.of(*layer))).sum::<usize>()
         };

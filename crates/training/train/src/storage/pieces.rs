@@ -19,11 +19,7 @@ pub struct Piece<'a> {
 impl Piece<'_> {
     /// First global `(row, col)`, rows and columns; vectors are one row.
     pub fn matrix(&self) -> ((usize, usize), usize, usize) {
-        let Region { start, extent } = &self.region;
-        match (start.as_slice(), extent.as_slice()) {
-            ([row, col], [rows, cols]) => ((*row, *col), *rows, *cols),
-            (start, extent) => ((0, start.iter().sum()), 1, extent.iter().product()),
-        }
+        self.region.in_matrix(&self.param.shape)
     }
 }
 
@@ -39,8 +35,9 @@ pub enum Copies {
 
 /// The pieces that cover `range` of the flat buffer of `layout`, without padding.
 pub fn pieces(layout: &UnitLayout, range: Range<usize>, place: ModelCoord, copies: Copies) -> Vec<Piece<'_>> {
+    let axes = layout.axes();
     let is_listed = |segment: &&Segment| match copies {
-        Copies::First => place.is_first_copy(&segment.param),
+        Copies::First => place.is_first_copy(&segment.param, axes),
         Copies::Every => true,
     };
     layout.segments.iter().filter(is_listed).flat_map(|segment| segment_pieces(segment, &range, place)).collect()
@@ -54,43 +51,25 @@ fn segment_pieces<'a>(segment: &'a Segment, range: &Range<usize>, place: ModelCo
         return vec![];
     }
     let param = &segment.param;
-    let start = place.start(param);
-    let local = boxes(first - whole.start..last - whole.start, &[segment.rows, segment.cols]);
+    let (part, parameter) = (place.part(param), Region::whole(&param.shape));
     let mut elements_start = first;
-    let mut list = Vec::with_capacity(local.len());
-    for region in local {
-        let elements = elements_start..elements_start + region.len();
-        elements_start = elements.end;
-        list.extend(global_piece(param, &region, start, elements));
+    let mut list = vec![];
+    for mut region in boxes(first - whole.start..last - whole.start, &part.extent) {
+        let start = elements_start;
+        elements_start += region.len();
+        region.start.iter_mut().zip(&part.start).for_each(|(index, first)| *index += first);
+        // Rows that only pad the vocabulary are cut off.
+        if let Some(region) = region.intersect(&parameter) {
+            list.push(Piece { param, elements: start..start + region.len(), region });
+        }
     }
     list
-}
-
-/// Moves a local box to its global place; rows that only pad the vocabulary are cut off.
-fn global_piece<'a>(
-    param: &'a ParamSpec,
-    local: &Region,
-    (first_row, first_col): (usize, usize),
-    elements: Range<usize>,
-) -> Option<Piece<'a>> {
-    let (global_rows, _) = param.matrix_shape();
-    let row = local.start[0] + first_row;
-    let rows = local.extent[0].min(global_rows.saturating_sub(row));
-    if rows == 0 {
-        return None;
-    }
-    let (col, cols) = (local.start[1] + first_col, local.extent[1]);
-    let region = match param.shape.len() {
-        2 => Region { start: vec![row, col], extent: vec![rows, cols] },
-        _ => Region { start: vec![col], extent: vec![cols] },
-    };
-    Some(Piece { param, region, elements: elements.start..elements.start + rows * cols })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::{AppliedTo, Degrees, Init, Parallelism, RunConfig, Sharding, Unit};
+    use config::{AppliedTo, Degrees, Init, Sharding, Unit};
     use mesh::{Axis, AxisSizes, Rank};
 
     fn param(name: &str, shape: &[usize], sharding: Sharding) -> ParamSpec {
@@ -106,9 +85,8 @@ mod tests {
     }
 
     fn place(tp: usize, position: usize) -> ModelCoord {
-        let degrees = Degrees { tp, ..Degrees::ONE };
-        let parallelism = Parallelism { degrees, ..RunConfig::quick_start().parallelism };
-        ModelCoord::new(&parallelism, parallelism.mesh().expect("a mesh").coord(Rank(position)))
+        let mesh = Degrees { tp, ..Degrees::ONE }.mesh(1).expect("a mesh");
+        ModelCoord::new(mesh.coord(Rank(position)))
     }
 
     #[test]
@@ -119,9 +97,11 @@ mod tests {
             param("vocabulary", &[7, 3], Sharding::VOCABULARY),
             param("bias", &[6], Sharding::COLUMNS),
             param("norm", &[5], Sharding::Replicated),
+            param("stack", &[6, 2, 3], Sharding::Split { dim: 0, axes: Axis::Tp.into() }),
+            param("stack of rows", &[2, 3, 6], Sharding::Split { dim: 2, axes: Axis::Tp.into() }),
         ];
-        let whole = std::iter::once(0..100).collect();
-        for (tp, ranges) in [(1, whole), (2, vec![0..13, 13..14, 14..100]), (3, vec![0..9, 9..100])] {
+        let whole = std::iter::once(0..200).collect();
+        for (tp, ranges) in [(1, whole), (2, vec![0..13, 13..14, 14..200]), (3, vec![0..9, 9..200])] {
             let layout = UnitLayout::new(params.clone(), AxisSizes::only(Axis::Tp, tp), 1);
             let mut seen: Vec<Vec<u32>> = params.iter().map(|p| vec![0; p.len()]).collect();
             for position in 0..tp {

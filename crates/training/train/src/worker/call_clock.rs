@@ -43,10 +43,12 @@ pub struct CallClock(Rc<RefCell<Calls>>);
 impl CallClock {
     /// The same groups, whose calls are measured.
     pub(crate) fn timed(&self, communicators: Communicators) -> Communicators {
+        let groups: Vec<PeerGroup> = communicators.groups().collect();
         communicators.wrapped(|which, inner| -> Box<dyn Communicator> {
+            let index = groups.iter().position(|other| *other == which);
             match inner.size() {
                 0 | 1 => inner,
-                _ => Box::new(TimedGroup { inner, which, clock: self.clone() }),
+                _ => Box::new(TimedGroup { inner, which, index, clock: self.clone() }),
             }
         })
     }
@@ -70,6 +72,8 @@ impl CallClock {
 struct TimedGroup {
     inner: Box<dyn Communicator>,
     which: PeerGroup,
+    /// Its number among the groups of the run; none of the world.
+    index: Option<usize>,
     clock: CallClock,
 }
 
@@ -88,7 +92,7 @@ impl TimedGroup {
 
     fn collective(&self, call: impl FnOnce(&dyn Communicator) -> Result<(), DeviceError>) -> Result<(), DeviceError> {
         let (done, time) = self.waiting(call);
-        if let Some(index) = self.which.index() {
+        if let Some(index) = self.index {
             let mut all = self.clock.0.borrow_mut();
             let calls = all.calls.entry(index).or_default();
             calls.count += 1;

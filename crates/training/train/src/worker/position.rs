@@ -30,7 +30,7 @@ impl RankPosition {
     /// A mesh with ranks along another axis: they would read the same sequences and own the same shards.
     pub fn new(parallelism: &Parallelism, mesh: &Mesh, coord: Coord) -> Result<RankPosition, UnsupportedAxis> {
         Degrees::of(mesh, "the mesh of a run")?;
-        let model = ModelCoord::new(parallelism, coord);
+        let model = ModelCoord::new(coord);
         let (size, position) = model.share(parallelism.tensor_axes());
         Ok(RankPosition {
             stage: coord.along(Axis::Pp),
@@ -38,7 +38,7 @@ impl RankPosition {
             tensor: TensorParallel { size, position },
             replica: coord.position(parallelism.sequence_axes()),
             slice: coord.position(parallelism.context_axes()),
-            shards: ShardPlace::new(parallelism, mesh, coord),
+            shards: ShardPlace::new(parallelism.zero, coord),
         })
     }
 }

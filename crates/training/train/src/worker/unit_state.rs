@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use checkpoint::StatePart;
-use config::{Kept, Parallelism, StateKind, TrainSpec, Unit, UnitLayout, UpdateRule, ZeroStage};
+use config::{StateKind, TrainSpec, Unit, UnitLayout, UpdateRule, ZeroStage};
 use device::{Dtype, Tensor};
-use mesh::{Coord, Mesh};
+use mesh::Coord;
 use program::{OptimizerPart, State, Value};
 
 use crate::setup::Setup;
@@ -147,44 +147,31 @@ pub fn update_runs(layout: &UnitLayout, train: &TrainSpec) -> Vec<(Range<usize>,
 #[derive(Clone, Copy, Debug)]
 pub struct ShardPlace {
     zero: ZeroStage,
-    group_size: usize,
-    num_groups: usize,
-    /// Position in the sharding group.
-    position: usize,
-    /// Which group.
-    group: usize,
+    coord: Coord,
 }
 
 impl ShardPlace {
-    /// Of the rank at `coord` of `mesh`.
-    pub fn new(parallelism: &Parallelism, mesh: &Mesh, coord: Coord) -> ShardPlace {
-        let (shards, replicas) = (parallelism.shard_axes(), parallelism.replica_axes());
-        ShardPlace {
-            zero: parallelism.zero,
-            group_size: mesh.size(shards),
-            num_groups: mesh.size(replicas),
-            position: coord.position(shards),
-            group: coord.position(replicas),
-        }
+    /// Of the rank at `coord`.
+    pub fn new(zero: ZeroStage, coord: Coord) -> ShardPlace {
+        ShardPlace { zero, coord }
     }
 
     /// The elements that are kept of a state between its uses.
     pub fn kept(&self, layout: &UnitLayout, state: StateKind) -> Range<usize> {
-        match self.zero.keeps(state) {
-            Kept::Whole => 0..layout.padded_len(),
-            Kept::Shard => self.shard(layout),
-        }
+        layout.kept(self.zero, state, self.coord)
     }
 
     /// The shard of this rank, which is that of its position in every sharding group.
     pub fn shard(&self, layout: &UnitLayout) -> Range<usize> {
-        layout.part(self.group_size, self.position)
+        layout.shard_at(self.coord)
     }
 
     /// The slice of its shard for which this rank answers: groups hold the same shards, so each answers for a part of
     /// them.
     pub fn owned(&self, layout: &UnitLayout) -> Range<usize> {
-        layout.shard(self.position * self.num_groups + self.group)
+        let axes = layout.axes();
+        let num_groups = self.coord.sizes().size(axes.replicas());
+        layout.shard(self.coord.position(axes.shards) * num_groups + self.coord.position(axes.replicas()))
     }
 }
 

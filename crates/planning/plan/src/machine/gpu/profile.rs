@@ -9,6 +9,7 @@ use comm::Timeouts;
 use config::{GradientSums, Precision, Products};
 use device::{ArenaSize, Numerics};
 use mesh::{Axis, AxisSizes, Mesh, Rank};
+use program::PeerGroups;
 use sim::{Kernel, kernel_ns};
 use train::{EngineOptions, Gpus, RunDevice, open_engine};
 
@@ -62,7 +63,7 @@ pub fn measure_gpus(
     let mesh = Mesh::new(AxisSizes::only(Axis::DpInner, ranks))?;
     let timeouts = Timeouts::new(Duration::from_secs(60));
     let options = EngineOptions { timeouts, queued: &[], threads_per_rank: 1, library: None };
-    let engine = open_engine(mesh, options, &RunDevice::Gpus(Arc::clone(gpus)));
+    let engine = open_engine(PeerGroups::new(mesh, []), options, &RunDevice::Gpus(Arc::clone(gpus)));
     let bytes = arena_bytes(facts.iter().map(|gpu| gpu.memory_bytes).min().unwrap_or(0));
     let times = std::thread::scope(|scope| {
         let engine = &*engine;

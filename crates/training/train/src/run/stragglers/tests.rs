@@ -19,7 +19,7 @@ struct Given {
 /// A watch over dp x tp x pp ranks whose second stage is predicted to compute three times as long as the first.
 fn watch(dp: usize, tp: usize, pp: usize, turns: f64) -> StragglerWatch {
     let mesh = Mesh::new(AxisSizes::dp_tp_pp(dp, tp, pp)).expect("a mesh");
-    StragglerWatch::of_mesh(mesh, vec![1.0, 3.0], turns)
+    StragglerWatch::of_groups(PeerGroups::new(mesh, []), vec![1.0, 3.0], turns)
 }
 
 /// Times with the noise of a machine, up to a fifth.
@@ -38,7 +38,7 @@ fn lines(mut watch: StragglerWatch, steps: u32, given: impl Fn(Rank, usize) -> G
             let mut own_ns = [0; Work::ALL.len()];
             own_ns[Work::Forward as usize] = noisy(work, step, rank);
             own_ns[Work::Update as usize] = 5 * MILLISECOND;
-            let tensor = PeerGroup::TENSOR.index().expect("a group");
+            let tensor = watch.groups.index(PeerGroup::TENSOR).expect("a group");
             let calls = BTreeMap::from([(tensor, CallTimes { count: 4, first_ns: vec![noisy(call, step, rank); 2] })]);
             let received_ns = if stage == 0 { BTreeMap::new() } else { BTreeMap::from([(0, received)]) };
             watch.take(WorkTimes { rank, step, own_ns, calls, received_ns });

@@ -1,7 +1,0 @@
-//! Runs and texts at addresses of object stores.
-
-pub mod downloads;
-pub mod fetch;
-pub mod settings;
-pub mod stored;
-pub mod unanswered;

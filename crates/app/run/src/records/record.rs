@@ -1,0 +1,261 @@
+//! Lines of `metrics.jsonl`, whose keys docs/metrics.md describes.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Serialize, Serializer};
+use train::{Anomaly, EvaluationReport, StepFate, StepReport};
+
+use crate::records::anomaly::anomaly_name;
+use crate::records::rates::Rates;
+
+/// A number with all of its digits. JSON has finite ones only: others are the strings `NaN`, `Infinity` and
+/// `-Infinity`, which number parsers of Python, Rust and JavaScript read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Number(f64);
+
+impl Serialize for Number {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            number if number.is_nan() => serializer.serialize_str("NaN"),
+            f64::INFINITY => serializer.serialize_str("Infinity"),
+            f64::NEG_INFINITY => serializer.serialize_str("-Infinity"),
+            number => serializer.serialize_f64(number),
+        }
+    }
+}
+
+/// One step.
+#[derive(Serialize)]
+struct Record {
+    step: u32,
+    loss: Number,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    z_loss: Option<Number>,
+    learning_rate: f32,
+    grad_norm: Number,
+    tokens: usize,
+    seconds: f64,
+    tokens_per_second: f64,
+    gflops: f64,
+    peak_share: Option<f64>,
+    idle_share: Option<f64>,
+    /// The most that this process has held so far.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resident_bytes: Option<u64>,
+    /// In 64 bits, which JSON writes to the last digit: a power of two stays one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loss_scale: Option<f64>,
+    /// Steps so far that changed no weight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skipped_steps: Option<u32>,
+    /// The name of the anomaly of a step that has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    anomaly: Option<&'static str>,
+    /// The usual value, and how far above it that of this step is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usual: Option<Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score: Option<Number>,
+    /// Whether the step changed no weight for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skipped: Option<bool>,
+    total_tokens: u64,
+    epoch: f64,
+    time: f64,
+}
+
+/// A step as a line, without its end.
+///
+/// # Errors
+/// None that is known: numbers and strings are JSON.
+pub fn of_step(report: &StepReport, rates: &Rates, now: SystemTime) -> std::io::Result<String> {
+    let spike = report.anomaly.and_then(|report| match report.anomaly {
+        Anomaly::NonFinite => None,
+        Anomaly::Spike(spike) => Some(spike),
+    });
+    let of_scaling = report.loss_scaling.map(|scaling| scaling.skipped_steps);
+    let record = Record {
+        step: report.step,
+        loss: Number(report.loss),
+        z_loss: report.z_loss.map(Number),
+        learning_rate: report.learning_rate,
+        grad_norm: Number(report.gradient_norm),
+        tokens: report.tokens,
+        seconds: report.wall.as_secs_f64(),
+        tokens_per_second: rates.tokens_per_second,
+        gflops: rates.flops / 1e9,
+        peak_share: rates.peak_share,
+        idle_share: rates.idle_share,
+        resident_bytes: rates.resident_bytes,
+        loss_scale: report.loss_scaling.map(|scaling| f64::from(scaling.factor)),
+        skipped_steps: of_scaling.or(report.anomaly.map(|report| report.skipped_steps)),
+        anomaly: report.anomaly.map(|report| anomaly_name(&report.anomaly)),
+        usual: spike.map(|spike| Number(spike.usual)),
+        score: spike.map(|spike| Number(spike.score)),
+        skipped: report.anomaly.map(|report| report.fate != StepFate::Updated),
+        total_tokens: rates.total_tokens,
+        epoch: rates.epoch,
+        time: unix_seconds(now),
+    };
+    Ok(serde_json::to_string(&record)?)
+}
+
+/// A measurement.
+#[derive(Serialize)]
+struct EvaluationRecord {
+    step: u32,
+    held_out_loss: Number,
+    held_out_tokens: u64,
+    seconds: f64,
+    time: f64,
+}
+
+/// A measurement on held-out text as a line, without its end.
+///
+/// # Errors
+/// As [`of_step`].
+pub fn of_evaluation(report: &EvaluationReport, now: SystemTime) -> std::io::Result<String> {
+    let EvaluationReport { step, loss, tokens, wall } = *report;
+    let record = EvaluationRecord {
+        step,
+        held_out_loss: Number(loss),
+        held_out_tokens: tokens,
+        seconds: wall.as_secs_f64(),
+        time: unix_seconds(now),
+    };
+    Ok(serde_json::to_string(&record)?)
+}
+
+/// A measurement on a text of `data.validation`.
+#[derive(Serialize)]
+struct ValidationRecord<'a> {
+    step: u32,
+    validation: &'a str,
+    validation_loss: Number,
+    validation_tokens: u64,
+    seconds: f64,
+    time: f64,
+}
+
+/// A measurement on the text `name` as a line, without its end.
+///
+/// # Errors
+/// As [`of_step`].
+pub fn of_validation(name: &str, report: &EvaluationReport, now: SystemTime) -> std::io::Result<String> {
+    let EvaluationReport { step, loss, tokens, wall } = *report;
+    let record = ValidationRecord {
+        step,
+        validation: name,
+        validation_loss: Number(loss),
+        validation_tokens: tokens,
+        seconds: wall.as_secs_f64(),
+        time: unix_seconds(now),
+    };
+    Ok(serde_json::to_string(&record)?)
+}
+
+/// A text that the run has generated, an event of the report.
+#[derive(Serialize)]
+struct SampleRecord<'a> {
+    event: &'static str,
+    step: u32,
+    text: String,
+    prompt: &'a str,
+    generated: &'a str,
+    time: f64,
+}
+
+/// A prompt and the text that was generated after it as a line, without its end.
+///
+/// # Errors
+/// As [`of_step`].
+pub fn of_sample(step: u32, [prompt, generated]: [&str; 2], now: SystemTime) -> std::io::Result<String> {
+    let text = format!("{prompt}{generated}");
+    let record = SampleRecord { event: "sample", step, text, prompt, generated, time: unix_seconds(now) };
+    Ok(serde_json::to_string(&record)?)
+}
+
+/// Seconds since 1970, to a millisecond.
+fn unix_seconds(now: SystemTime) -> f64 {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    (since.as_secs_f64() * 1e3).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use train::{LossScalingReport, StepFate};
+
+    use super::*;
+    use crate::records::step_line::tests::report;
+
+    fn rates() -> Rates {
+        Rates {
+            tokens_per_second: 8192.0,
+            flops: 7.05e10,
+            peak_share: Some(0.354),
+            idle_share: Some(0.04),
+            resident_bytes: Some(1000),
+            total_tokens: 14336,
+            epoch: 0.25,
+            left: Duration::from_secs(1),
+        }
+    }
+
+    fn now() -> SystemTime {
+        UNIX_EPOCH + Duration::from_micros(1_500_123_456)
+    }
+
+    #[test]
+    fn a_record_keeps_every_digit() {
+        assert_eq!(
+            of_step(&report(), &rates(), now()).expect("JSON"),
+            "{\"step\":7,\"loss\":2.345678,\"learning_rate\":0.0015,\"grad_norm\":0.9876,\"tokens\":2048,\
+             \"seconds\":0.25,\"tokens_per_second\":8192.0,\"gflops\":70.5,\"peak_share\":0.354,\"idle_share\":0.04,\
+             \"resident_bytes\":1000,\"total_tokens\":14336,\"epoch\":0.25,\"time\":1500.123}"
+        );
+        let measured = EvaluationReport { step: 10, loss: 1.5, tokens: 640, wall: Duration::from_millis(500) };
+        assert_eq!(
+            of_evaluation(&measured, now()).expect("JSON"),
+            "{\"step\":10,\"held_out_loss\":1.5,\"held_out_tokens\":640,\"seconds\":0.5,\"time\":1500.123}"
+        );
+        assert_eq!(
+            of_validation("books", &measured, now()).expect("JSON"),
+            "{\"step\":10,\"validation\":\"books\",\"validation_loss\":1.5,\"validation_tokens\":640,\"seconds\":0.5,\
+             \"time\":1500.123}"
+        );
+    }
+
+    #[test]
+    fn a_sample_is_an_event() {
+        assert_eq!(
+            of_sample(20, ["The", " rank\n"], now()).expect("JSON"),
+            "{\"event\":\"sample\",\"step\":20,\"text\":\"The rank\\n\",\"prompt\":\"The\",\"generated\":\" rank\\n\",\"time\":1500.123}"
+        );
+    }
+
+    #[test]
+    fn a_z_loss_follows_the_loss() {
+        let kept = of_step(&StepReport { z_loss: Some(0.0045), ..report() }, &rates(), now()).expect("JSON");
+        assert!(kept.contains("\"loss\":2.345678,\"z_loss\":0.0045,\"learning_rate\""), "{kept}");
+    }
+
+    #[test]
+    fn a_loss_scale_is_a_power_of_two_to_the_last_digit() {
+        let scaling = LossScalingReport { factor: 4_294_967_296.0, fate: StepFate::Skipped, skipped_steps: 2 };
+        let report = StepReport { loss_scaling: Some(scaling), ..report() };
+        let kept = of_step(&report, &rates(), now()).expect("JSON");
+        assert!(kept.contains("\"loss_scale\":4294967296.0,\"skipped_steps\":2,"), "{kept}");
+    }
+
+    #[test]
+    fn a_number_that_is_not_finite_is_kept() {
+        let report = StepReport { loss: f64::NAN, gradient_norm: f64::NEG_INFINITY, ..report() };
+        let kept = of_step(&report, &rates(), now()).expect("JSON");
+        assert!(kept.contains("\"loss\":\"NaN\"") && kept.contains("\"grad_norm\":\"-Infinity\""), "{kept}");
+        let infinite = EvaluationReport { step: 1, loss: f64::INFINITY, tokens: 1, wall: Duration::ZERO };
+        let kept = of_evaluation(&infinite, now()).expect("JSON");
+        assert!(kept.contains("\"held_out_loss\":\"Infinity\""), "{kept}");
+    }
+}

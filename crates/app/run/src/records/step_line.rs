@@ -1,0 +1,218 @@
+//! A step as a line of text: whole, or as much of it as a window has columns for, in colour where the window has it.
+
+use std::time::Duration;
+
+use config::figures::grouped;
+use train::{LossScalingReport, StepFate, StepReport};
+
+use crate::records::rates::Rates;
+
+/// Whether lines have colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colour {
+    /// Names are dim, alarms red.
+    On,
+    /// Text only.
+    Off,
+}
+
+/// Whether a line tells how long the run still takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outlook {
+    /// It changes with every step.
+    TimeLeft,
+    /// It stays, and the time left does not.
+    None,
+}
+
+/// A name with its value: `loss`, `2.3457`. Either may be empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Field {
+    name: &'static str,
+    value: String,
+    mood: Mood,
+}
+
+/// How a value is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mood {
+    Usual,
+    Important,
+    Alarm,
+}
+
+impl Field {
+    fn new(name: &'static str, value: String) -> Field {
+        Field { name, value, mood: Mood::Usual }
+    }
+
+    fn width(&self) -> usize {
+        self.text(Colour::Off).chars().count()
+    }
+
+    fn text(&self, colour: Colour) -> String {
+        let Field { name, value, mood } = self;
+        let gap = if name.is_empty() || value.is_empty() { "" } else { " " };
+        match (colour, mood) {
+            (Colour::Off, _) => format!("{name}{gap}{value}"),
+            (Colour::On, Mood::Usual) if name.is_empty() => value.clone(),
+            (Colour::On, Mood::Usual) => format!("\x1b[2m{name}\x1b[0m{gap}{value}"),
+            (Colour::On, Mood::Important) => format!("\x1b[2m{name}\x1b[0m{gap}\x1b[1m{value}\x1b[0m"),
+            (Colour::On, Mood::Alarm) => format!("\x1b[31m{name}{gap}{value}\x1b[0m"),
+        }
+    }
+}
+
+/// The line of a step of `steps`. In `columns` columns, fields at the end that do not fit are left out.
+pub fn step_line(
+    (report, steps): (&StepReport, u32),
+    rates: &Rates,
+    outlook: Outlook,
+    columns: Option<usize>,
+    colour: Colour,
+) -> String {
+    let (mut text, mut width) = (String::new(), 0);
+    for field in fields(report, steps, rates, outlook) {
+        let gap = if width == 0 { 0 } else { 2 };
+        if width > 0 && columns.is_some_and(|columns| width + gap + field.width() > columns) {
+            break;
+        }
+        width += gap + field.width();
+        text += &format!("{:gap$}{}", "", field.text(colour));
+    }
+    text
+}
+
+/// The most wanted first; alarms come before speed.
+fn fields(report: &StepReport, steps: u32, rates: &Rates, outlook: Outlook) -> Vec<Field> {
+    let digits = steps.to_string().len();
+    let alarm = |is_alarm: bool, usual: Mood| if is_alarm { Mood::Alarm } else { usual };
+    let loss = Field {
+        mood: alarm(!report.loss.is_finite(), Mood::Important),
+        ..Field::new("loss", format!("{:.4}", report.loss))
+    };
+    let norm = Field {
+        mood: alarm(!report.gradient_norm.is_finite(), Mood::Usual),
+        ..Field::new("grad norm", format!("{:.3}", report.gradient_norm))
+    };
+    let mut fields = vec![Field::new("step", format!("{:>digits$}/{steps}", report.step)), loss];
+    fields.extend(report.z_loss.map(|z_loss| Field::new("z loss", format!("{z_loss:.2e}"))));
+    fields.extend([Field::new("lr", format!("{:.2e}", report.learning_rate)), norm]);
+    if outlook == Outlook::TimeLeft {
+        fields.push(Field::new("", format!("{} left", clock(rates.left))));
+    }
+    fields.push(Field::new("", format!("{} tokens/s", grouped(rates.tokens_per_second.round() as u64))));
+    let share = rates.peak_share.map_or(String::new(), |share| format!(", {:.0} % of peak", 100.0 * share));
+    fields.push(Field::new("", format!("{:.1} GFLOP/s{share}", rates.flops / 1e9)));
+    fields.extend(rates.idle_share.map(|share| Field::new("idle", format!("{:>2.0} %", 100.0 * share))));
+    fields.extend(report.loss_scaling.as_ref().map(scaling));
+    fields
+}
+
+/// How the loss was scaled.
+fn scaling(report: &LossScalingReport) -> Field {
+    match report.fate {
+        StepFate::Updated => Field::new("loss scale", format!("{:.0}", report.factor)),
+        StepFate::Skipped | StepFate::Hopeless => Field {
+            mood: Mood::Alarm,
+            ..Field::new(
+                "loss scale",
+                format!("{:.0}: overflow, skipped, {} so far", report.factor, report.skipped_steps),
+            )
+        },
+    }
+}
+
+/// `1:02:03`, or `2:03` within an hour.
+pub fn clock(time: Duration) -> String {
+    let seconds = time.as_secs_f64().round() as u64;
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{seconds:02}"),
+        hours => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// The report of a step in which nothing happened, for all tests of records.
+    pub fn report() -> StepReport {
+        StepReport {
+            step: 7,
+            loss: 2.345_678,
+            gradient_norm: 0.987_6,
+            loss_scaling: None,
+            z_loss: None,
+            anomaly: None,
+            learning_rate: 1.5e-3,
+            tokens: 2048,
+            valid_tokens: 2048,
+            wall: Duration::from_millis(250),
+        }
+    }
+
+    fn rates() -> Rates {
+        Rates {
+            tokens_per_second: 8192.0,
+            flops: 7.05e10,
+            peak_share: Some(0.354),
+            idle_share: Some(0.04),
+            resident_bytes: None,
+            total_tokens: 14336,
+            epoch: 0.25,
+            left: Duration::from_millis(3_725_400),
+        }
+    }
+
+    fn line(outlook: Outlook, columns: Option<usize>) -> String {
+        step_line((&report(), 300), &rates(), outlook, columns, Colour::Off)
+    }
+
+    #[test]
+    fn a_line_names_its_numbers() {
+        assert_eq!(
+            line(Outlook::TimeLeft, None),
+            "step   7/300  loss 2.3457  lr 1.50e-3  grad norm 0.988  1:02:05 left  8,192 tokens/s  70.5 GFLOP/s, 35 % of peak  idle  4 %"
+        );
+        let unknown = Rates { idle_share: None, peak_share: None, left: Duration::from_secs(61), ..rates() };
+        assert_eq!(
+            step_line((&report(), 9), &unknown, Outlook::TimeLeft, None, Colour::Off),
+            "step 7/9  loss 2.3457  lr 1.50e-3  grad norm 0.988  1:01 left  8,192 tokens/s  70.5 GFLOP/s"
+        );
+    }
+
+    #[test]
+    fn a_line_has_as_many_columns_as_its_window() {
+        for (columns, expected) in [
+            (60, "step   7/300  loss 2.3457  lr 1.50e-3  grad norm 0.988"),
+            (80, "step   7/300  loss 2.3457  lr 1.50e-3  grad norm 0.988  8,192 tokens/s"),
+            (
+                200,
+                "step   7/300  loss 2.3457  lr 1.50e-3  grad norm 0.988  8,192 tokens/s  70.5 GFLOP/s, 35 % of peak  idle  4 %",
+            ),
+            (3, "step   7/300"),
+        ] {
+            assert_eq!(line(Outlook::None, Some(columns)), expected, "{columns} columns");
+        }
+    }
+
+    /// Colours take no columns and no letters.
+    #[test]
+    fn colours_change_nothing_but_colours() {
+        let skipped = LossScalingReport { factor: 4_294_967_296.0, fate: StepFate::Skipped, skipped_steps: 2 };
+        let report = StepReport { loss: f64::NAN, loss_scaling: Some(skipped), ..report() };
+        for columns in [Some(60), Some(80), Some(200), None] {
+            let of = |colour| step_line((&report, 9), &rates(), Outlook::TimeLeft, columns, colour);
+            let coloured = of(Colour::On);
+            assert!(coloured.contains("\x1b[31mloss NaN\x1b[0m"), "{coloured:?}");
+            let plain = ["\x1b[2m", "\x1b[0m", "\x1b[1m", "\x1b[31m"]
+                .iter()
+                .fold(coloured, |text, code| text.replace(code, ""));
+            assert_eq!(plain, of(Colour::Off));
+        }
+        let line = step_line((&report, 9), &rates(), Outlook::TimeLeft, None, Colour::Off);
+        assert!(line.ends_with("idle  4 %  loss scale 4294967296: overflow, skipped, 2 so far"), "{line}");
+    }
+}

@@ -1,0 +1,6 @@
+//! Runs and texts at addresses of object stores.
+
+pub mod downloads;
+pub mod settings;
+pub mod stored;
+pub mod unanswered;

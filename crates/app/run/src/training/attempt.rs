@@ -1,0 +1,238 @@
+//! This start of a run, for the report of its failure: the rings of its ranks, and what this process knows when it
+//! fails.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use blame::{Attempt, Attempts, Cause, CauseKind, Heard, Moment, OwnFailure, ProcessPart};
+use config::{RunConfig, without_credentials};
+use sync::lock;
+use train::{Ending, Ports, Rings, TrainError};
+
+use crate::failure::Failure;
+use crate::layout::without_host;
+use crate::messages::stderr::tell;
+use crate::places::newest_checkpoint::{newest_checkpoint, shown_by};
+use crate::process_group::company::Company;
+use crate::process_group::process_ranks::ProcessRanks;
+use crate::process_group::several::Several;
+use crate::training::session::Session;
+use crate::watch::fail_status;
+
+/// The attempt as one of its processes takes part in it.
+pub struct RunAttempt<'a> {
+    /// For the ranks of this process.
+    pub rings: Rings,
+    run: &'a Path,
+    config: &'a RunConfig,
+    several: Option<&'a Several>,
+    ranks: Vec<usize>,
+    /// Steps that are done, as process 0 knows them.
+    done: AtomicU32,
+    /// The first failure of a rank of this process.
+    own: Mutex<Option<OwnFailure>>,
+}
+
+/// Topic of the number of an attempt.
+const TOPIC: &str = "number of the attempt";
+
+impl<'a> RunAttempt<'a> {
+    /// Begins the attempt, once the run folder is that of process 0: an earlier attempt that has no report is over, and
+    /// receives one. All other processes join it.
+    ///
+    /// # Errors
+    /// A folder that cannot be written, and failures of other processes.
+    pub fn begin(session: &Session<'a>) -> Result<RunAttempt<'a>, Failure> {
+        match session.company.several() {
+            Some(several) if !several.is_first() => RunAttempt::join(session, several),
+            Some(_) | None => RunAttempt::begin_first(session),
+        }
+    }
+
+    fn begin_first(session: &Session<'a>) -> Result<RunAttempt<'a>, Failure> {
+        let config = &session.verdict.config;
+        let run = config.run.folder.as_path();
+        let (attempts, processes) = (Attempts::of_run(run), session.company.processes());
+        let begun = || -> Result<Attempt, Failure> {
+            for earlier in attempts.open().map_err(unusable)? {
+                let report = earlier.report(newest_checkpoint(run)).map_err(unusable)?;
+                tell(&format!("an earlier attempt failed: {}; {}\n", report.line(), shown_by(run)));
+            }
+            attempts.begin(config.train.steps, processes).map_err(unusable)
+        };
+        let several = session.company.several();
+        let attempt = begun().inspect_err(|failure| {
+            if let Some(several) = several {
+                several.report(failure);
+            }
+        })?;
+        if let Some(several) = several {
+            several.broadcast(TOPIC, attempt.number().to_le_bytes().to_vec())?;
+        }
+        RunAttempt::of(session, attempt)
+    }
+
+    fn join(session: &Session<'a>, several: &'a Several) -> Result<RunAttempt<'a>, Failure> {
+        let number = several.broadcast(TOPIC, vec![])?;
+        let number = <[u8; 4]>::try_from(number).map(u32::from_le_bytes);
+        let number = number.map_err(|bytes| Failure::Work(format!("{TOPIC}: {bytes:?}")))?;
+        RunAttempt::of(session, Attempts::of_run(&session.verdict.config.run.folder).attempt(number))
+    }
+
+    fn of(session: &Session<'a>, attempt: Attempt) -> Result<RunAttempt<'a>, Failure> {
+        let Session { verdict, company, .. } = session;
+        let (process, host, several) = match company {
+            Company::Alone => (0, crate::process_group::place::own_host(), None),
+            Company::Several(several) => (several.place.process, several.place.host.clone(), Some(several)),
+        };
+        let ranks = company.ranks_of(&verdict.config, &verdict.setup)?.into_iter().map(|rank| rank.0).collect();
+        let rings = Rings { attempt, process, host };
+        let config = &verdict.config;
+        let (done, own) = (AtomicU32::new(0), Mutex::new(None));
+        Ok(RunAttempt { rings, run: &config.run.folder, config, several, ranks, done, own })
+    }
+
+    /// Notes that the run has done `steps` steps.
+    pub fn reached(&self, steps: u32) {
+        self.done.store(steps, Ordering::Relaxed);
+    }
+
+    /// Notes the failure of a rank of this process, at once: this process may be ended before it concludes.
+    pub fn note(&self, failure: OwnFailure) {
+        lock(&self.own).get_or_insert(failure);
+        self.add_part();
+    }
+
+    /// Notes that a rank of this process does not come back from a run that has failed: `description` is of that
+    /// failure.
+    pub fn note_stuck(&self, description: &str) {
+        let cause = Cause::new(CauseKind::OtherRank, format!("a rank did not stop: {description}"));
+        self.note(self.after_steps(cause));
+        if self.rings.process == 0 {
+            fail_status(self.run);
+        }
+    }
+
+    /// Ends the attempt, of which this process has seen `result`. The report of a run of one process is written here;
+    /// of several processes, `pleach launch` writes it, or `pleach blame`, or the next attempt.
+    ///
+    /// # Errors
+    /// That of `result`.
+    pub fn conclude<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
+        let is_first = self.several.is_none_or(Several::is_first);
+        match &result {
+            Ok(_) | Err(Failure::Interrupted { .. }) if is_first => {
+                // A folder that is left says that nothing was reported, and the next attempt looks at it.
+                let _ = self.rings.attempt.end_well();
+            }
+            Ok(_) | Err(Failure::Interrupted { .. }) => {}
+            // Nothing has run: the input was refused.
+            Err(failure) if failure.is_input() && lock(&self.own).is_none() => {
+                if is_first {
+                    let _ = self.rings.attempt.end_well();
+                }
+            }
+            Err(failure) => {
+                if self.heard().is_none() {
+                    lock(&self.own).get_or_insert_with(|| self.own_failure(failure));
+                }
+                self.add_part();
+                if let Some(advice) = self.several.and_then(|several| without_host::advice(self.config, several)) {
+                    tell(&advice);
+                }
+                if self.several.is_none() && self.rings.attempt.report(newest_checkpoint(self.run)).is_ok() {
+                    tell(&format!("{}\n", shown_by(self.run)));
+                }
+            }
+        }
+        result
+    }
+
+    /// A failure that is not that of a rank.
+    fn own_failure(&self, failure: &Failure) -> OwnFailure {
+        match failure {
+            Failure::RollBack { step, kind, reason } => OwnFailure {
+                step: *step,
+                moment: Moment::InStep,
+                instruction: "gradient norm".into(),
+                ..self.after_steps(Cause::new(*kind, reason.clone()))
+            },
+            Failure::Write(_)
+            | Failure::Input(_)
+            | Failure::Run(_)
+            | Failure::Work(_)
+            | Failure::OfFirst(_)
+            | Failure::Reported(_)
+            | Failure::Process { .. }
+            | Failure::Interrupted { .. } => self.after_steps(cause_of(failure)),
+        }
+    }
+
+    /// A failure of the process, after the steps that are done.
+    fn after_steps(&self, cause: Cause) -> OwnFailure {
+        let step = self.done.load(Ordering::Relaxed);
+        OwnFailure { rank: None, about: None, step, moment: Moment::AfterStep, instruction: String::new(), cause }
+    }
+
+    fn add_part(&self) {
+        let part = ProcessPart {
+            process: self.rings.process,
+            host: self.rings.host.clone(),
+            pid: std::process::id(),
+            ranks: self.ranks.clone(),
+            at_ns: blame::now_ns(),
+            own: lock(&self.own).clone(),
+            heard: self.heard(),
+        };
+        // A run that has failed has a message already, and nobody is helped by a second one about its report.
+        let _ = self.rings.attempt.add_process(&part);
+    }
+
+    fn heard(&self) -> Option<Heard> {
+        let failure = self.several?.control.failure()?;
+        let (kind, _) = CauseKind::of_text(&failure.report.cause);
+        let (process, host, rank) = (failure.process, failure.host, failure.report.rank);
+        Some(Heard { process, host, rank, kind, text: failure.report.cause })
+    }
+}
+
+/// Trains `ranks`, as a part of `attempt`, which hears of a failure.
+///
+/// # Errors
+/// The failure of a rank.
+pub fn train_in(ranks: &ProcessRanks<'_>, ports: Ports<'_>, attempt: &RunAttempt<'_>) -> Result<Ending, Failure> {
+    let ports = Ports { rings: Some(&attempt.rings), ..ports };
+    let mut returns = None;
+    let ended = ranks.watched_with(
+        |setup, engine| {
+            train::run(setup, engine, ports).inspect_err(|error| match error {
+                TrainError::RollBack { step, .. } => {
+                    let kind = error.own_failure().cause.kind;
+                    returns = Some(Failure::RollBack { step: *step, kind, reason: error.to_string() });
+                }
+                TrainError::Prepare(_)
+                | TrainError::Rank(_)
+                | TrainError::Overflow { .. }
+                | TrainError::Skipping { .. }
+                | TrainError::NotFinite { .. } => attempt.note(error.own_failure()),
+            })
+        },
+        |description| attempt.note_stuck(description),
+    );
+    returns.map_or(ended, Err)
+}
+
+/// The cause of a failure that is not that of a rank.
+fn cause_of(failure: &Failure) -> Cause {
+    let text = without_credentials(&failure.to_string());
+    let kind = match (failure, CauseKind::of_text(&text).0) {
+        (Failure::Write(_), CauseKind::Other) => CauseKind::Io,
+        (_, kind) => kind,
+    };
+    Cause::new(kind, text)
+}
+
+fn unusable(error: blame::AttemptError) -> Failure {
+    Failure::Input(error.to_string())
+}

@@ -1,0 +1,157 @@
+//! Process 0, which commits checkpoints, gathers weights and reports.
+
+use std::time::Duration;
+
+use checkpoint::{Committer, PieceCollector};
+use train::{
+    EvaluationReport, Observer, SampleReport, SaveReport, SavedIn, SavingPlace, Start, StepReport, Wish, WorkTimes,
+    Worker,
+};
+
+use crate::failure::Failure;
+use crate::folder::run_folder::RunFolder;
+use crate::places::author::confirmed;
+use crate::process_group::delivery::{self, Destinations, PieceDestination};
+use crate::process_group::several::{Part, Several};
+use crate::signals::interrupt::Interrupt;
+use crate::text::run_text::Text;
+use crate::training::once_per_run::OncePerRun;
+use crate::training::progress::Progress;
+use crate::training::ranks::{Ends, Ranks};
+use crate::training::session::Session;
+use crate::training::uploads::Uploads;
+use crate::training::work_times;
+
+/// The process, with the files of the run.
+pub struct First<'a> {
+    folder: &'a RunFolder,
+    uploads: Option<&'a Uploads>,
+    once: OncePerRun<'a>,
+}
+
+impl<'a> First<'a> {
+    /// Opens the files of the run in `folder`, for all processes.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn open(
+        session: &'a Session<'a>,
+        folder: &'a RunFolder,
+        uploads: Option<&'a Uploads>,
+        start: Start<'_>,
+    ) -> Result<First<'a>, Failure> {
+        match session.company.once("the files of the run", || OncePerRun::prepare(session, folder, start))? {
+            Part::First(once) => Ok(First { folder, uploads, once }),
+            Part::Other(_) => Err(Failure::Work("process 0 is another process".into())),
+        }
+    }
+
+    /// Trains `ranks`, and leaves in the folder what all processes compute. `notes` are about their algorithms.
+    ///
+    /// # Errors
+    /// The failure of a rank, a file that cannot be written, or a signal.
+    pub fn train(self, ranks: Ranks<'_>, notes: &[String]) -> Result<(), Failure> {
+        let First { folder, uploads, once } = self;
+        let (session, attempt) = (ranks.session, ranks.attempt);
+        let (config, several) = (&session.verdict.config, session.company.several());
+        notes.iter().for_each(|note| once.tell(note));
+        let (progress, interrupt) = (&once.progress, &once.interrupt);
+        let observer = Heard { progress, text: session.text, several, interrupt, uploads };
+        let processes = several.map_or(1, Several::processes);
+        let committer = Committer::new(&folder.store, processes);
+        // Those of later steps are of another attempt, also where this one saves none.
+        let is_open = ranks.memory.is_some() || folder.has_manifests();
+        let manifests = is_open.then(|| folder.manifests(ranks.start.steps())).transpose()?;
+        let in_memory = ranks.memory.zip(manifests.as_ref());
+        let in_memory = in_memory.map(|(memory, store)| memory.committer(store, processes));
+        let in_memory = in_memory.as_ref().map(|committer| committer as &dyn PieceCollector);
+        let run = confirmed(config).run_file;
+        let destination = |collector| PieceDestination { collector, observer: &observer };
+        let to = Destinations {
+            weights: Some(&once.weights),
+            pieces: Some(destination(&committer)),
+            memory_pieces: in_memory.map(destination),
+            ..Destinations::default()
+        };
+        let ending = delivery::receive_while(session.company, &config.model, to, || {
+            ranks.train(Ends {
+                observer: &observer,
+                recorder: progress.recorder(),
+                weights: &once.weights,
+                disk: SavingPlace { every: config.run.save_every, ..SavingPlace::with(&committer) },
+                in_memory,
+                run: run.to_text(),
+            })
+        });
+        once.conclude(ending, attempt)
+    }
+}
+
+/// The observer of a run whose signals may reach any process.
+struct Heard<'a, 'r> {
+    progress: &'a Progress<'r>,
+    text: &'a Text,
+    several: Option<&'a Several>,
+    interrupt: &'a Interrupt,
+    uploads: Option<&'a Uploads>,
+}
+
+impl Heard<'_, '_> {
+    /// Tells what uploads have to say.
+    fn tell_uploads(&self) {
+        for message in self.uploads.map(Uploads::messages).unwrap_or_default() {
+            self.progress.uploaded(&message);
+        }
+    }
+}
+
+impl Observer for Heard<'_, '_> {
+    fn rank_step(&self, times: WorkTimes) {
+        self.progress.rank_step(times);
+    }
+
+    fn step(&self, report: &StepReport) -> Wish {
+        if let Some(several) = self.several {
+            while let Ok(Some((_, message))) = several.control.receive(work_times::TOPIC, Duration::ZERO) {
+                work_times::received(&message).into_iter().for_each(|times| self.progress.rank_step(times));
+            }
+        }
+        self.tell_uploads();
+        self.progress.step(report)
+    }
+
+    fn wish(&self) -> Wish {
+        if let Some(several) = self.several {
+            several.note_signal(self.interrupt);
+        }
+        self.progress.wish()
+    }
+
+    fn evaluating(&self, share: f64, elapsed: Duration) {
+        self.progress.evaluating(share, elapsed);
+    }
+
+    fn evaluation(&self, report: &EvaluationReport) {
+        self.progress.evaluation(report);
+    }
+
+    fn validation(&self, name: &str, report: &EvaluationReport) {
+        self.progress.validation(name, report);
+    }
+
+    fn sampled(&self, report: &SampleReport) {
+        self.progress.sampled(report.step, self.text.sampled(report));
+    }
+
+    fn saved(&self, report: SaveReport) {
+        let is_upload_due = report.place == SavedIn::Disk && report.finished.outcome.is_ok();
+        self.progress.saved(report);
+        if let Some(uploads) = self.uploads.filter(|_| is_upload_due) {
+            uploads.ask();
+        }
+    }
+
+    fn instruction(&self, worker: &Worker<'_>) -> Result<(), device::DeviceError> {
+        self.progress.instruction(worker)
+    }
+}

@@ -1,0 +1,158 @@
+//! Messages of a run: to its observer, and in `train.log` in its folder.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::sync::Mutex;
+
+use sync::lock;
+
+use crate::messages::stderr;
+use crate::training::observer::{Audience, Observer};
+
+/// A stream of a process that people or programs read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// The standard output, which has the steps.
+    Output,
+    /// The standard error, which has warnings.
+    Errors,
+}
+
+impl Stream {
+    fn name(self) -> &'static str {
+        match self {
+            Stream::Output => "standard output",
+            Stream::Errors => "standard error",
+        }
+    }
+}
+
+/// The log of a run, and who hears its messages. A run continues where they do not arrive: a stream that cannot be
+/// written is left out from then on, and the log has all.
+pub struct Journal<'a> {
+    observer: &'a dyn Observer,
+    log: Mutex<Log>,
+    lost: Mutex<Vec<Stream>>,
+}
+
+#[derive(Debug)]
+struct Log {
+    file: File,
+    /// The first error of a message that is not in the file.
+    failure: Option<io::Error>,
+}
+
+impl<'a> Journal<'a> {
+    /// Messages to `observer` and into `file`.
+    pub fn new(observer: &'a dyn Observer, file: File) -> Journal<'a> {
+        Journal { observer, log: Mutex::new(Log { file, failure: None }), lost: Mutex::default() }
+    }
+
+    /// Why a message is missing in the log, the first time that it is asked after that.
+    pub fn take_failure(&self) -> Option<io::Error> {
+        lock(&self.log).failure.take()
+    }
+
+    /// Whether somebody reads more than steps.
+    pub fn has_audience(&self) -> bool {
+        match self.observer.audience() {
+            Audience::People => true,
+            Audience::Nobody => false,
+        }
+    }
+
+    /// Whether messages for them still arrive.
+    pub fn has_screen(&self) -> bool {
+        self.has_audience() && self.has(Stream::Output)
+    }
+
+    fn has(&self, stream: Stream) -> bool {
+        !lock(&self.lost).contains(&stream)
+    }
+
+    /// Notes that `stream` cannot be written, and says so once: in the log, and on the other stream.
+    pub fn lose(&self, stream: Stream, error: &io::Error) {
+        let is_known = {
+            let mut lost = lock(&self.lost);
+            let is_known = lost.contains(&stream);
+            lost.push(stream);
+            is_known
+        };
+        if is_known {
+            return;
+        }
+        let text = format!(
+            "the {} cannot be written: {error}; the run continues without it, and train.log has its lines\n",
+            stream.name()
+        );
+        match stream {
+            Stream::Output => self.warn(&text),
+            Stream::Errors => self.say(&text),
+        }
+    }
+
+    /// Writes `text`, which ends its line, into the log only.
+    pub fn log(&self, text: &str) {
+        let mut log = lock(&self.log);
+        let written = log.file.write_all(stderr::harmless(text).as_bytes());
+        log.failure = log.failure.take().or(written.err());
+    }
+
+    /// Writes `text` for those who listen, on the stream of the steps.
+    pub fn say(&self, text: &str) {
+        self.log(text);
+        self.show(text);
+    }
+
+    fn show(&self, text: &str) {
+        if self.has_screen()
+            && let Err(error) = self.observer.say(text)
+        {
+            self.lose(Stream::Output, &error);
+        }
+    }
+
+    /// Writes `text`, which nobody may miss: for those who listen on the stream of the steps, for programs on the
+    /// standard error.
+    pub fn tell(&self, text: &str) {
+        match self.observer.audience() {
+            Audience::People => self.say(text),
+            Audience::Nobody => self.warn(text),
+        }
+    }
+
+    /// Writes a warning, which is for everyone, on the standard error; on the stream of the steps where it is lost.
+    pub fn warn(&self, text: &str) {
+        self.log(text);
+        if self.has(Stream::Errors)
+            && let Err(error) = self.observer.warn(text)
+        {
+            self.lose(Stream::Errors, &error);
+        }
+        if !self.has(Stream::Errors) {
+            self.show(text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::training::observer::EndedStep;
+
+    #[test]
+    fn the_first_message_that_does_not_arrive_is_kept() {
+        struct Deaf;
+        impl Observer for Deaf {
+            fn step(&self, _step: &EndedStep<'_>) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let full = File::options().write(true).open("/dev/full").expect("the device");
+        let journal = Journal::new(&Deaf, full);
+        assert!(journal.take_failure().is_none());
+        journal.log("one\n");
+        journal.log("two\n");
+        assert!(files::is_full(&journal.take_failure().expect("a failure")));
+    }
+}

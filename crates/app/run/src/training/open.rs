@@ -1,0 +1,79 @@
+//! A run, from what was asked for to its end.
+
+use std::collections::BTreeMap;
+
+use train::Start;
+
+use crate::failure::Failure;
+use crate::folder::run_folder::{RunFolder, check_apart};
+use crate::signals::interrupt;
+use crate::source::run_source::RunSource;
+use crate::spec::{Origin, TrainSpec};
+use crate::training::observer::Observer;
+use crate::training::resume::Resume;
+use crate::training::session::{Asked, Session};
+use crate::training::train::train;
+use crate::verdict::{Planned, Verdict};
+
+/// A run that can start: its file is legal, its programs are verified, and their memory fits.
+pub struct Run {
+    spec: TrainSpec,
+    way: Way,
+}
+
+/// How it starts.
+enum Way {
+    Seed(Verdict),
+    Weights(Verdict, Box<RunSource>),
+    Checkpoint(Resume),
+}
+
+impl Run {
+    /// Reads the run, and checks it; nothing is written yet.
+    ///
+    /// # Errors
+    /// Input that cannot be used.
+    pub fn open(spec: TrainSpec) -> Result<Run, Failure> {
+        interrupt::survive_hangups()?;
+        let way = match &spec.origin {
+            Origin::Seed => Way::Seed(spec.run.judged(Planned::EveryBatch)?),
+            Origin::Weights(from) => {
+                let source = RunSource::open(from, &[], &[])?;
+                let verdict = source.judged(&spec.run)?;
+                check_apart(&verdict.config.run, from)?;
+                Way::Weights(verdict, Box::new(source))
+            }
+            Origin::Checkpoint(folder) => Way::Checkpoint(Resume::open(folder, &spec.run.overrides())?),
+        };
+        Ok(Run { spec, way })
+    }
+
+    /// Trains to the last step, and leaves the weights, checkpoints and records in the folder of the run. `observer`
+    /// hears of its steps. Ctrl-C and SIGTERM end the run after the current step, with a checkpoint.
+    ///
+    /// All processes that a launcher started call it.
+    ///
+    /// # Errors
+    /// Input that cannot be used, the failure of a rank, a file that cannot be written, or a signal.
+    pub fn train(self, observer: &dyn Observer) -> Result<(), Failure> {
+        let Run { spec, way } = self;
+        let asked = Asked { spec: &spec, observer };
+        match way {
+            Way::Seed(verdict) => {
+                let open = |verdict: &Verdict| RunFolder::begin(&verdict.config.run, spec.earlier);
+                let begin = |session: &Session<'_>| train(session, Start::Seed, open);
+                Session::with(asked, &verdict, "train from the seed", BTreeMap::new(), begin)
+            }
+            Way::Weights(verdict, source) => {
+                let open = |verdict: &Verdict| {
+                    let folder = RunFolder::begin(&verdict.config.run, spec.earlier)?;
+                    source.copy_tokenizer(&verdict.config.data.tokenizer, folder.path())?;
+                    Ok(folder)
+                };
+                let begin = |session: &Session<'_>| train(session, Start::Weights(&source.weights), open);
+                Session::with(asked, &verdict, "train from weights", source.inputs()?, begin)
+            }
+            Way::Checkpoint(resume) => resume.train(asked),
+        }
+    }
+}

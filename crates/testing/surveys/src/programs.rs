@@ -1,0 +1,12 @@
+//! The surveys, each with its options.
+
+pub mod equality;
+pub mod gpu_conformance;
+pub mod interleavings;
+pub mod kernel_archive;
+pub mod kernel_times;
+pub mod long_sequences;
+pub mod matrix;
+pub mod pairs;
+pub mod reliability;
+pub mod scale;
