@@ -51,7 +51,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/kernels/cpu/",
     "crates/training/data/src/memory_map.rs",
     "crates/training/data/tests/hostile_templates/counting.rs",
-    "crates/kernels/softgpu/src/execute/instruction_sets.rs",
+    "crates/testing/softgpu/src/execute/instruction_sets.rs",
     "crates/testing/softgpu_driver/",
     "crates/kernels/gpu_rank/src/staging.rs",
     "crates/proof/prove/tests/allocations.rs",

@@ -93,14 +93,13 @@ pub fn all_gpus(products: Option<Products>) -> Result<Arc<Gpus>, Failure> {
 }
 
 /// Keys of run files in messages about GPUs, and the same as options of `cluster measure`.
-const KEYS_AS_OPTIONS: [(&str, &str); 6] = [
+const KEYS_AS_OPTIONS: [(&str, &str); 5] = [
     (
         "write train.products = \"blocks16\" (\"blocks8\" on GPUs before compute capability 9.0)",
         "use --products blocks",
     ),
     ("train.products = \"device\"", "--products device"),
     ("use run.gpus to leave it out, or write run.device = \"cpu\"", "use --device cpu"),
-    ("write run.device = \"cpu\" or \"soft-gpu\"", "use --device cpu"),
     ("write run.device = \"cpu\"", "use --device cpu"),
     ("run.device = \"cuda\"", "--device cuda"),
 ];
@@ -192,7 +191,7 @@ pub fn peak_flops(device: &RunDevice, precision: Precision, ranks: usize) -> Opt
 pub fn has_gpus(config: &RunConfig) -> bool {
     match config.run.device {
         DeviceChoice::Cpu => false,
-        DeviceChoice::Cuda | DeviceChoice::SoftGpu => true,
+        DeviceChoice::Cuda => true,
     }
 }
 

@@ -80,7 +80,7 @@ fn check_gpus(config: &RunConfig, rules: &mut Rules) {
     let (run, is_cpu) = (&config.run, config.run.device == DeviceChoice::Cpu);
     refuse! { rules;
         is_cpu && run.gpus.is_some() => "run.gpus", ON_CPUS,
-            "write run.device = \"cuda\" or \"soft-gpu\", or leave it out";
+            WRITE_CUDA;
         !is_cpu && run.gpus == Some(0) => "run.gpus" = 0, "must be positive", "use at least 1";
         !is_cpu && run.gpus > Some(MAX_GPUS) => "run.gpus" = run.gpus.unwrap_or(0),
             "exceeds the GPUs of any machine", format!("use at most {MAX_GPUS}");
@@ -99,8 +99,6 @@ fn gpu_collectives(config: &RunConfig, rules: &mut Rules) {
     refuse! { rules;
         run.gpu_collectives != GpuCollectives::Auto && device == DeviceChoice::Cpu
             => "run.gpu_collectives" = &value, ON_CPUS, WRITE_CUDA;
-        is_nccl && device == DeviceChoice::SoftGpu => "run.gpu_collectives" = &value,
-            "needs GPUs of NVIDIA; run.device = \"soft-gpu\" has none", WRITE_CUDA;
         in_threads => "run.gpu_collectives" = &value,
             "needs a process for each rank; with run.engine = \"threads\" all ranks are in one process",
             "write run.engine = \"processes\", or run.gpu_collectives = \"host\"";

@@ -75,7 +75,7 @@ fn muon(config: &RunConfig, rules: &mut Rules) {
     let overlaps = match (config.parallelism.overlap, config.run.device) {
         (Some(overlap), _) => overlap == Overlap::On,
         (None, DeviceChoice::Cpu) => false,
-        (None, DeviceChoice::Cuda | DeviceChoice::SoftGpu) => true,
+        (None, DeviceChoice::Cuda) => true,
     };
     refuse! { rules;
         products.block().is_some() => "train.optimizer" = "\"muon\"",

@@ -131,8 +131,9 @@ impl Reader {
         self.unusable.insert(key.into());
         let location = Some(location.clone());
         if unknown.is_empty() {
-            let near = value.text().and_then(|text| nearest_choice(text, names));
-            let remedy = near.map_or(String::new(), |near| format!("did you mean {near:?}?"));
+            let near = |text| nearest_choice(text, names).map(|near| format!("did you mean {near:?}?"));
+            let answer = |text| unsupported::former(key, text).map(String::from).or_else(|| near(text));
+            let remedy = value.text().and_then(answer).unwrap_or_default();
             let problem = Problem::of_value(key, value, format!("is not {wanted}"), remedy);
             self.problems.push(problem.at(location));
         } else {

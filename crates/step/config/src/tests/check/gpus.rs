@@ -7,7 +7,13 @@ use crate::tests::check::expect;
 #[test]
 fn keys_of_gpus_and_of_threads_belong_to_their_devices() {
     expect(&[
-        (&["run.device=gpu"], "run.device = \"gpu\" is not one of \"cpu\", \"cuda\" and \"soft-gpu\""),
+        (&["run.device=gpu"], "run.device = \"gpu\" is not \"cpu\" or \"cuda\""),
+        (
+            &["run.device=soft-gpu"],
+            "run.device = \"soft-gpu\" is not \"cpu\" or \"cuda\"; use \"cpu\", or try the code of GPUs without one: \
+             tools/soft-gpu.sh FOLDER builds NVIDIA's libraries in software, and PLEACH_CUDA=FOLDER pleach train ... --set \
+             run.device=cuda opens them",
+        ),
         (&["run.device=cuda", "run.gpus=1025"], "run.gpus = 1025 exceeds the GPUs of any machine; use at most 1024"),
     ]);
 }
@@ -39,7 +45,7 @@ fn kernels_to_choose_from_need_products_in_blocks_on_a_gpu() {
             "run.product_kernels = \"best\" is not one of \"auto\", \"estimated\" and \"timed\"",
         ),
         (
-            &["run.device=soft-gpu", "run.product_kernels=estimated"],
+            &["run.device=cuda", "run.product_kernels=estimated"],
             "run.product_kernels = \"estimated\" has no effect where train.products = \"chained\"; write train.products = \
              \"blocks16\" or \"blocks8\", or leave it out",
         ),
@@ -74,7 +80,7 @@ fn gpus_have_soft_caps_of_more_than_zero() {
         gpu(key).expect("a kernel");
     }
     expect(&[(
-        &["run.device=soft-gpu", "model.logit_soft_cap=0"],
+        &["run.device=cuda", "model.logit_soft_cap=0"],
         "model.logit_soft_cap = 0.0 must be more than 0; leave it out, or use more than 0",
     )]);
 }
