@@ -73,7 +73,7 @@ fn a_resumed_run_takes_the_algorithms_that_were_timed_before() {
     let set: Vec<[&str; 2]> = set.into_iter().chain(small).map(|setting| ["--set", setting]).collect();
     let file = folder.run("timed", "device = \"cuda\"\nproduct_algorithms = \"timed\"\n");
     let explained = folder.prints(&[&["explain", &file], set.as_flattened()].concat());
-    let of_each = "the fastest of the algorithms that it proposes for each, timed by `train`\n";
+    let of_each = "the fastest of the algorithms that it proposes for each, timed by `train` (cuBLASLt 13.0.0 here)\n";
     assert!(explained.contains(of_each), "{explained}");
     let said = folder.prints(&[&["train", &file], set.as_flattened()].concat());
     assert!(said.contains("products by the fastest algorithms of "), "{said}");
