@@ -35,6 +35,7 @@ fn text_becomes_a_token_file_and_a_run_reads_it() {
             "model.num_layers=1",
             "model.hidden=16",
             "model.context=16",
+            "data.held_out=0.001",
             "data.visible=document",
             &run,
         ];

@@ -21,6 +21,7 @@ const KEYS: &[&str] = &[
     "model.context=16",
     "model.dropout=0",
     "data.tokenizer=bytes",
+    "data.held_out=0.001",
     "parallelism.tp=4",
     "parallelism.pp=4",
     "parallelism.microbatch_size=1",
