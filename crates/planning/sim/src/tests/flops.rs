@@ -13,11 +13,13 @@ use model::{MicrobatchShape, TensorParallel};
 use program::Purpose;
 use record::{RecordCase, UnitRecords};
 
-/// The presets, each with its name.
+/// The presets, and the examples that read no other file, each with its name.
 fn presets() -> Vec<(String, RunConfig)> {
-    let folder = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../app").join(name).join("presets");
-    let folder = ["run", "cli"].map(folder).into_iter().find(|folder| folder.is_dir()).unwrap();
-    let mut list: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    let folder = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").join(name);
+    let folders = ["crates/app/run/presets", "examples"].map(folder);
+    let entries = folders.iter().flat_map(|folder| folder.read_dir().unwrap());
+    let mut list: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    list.retain(|path| !path.ends_with("pp_schedule_file.toml"));
     list.sort();
     let load = |path: &Path| {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
@@ -71,7 +73,7 @@ fn is_no_factor(model: &ModelSpec, param: &ParamSpec) -> bool {
 #[test]
 fn the_formula_counts_the_products_that_layers_submit() {
     let presets = presets();
-    assert!(presets.len() > 20, "{}", presets.len());
+    assert!(presets.len() > 30, "{}", presets.len());
     for (name, RunConfig { model, train, .. }) in presets {
         let length = train.sequence_length;
         let (products, attention) = recorded(&model, length);
