@@ -25,6 +25,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/app/run/src/memory/", "/proc and /sys"),
     ("crates/network/comm/src/processes/process_map.rs", "/proc"),
     ("crates/network/mpi/src/find.rs", "/proc"),
+    ("crates/testing/softgpu_driver/src/settings.rs", "the settings of a library for tests"),
     ("crates/network/mpi/src/loader.rs", "the configuration of the loader"),
     ("crates/training/checkpoint/src/disk.rs", "folders, to make names last"),
     ("crates/base/secrets/src/secret.rs", "a new secret, for its owner alone"),

@@ -20,7 +20,7 @@ fn facts_of(device: c_int) -> Result<DeviceFacts, Status> {
     of_device(device).map(|context| context.gpu.facts().clone())
 }
 
-/// Settings that cannot be read are told here: no call returns a text.
+/// Settings that cannot be read are reported here, on the standard error: no call returns a text.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuInit(flags: c_uint) -> Status {
     match settings() {

@@ -1,5 +1,5 @@
-//! GPUs in software as a shared library with the C interfaces of NVIDIA's driver, cuBLASLt, cuDNN and NCCL, and of NVRTC
-//! around NVRTC itself, for tests of code that opens them. Under the names of these libraries the one file is one
+//! GPUs in software as a shared library with the C interfaces of NVIDIA's driver, cuBLASLt, cuDNN and NCCL, and of
+//! NVRTC around NVRTC itself, for tests of code that opens them. Under the names of these libraries the one file is one
 //! library. A file of settings next to it says how many GPUs there are: see `settings`.
 //!
 //! Names, types and results are those of the public headers. Each copy of the file that a process opens has GPUs of its

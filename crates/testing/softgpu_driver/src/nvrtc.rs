@@ -1,4 +1,4 @@
-//! NVRTC itself, behind a copy of its interface that makes PTX of everything: the soft GPU runs no code of an
+//! NVRTC itself, called through a copy of its interface that makes PTX of everything: the soft GPU runs no code of an
 //! architecture. Where a caller asks for a CUBIN, the PTX follows a header of ELF, and the driver here loads that.
 //!
 //! Its version is one that NVRTC never has, so that caches of code keep the two apart.

@@ -26,7 +26,7 @@ impl Settings {
     fn of(text: &str) -> Result<Settings, String> {
         let mut settings = Settings { gpus: 1, gpu: GpuSettings::default(), nvrtc: None };
         for line in text.lines().filter(|line| !line.is_empty()) {
-            settings.set(line).ok_or_else(|| format!("{FILE} has a line that is no setting: {line}"))?;
+            settings.set(line).ok_or_else(|| format!("{FILE} has a line that is not a setting: {line}"))?;
         }
         Ok(settings)
     }

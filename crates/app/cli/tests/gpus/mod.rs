@@ -1,5 +1,5 @@
-//! Runs on GPUs, as a user meets them: NVIDIA's libraries are in software and have their names, NVRTC behind the name of
-//! its own; and what is said where there is no driver, no GPU or no compiler.
+//! Runs on GPUs, as a user meets them, and messages where there is no driver, no GPU or no compiler. NVIDIA's libraries
+//! are in software and have their names; the one with the name of NVRTC calls NVRTC itself.
 
 use crate::harness;
 mod libraries;

@@ -47,8 +47,8 @@ fn shared_library() -> PathBuf {
     program.parent().expect("the folder of the program").join("libsoftgpu_driver.so")
 }
 
-/// A folder with the library under names of NVIDIA's, and its settings. Its file is a copy, so that the loader gives each
-/// test GPUs of its own.
+/// A folder with the library under names of NVIDIA's, and its settings. Its file is a copy, so that the loader gives
+/// each test GPUs of its own.
 pub fn folder(name: &str, settings: &str, libraries: &[&str]) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("pleach-soft-library-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");

@@ -64,7 +64,7 @@ const FORMER: &[(&str, &str, &str)] = &[(
      and PLEACH_CUDA=FOLDER pleach train ... --set run.device=cuda opens them",
 )];
 
-/// What to do instead of a value that earlier versions had.
+/// The remedy for a value that earlier versions had.
 pub fn former(key: &str, value: &str) -> Option<&'static str> {
     FORMER.iter().find(|former| (former.0, former.1) == (key, value)).map(|former| former.2)
 }

@@ -1,4 +1,4 @@
-//! What callers describe: kinds of descriptors with their parts, as bytes.
+//! Kinds of descriptors with their parts, as bytes.
 
 use std::collections::BTreeMap;
 

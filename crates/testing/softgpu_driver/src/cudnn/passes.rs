@@ -67,7 +67,7 @@ impl Pass {
     /// The pass that a graph is.
     ///
     /// # Errors
-    /// A graph that is none, and one whose tensors do not fit together.
+    /// A number that does not belong to a graph, and a graph whose tensors do not fit together.
     pub fn of(all: &Descriptors, graph: u64) -> Result<Pass, Status> {
         let mut operations = vec![];
         for operation in all.all(graph, part::GRAPH_OPERATIONS)? {

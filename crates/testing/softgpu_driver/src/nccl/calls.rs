@@ -121,8 +121,8 @@ fn seat(communicator: u64) -> Option<Arc<Seat>> {
     sync::lock(&GROUPS.seats).get(communicator).cloned()
 }
 
-/// What all ranks of a GPU share: the calls under way, with the thread that advances the GPU meanwhile, and the order of
-/// its reads.
+/// The state that all ranks of a GPU share: the calls under way, with the thread that advances the GPU meanwhile, and
+/// the order of its reads.
 #[derive(Clone, Debug)]
 struct Ends(Arc<UnderWay>, Arc<Order>);
 
