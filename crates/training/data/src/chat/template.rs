@@ -32,7 +32,8 @@ pub(super) struct Template {
     plain: Program,
     /// The program for conversations with tools, where it is another one.
     with_tools: Option<Program>,
-    special_tokens: Vec<(&'static str, String)>,
+    /// By name. Texts share them.
+    special_tokens: Vec<(&'static str, Value)>,
     date: Option<ChatDate>,
 }
 
@@ -61,7 +62,8 @@ impl Template {
         let parse = |source: &str, name| Program::parse(source).map_err(|error| said(error, name));
         let with_tools = files.with_tools.map(|source| parse(&source, WITH_TOOLS)).transpose()?;
         let plain = parse(&files.source, PLAIN)?;
-        Ok(Template { plain, with_tools, special_tokens: files.special_tokens, date })
+        let special_tokens = files.special_tokens.iter().map(|(name, token)| (*name, Value::text(token))).collect();
+        Ok(Template { plain, with_tools, special_tokens, date })
     }
 
     /// The program for conversations with or without `tools`, and its name.
@@ -90,14 +92,13 @@ impl Template {
     ) -> Result<String, String> {
         let (program, name) = self.program(tools);
         let says = |error| said(error, name);
-        let tokens = self.special_tokens.iter().map(|(name, token)| (*name, Value::text(token)));
         let values = [
             ("messages", Value::list(messages.to_vec()).map_err(says)?),
             ("tools", tools.cloned().unwrap_or(Value::None)),
             ("documents", Value::None),
             ("add_generation_prompt", Value::Bool(ending == Ending::GenerationPrompt)),
         ];
-        let values: Vec<(&str, Value)> = tokens.chain(values).collect();
+        let values: Vec<(&str, Value)> = self.special_tokens.iter().cloned().chain(values).collect();
         let steps = budget.steps.min(budget.left.get());
         let meter = Meter::new(steps);
         let text = program.render(&values, self.date, &meter);
