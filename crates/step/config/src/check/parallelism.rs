@@ -30,8 +30,8 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     global_batch(config, rules);
 }
 
-/// Sharding groups are of one size, and no run of a sum is part of one and part of another. In a group, as in all of dp,
-/// the last run may be shorter.
+/// Sharding groups are of one size, and no run of a sum is part of one and part of another. In a group, as in all of
+/// dp, the last run may be shorter.
 fn sharding_groups(config: &RunConfig, rules: &mut Rules) {
     let (Degrees { dp, .. }, tree) = (config.parallelism.degrees, config.parallelism.sum_tree);
     let group = config.parallelism.shard_group();
