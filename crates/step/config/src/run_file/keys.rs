@@ -74,6 +74,9 @@ pub fn either(names: &[String]) -> String {
     }
 }
 
+/// The text of a value, and the value of a text.
+pub type AsText<T> = (fn(&T) -> String, fn(String) -> T);
+
 /// A visit of the keys of a section.
 pub struct Keys<'a> {
     section: &'static str,
@@ -189,7 +192,7 @@ impl<'a> Keys<'a> {
         consequence: Consequence,
         name: &'static str,
         slot: &mut Option<Trusted<T>>,
-        (text, of): (fn(&T) -> String, fn(String) -> T),
+        (text, of): AsText<T>,
     ) {
         let key = self.full(name);
         if let (true, Some(value)) = (self.writes(), &slot) {

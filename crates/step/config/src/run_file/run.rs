@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::keys::{Key, Keys, keys};
+use super::keys::{AsText, Key, Keys, keys};
 use super::value::Slot;
 use crate::data_spec::{
     AttentionChoice, CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, GpuGraphs, OnLoss,
@@ -103,5 +103,4 @@ fn samples(keys: &mut Keys<'_>, samples: &mut SampleSpec) {
 }
 
 /// A path as a text that acts.
-pub const PATH: (fn(&PathBuf) -> String, fn(String) -> PathBuf) =
-    (|path| path.to_string_lossy().into_owned(), PathBuf::from);
+pub const PATH: AsText<PathBuf> = (|path| path.to_string_lossy().into_owned(), PathBuf::from);

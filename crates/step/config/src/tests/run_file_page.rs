@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use config::{RunConfig, known_keys};
+use config::{RunConfig, known_keys, known_names};
 
 const PAGE: &str = include_str!("../../../../../docs/run-file.md");
 
 /// One row of a table.
 struct Row {
     key: String,
+    kind: String,
     default: String,
     range: String,
     meaning: String,
@@ -25,8 +26,10 @@ fn rows() -> Vec<Row> {
             let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
             let [key, kind, default, range, meaning, megatron] = cells[..] else { panic!("not six cells: {line}") };
             assert!(!kind.is_empty(), "{line}");
+            let kind = kind.replace('`', "");
             rows.push(Row {
                 key: format!("{section}.{}", key.trim_matches('`')),
+                kind,
                 default: default.into(),
                 range: range.into(),
                 meaning: meaning.into(),
@@ -62,6 +65,17 @@ fn the_page_has_every_key_and_no_other() {
     assert_eq!(documented, known);
     for row in rows() {
         assert!(!row.meaning.is_empty(), "{} has no meaning", row.key);
+    }
+}
+
+#[test]
+fn names_of_values_are_those_of_the_code() {
+    let is_bare = |name: &str| name.parse::<usize>().is_ok() || ["true", "false"].contains(&name);
+    let names = known_names();
+    for row in rows() {
+        let Some(names) = names.get(&row.key) else { continue };
+        let shown = names.iter().map(|name| if is_bare(name) { name.to_string() } else { format!("{name:?}") });
+        assert_eq!(row.kind, shown.collect::<Vec<_>>().join(", "), "{}", row.key);
     }
 }
 
