@@ -80,8 +80,8 @@ impl Region {
         })
     }
 
-    /// First `(row, col)`, rows and columns of the box in the matrix that a tensor of `shape` is when all of its dims but
-    /// the last number rows; a vector is one row.
+    /// First `(row, col)`, rows and columns of the box in the matrix that a tensor of `shape` is when all of its dims
+    /// but the last number rows; a vector is one row.
     ///
     /// # Panics
     /// When the box's rows are not neighbours there.
