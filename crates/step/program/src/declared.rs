@@ -208,7 +208,7 @@ mod tests {
         assert_eq!((stack.local_start(&third), rows.local_start(&third)), ((4 * 64, 0), (384, 0)));
     }
 
-    /// A split inside each expert is no run of rows.
+    /// A split inside each expert is not a run of rows.
     #[test]
     #[should_panic(expected = "layers.0.experts.down.weight must be split along its first dim or its last")]
     fn a_split_inside_of_experts_is_refused_by_name() {
