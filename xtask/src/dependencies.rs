@@ -53,8 +53,6 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
             "nvidia",
             "cuda",
             "gpu_rank",
-            "softgpu",
-            "soft_products",
             "model",
             "record",
             "data",
@@ -63,6 +61,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("prove", &["sync", "mesh", "config", "device", "program", "checkpoint", "train"]),
+    ("plan", &["sync", "mesh", "config", "cluster", "device", "comm", "program", "cpu", "record", "sim", "train"]),
     (
         "testkit",
         &[
@@ -74,6 +73,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
             "gpu",
             "nvidia",
             "softgpu",
+            "soft_products",
             "comm",
             "program",
             "checkpoint",
@@ -97,13 +97,14 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
             "rendezvous",
             "program",
             "cpu",
+            "sim",
             "checkpoint",
             "train",
             "prove",
+            "plan",
             "testkit",
         ],
     ),
-    ("plan", &["sync", "mesh", "config", "cluster", "device", "comm", "program", "cpu", "record", "sim", "train"]),
     (
         "run",
         &[

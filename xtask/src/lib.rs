@@ -27,6 +27,7 @@ pub mod test_counts;
 pub mod test_programs;
 pub mod tidy;
 pub mod trusted_values;
+pub mod variables;
 pub mod whole_tests;
 pub mod words;
 

@@ -14,6 +14,7 @@ use crate::rust_code::{code_only, function_lengths};
 use crate::signposts;
 use crate::test_programs;
 use crate::trusted_values;
+use crate::variables;
 use crate::whole_tests;
 use crate::words;
 
@@ -50,7 +51,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/kernels/cpu/",
     "crates/training/data/src/memory_map.rs",
     "crates/training/data/tests/hostile_templates/counting.rs",
-    "crates/kernels/softgpu/src/execute/instruction_sets.rs",
+    "crates/testing/softgpu/src/execute/instruction_sets.rs",
     "crates/testing/softgpu_driver/",
     "crates/kernels/gpu_rank/src/staging.rs",
     "crates/proof/prove/tests/allocations.rs",
@@ -77,6 +78,7 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
     findings.extend(page_links::check(repository));
     findings.extend(test_programs::check(repository));
     findings.extend(layers::check(repository));
+    findings.extend(variables::check(repository));
     findings
 }
 

@@ -35,6 +35,7 @@ fn text_becomes_a_token_file_and_a_run_reads_it() {
             "model.num_layers=1",
             "model.hidden=16",
             "model.context=16",
+            "data.held_out=0.001",
             "data.visible=document",
             &run,
         ];
@@ -108,7 +109,7 @@ fn what_cannot_be_done_exits_with_2() {
 fn runs_of_two_layouts_share_a_cache_take_a_mixture_in_one_order_and_measure_texts_by_name() {
     let folder = folder("mixture");
     let path = |name: &str| folder.join(name).display().to_string();
-    let table = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../base/formats/src/tests/tables/zstd-pages-1.parquet");
+    let table = concat!(env!("CARGO_MANIFEST_DIR"), "/../../base/formats/src/tests/tables/zstd-pages-1.parquet");
     std::fs::copy(table, folder.join("a.table")).expect("a table");
     let run = |name: &str, sets: &[String]| -> Vec<String> {
         let own = [

@@ -78,7 +78,7 @@ fn twins_keep_their_promise_to_one_rank() {
     let folder = std::env::temp_dir().join(format!("pleach-presets-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder");
     for name in names() {
-        let twin = format!("{}/presets/{name}-tiny.toml", env!("CARGO_MANIFEST_DIR"));
+        let twin = format!("{}/../run/presets/{name}-tiny.toml", env!("CARGO_MANIFEST_DIR"));
         let text = fs::read_to_string(&twin).expect("the preset");
         let (before, rest) = text.split_once("[parallelism]").expect("a section");
         let (_, after) = rest.split_once("[train]").expect("a section");
@@ -123,7 +123,7 @@ fn memory_of_presets_is_that_of_profiles() {
     let there = cluster::Cluster::from_toml(cluster::named("a100-80g-dgx").expect("a profile")).expect("a profile");
     let there = format!("{:.0}", there.accelerator.memory_bytes());
     for name in names() {
-        let text = std::fs::read_to_string(format!("presets/{name}.toml")).expect("a preset");
+        let text = std::fs::read_to_string(format!("../run/presets/{name}.toml")).expect("a preset");
         let bytes =
             text.lines().find_map(|line| line.strip_prefix("rank_memory_bytes = 8")).map(|rest| format!("8{rest}"));
         if let Some(bytes) = bytes {

@@ -13,6 +13,7 @@ const TINY: &[&str] = &[
     "model.context=16",
     "model.dropout=0.1",
     "data.tokenizer=bytes",
+    "data.held_out=0.001",
     "parallelism.dp=2",
     "parallelism.tp=1",
     "parallelism.pp=2",
@@ -387,7 +388,7 @@ fn text_that_was_changed_on_the_disk_is_noticed() {
     assert_eq!(code, Some(2), "{reported}");
     let reported = reported.replace(&run.display().to_string(), "RUN");
     let expected = "the text of [data] differs from that of RUN/checkpoints/step-00000004 (XXH3 ";
-    assert!(reported.starts_with(expected) && reported.ends_with(" such as --set data.held_out=0.1\n"), "{reported}");
+    assert!(reported.starts_with(expected) && reported.ends_with(" such as --set data.held_out=0.001\n"), "{reported}");
     assert!(!run.join("resumes.jsonl").exists());
     // The same text is the same run, whenever it was written.
     fs::write(&file, &text).expect("written");
@@ -395,7 +396,7 @@ fn text_that_was_changed_on_the_disk_is_noticed() {
     assert!(learned(&run) == whole);
     cut_off();
     fs::write(&file, text.replace("more", "less")).expect("written");
-    succeeds(&mut resume(&run, &["data.held_out=0.1"]));
+    succeeds(&mut resume(&run, &["data.held_out=0.001"]));
     assert!(learned(&run) != whole);
     let resumes = fs::read_to_string(run.join("resumes.jsonl")).expect("a record");
     let last: serde_json::Value = serde_json::from_str(resumes.lines().last().expect("a line")).expect("JSON");

@@ -13,6 +13,7 @@ const RUN: &[&str] = &[
     "model.num_heads=2",
     "model.context=16",
     "data.tokenizer=bytes",
+    "data.held_out=0.001",
     "parallelism.dp=4",
     "parallelism.tp=1",
     "parallelism.pp=1",

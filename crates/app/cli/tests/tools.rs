@@ -154,6 +154,7 @@ fn trained(folder: &Folder) -> (PathBuf, PathBuf) {
         "model.num_heads=2",
         "model.context=16",
         "data.tokenizer=bytes",
+        "data.held_out=0.001",
         "parallelism.dp=1",
         "parallelism.tp=2",
         "parallelism.pp=1",

@@ -10,7 +10,7 @@ pub mod failure;
 pub mod folder;
 pub mod gpus;
 pub mod launch;
-pub mod layout;
+mod layout;
 pub mod memory;
 pub mod messages;
 mod peer_memory;
@@ -25,14 +25,14 @@ pub mod source;
 pub mod spec;
 pub mod store;
 pub mod text;
-pub mod training;
+mod training;
 pub mod verdict;
-pub mod watch;
+mod watch;
 
 pub use failure::Failure;
 pub use run_file::RunFile;
 pub use spec::{Origin, TrainSpec};
-pub use training::observer::{EndedStep, Observer};
+pub use training::observer::{Audience, EndedStep, Measured, Observer};
 pub use training::open::Run;
 
 // The example names the crate as its users do.

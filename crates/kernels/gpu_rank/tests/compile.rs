@@ -2,7 +2,7 @@
 //! spills, and keeps to the dialect. Needs NVRTC in the folder of PLEACH_CUDA.
 //!
 //! CUBINs of a source are those for one GPU of [`ARCHITECTURES`], which its text draws, and PTX is that of
-//! 9.0; with `PLEACH_ARCHITECTURES=all` both are for all.
+//! 9.0; with `PLEACH_CASES=all` both are for all.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -97,16 +97,11 @@ type Sample = fn(&Kernels, Vec<&'static str>) -> Vec<&'static str>;
 
 /// Every source of kernels with the GPUs that a test compiles it for: those of the sample, or all.
 fn sources(sample: Sample) -> Vec<(Kernels, &'static str)> {
-    let is_all = match std::env::var("PLEACH_ARCHITECTURES").as_deref() {
-        Ok("all") => true,
-        Ok(other) => panic!("PLEACH_ARCHITECTURES is {other:?}; set it to \"all\", or not at all"),
-        Err(_) => false,
-    };
     let all = SOURCES.iter().copied().chain([COLLECTIVES]);
     let of = |source: Kernels| {
         let has = |architecture: &&str| source.is_for(&Target::Cubin((*architecture).into()));
         let having: Vec<&str> = ARCHITECTURES.into_iter().filter(has).collect();
-        let chosen = if is_all { having } else { sample(&source, having) };
+        let chosen = if needs::all_cases!() { having } else { sample(&source, having) };
         chosen.into_iter().map(move |architecture| (source, architecture))
     };
     all.flat_map(of).collect()

@@ -106,14 +106,6 @@ impl GroupCommunicator {
         collectives::all_reduce::<Max>(&self.next_call(), data)
     }
 
-    /// Replaces `data` by the sum of all members' `data` modulo 2^64.
-    ///
-    /// # Errors
-    /// See the type.
-    pub fn all_reduce_integers(&self, data: &mut [i64]) -> Result<(), CommError> {
-        self.all_reduce_integers_in_runs(data, SumTree::RANK_ORDER)
-    }
-
     /// As [`GroupCommunicator::all_reduce_sum`] of single-precision numbers, in the order of `tree`.
     ///
     /// # Errors
@@ -125,7 +117,8 @@ impl GroupCommunicator {
         }
     }
 
-    /// As [`GroupCommunicator::all_reduce_integers`]: the same bits, and the traffic of `tree`.
+    /// Replaces `data` by the sum of all members' `data` modulo 2^64, which has the same bits by every `tree`, and its
+    /// traffic.
     ///
     /// # Errors
     /// See the type.
@@ -146,14 +139,6 @@ impl GroupCommunicator {
             Some(library) => library.reduce_scatter::<Sum<E>>(&self.next_call(), data),
             None => collectives::reduce_scatter::<Sum<E>>(&self.next_call(), data),
         }
-    }
-
-    /// As [`GroupCommunicator::reduce_scatter`], for sums modulo 2^64.
-    ///
-    /// # Errors
-    /// See the type.
-    pub fn reduce_scatter_integers(&self, data: &mut [i64]) -> Result<(), CommError> {
-        self.reduce_scatter_integers_in_runs(data, SumTree::RANK_ORDER)
     }
 
     /// As [`GroupCommunicator::reduce_scatter`] of single-precision numbers, in the order of `tree`. The other slices

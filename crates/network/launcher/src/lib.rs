@@ -22,7 +22,8 @@ pub use rank_placement::{CrossingGroup, RankPlacement, RankPlacementError};
 /// Environment variables by name.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Names of the variables that pleach defines. Documented in `docs/clusters.md`.
+/// Names of the variables that pleach reads and sets; `PLEACH_MPI_LIBRARY` is in crate `mpi`. Documented in
+/// `docs/environment.md`.
 pub mod variable {
     /// Number of this process, from 0.
     pub const PROCESS: &str = "PLEACH_PROCESS";
@@ -46,6 +47,16 @@ pub mod variable {
     pub const JOB: &str = "PLEACH_JOB";
     /// Process id of the `pleach launch` that started this process.
     pub const PARENT: &str = "PLEACH_PARENT";
+    /// Folders with NVIDIA's libraries, like `PATH`.
+    pub const CUDA: &str = "PLEACH_CUDA";
+    /// For the command of `run.notify`: the event.
+    pub const EVENT: &str = "PLEACH_EVENT";
+    /// For the same: the run's folder.
+    pub const RUN: &str = "PLEACH_RUN";
+    /// For the same: the last step.
+    pub const STEP: &str = "PLEACH_STEP";
+    /// For the same: a sentence.
+    pub const MESSAGE: &str = "PLEACH_MESSAGE";
 }
 
 // Tests name the crate as its users do.

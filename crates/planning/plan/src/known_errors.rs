@@ -4,7 +4,8 @@ use std::fmt;
 
 use cluster::{Cluster, Software};
 
-/// By accelerator and trainer, of all scored rows of `docs/accuracy.md`; written with that page (`accuracy --errors`).
+/// By accelerator and trainer, of all scored rows of `docs/accuracy.md`; written with that page, by
+/// `survey accuracy --errors`.
 pub const TABLE: &str = include_str!("../errors.csv");
 
 /// Errors of scored rows, as shares of what was measured.

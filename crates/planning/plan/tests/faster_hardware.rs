@@ -3,7 +3,7 @@
 //! A sample of cases is tried by default; more are tried by
 //!
 //! ```text
-//! PLEACH_FASTER=100000 cargo test --release -p plan --test suite faster_hardware::
+//! PLEACH_CASES=100000 cargo test --release -p plan --test suite faster_hardware::
 //! ```
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
@@ -16,7 +16,6 @@ use plan::search::Candidates;
 
 use crate::drawn::Numbers;
 
-const CASES: &str = "PLEACH_FASTER";
 const SAMPLE: u64 = 10_000;
 
 /// Changes a cluster by a factor.
@@ -117,7 +116,7 @@ fn step(numbers: &mut Numbers) -> (PreparedStep, Cluster, Parallelism) {
 
 #[test]
 fn better_hardware_never_makes_a_step_longer() {
-    let cases = std::env::var(CASES).map_or(SAMPLE, |cases| cases.parse().expect("a number of cases"));
+    let cases = needs::cases!(SAMPLE);
     let steps = cases / (BETTER.len() as u64 + 1);
     std::thread::scope(|scope| {
         for part in 0..2 {

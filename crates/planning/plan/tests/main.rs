@@ -5,8 +5,6 @@ mod drawn;
 mod faster_hardware;
 mod llama;
 mod long_sequences;
-mod machine;
-mod marks;
 mod peaks;
 mod predictions;
 mod published_layouts;

@@ -3,7 +3,7 @@
 //! A sample of random clusters is searched by default; more are searched by
 //!
 //! ```text
-//! PLEACH_SEARCHES=1000 cargo test -p plan --test suite search::the_best_three
+//! PLEACH_CASES=1000 cargo test -p plan --test suite search::the_best_three
 //! ```
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
@@ -16,8 +16,7 @@ use plan::search::{Candidates, Floors, Found, Question, Recordings, keys, search
 
 use crate::drawn::Numbers;
 
-/// Sets the number of random clusters that are searched.
-const CASES: &str = "PLEACH_SEARCHES";
+/// Random clusters that are searched, unless `PLEACH_CASES` has another number.
 const SAMPLE: u64 = 250;
 /// How many keys of a random layout are kept: of one that is left over, all combinations are simulated.
 const KEPT: usize = 8;
@@ -220,7 +219,7 @@ fn each_microbatch_is_judged_by_itself() {
 
 #[test]
 fn the_best_three_are_those_of_simulating_everything() {
-    let cases = std::env::var(CASES).map_or(SAMPLE, |cases| cases.parse().expect("a number of clusters"));
+    let cases = needs::cases!(SAMPLE);
     std::thread::scope(|scope| {
         for part in 0..2 {
             scope.spawn(move || {

@@ -11,6 +11,7 @@ use config::{
     CollectivesChoice, Degrees, Gathering, GradientReduction, GradientSums, ModelSpec, Overlap, Parallelism, Precision,
     Products, Reshard, SequenceParallel, TrainSpec, ZeroStage,
 };
+use device::SumTree;
 use mesh::{Axis, AxisSet, AxisSizes, Mesh};
 use prove::{Distance, EqualityClass, Outcome, Promise, RankOrder, is_noise, outcome_of};
 use testkit::layout::{Layout, thread_engine};
@@ -184,7 +185,7 @@ fn every_collective_gives_what_pleachs_own_gives() {
                 let from = |at: usize| value(at / slice.max(1), position * slice + at % slice.max(1));
                 let is_exchanged = (0..len).all(|at| received[at] == from(at));
                 let mut integers: Vec<i64> = (0..len).map(|at| i64::MAX - (at * position) as i64).collect();
-                communicator.all_reduce_integers(&mut integers).unwrap();
+                communicator.all_reduce_integers_in_runs(&mut integers, SumTree::RANK_ORDER).unwrap();
                 let wrapped =
                     |at: usize| (0..ranks).fold(0i64, |sum, member| sum.wrapping_add(i64::MAX - (at * member) as i64));
                 let is_wrapped = (0..len).all(|at| integers[at] == wrapped(at));

@@ -1,5 +1,19 @@
 //! Checks a run before anything starts: reports all broken rules at once, each with legal values.
 
+/// Reports each rule whose condition holds: `condition => key = value, rule, remedy;`, or without a value where the key
+/// itself is wrong. The condition says what is wrong.
+macro_rules! refuse {
+    ($rules:ident; $($wrong:expr => $key:tt $(= $value:expr)?, $rule:expr, $remedy:expr;)+) => {
+        $(if $wrong { $rules.broken.push(refuse!(@problem $key, [$($value)?], $rule, $remedy)); })+
+    };
+    (@problem $key:tt, [], $rule:expr, $remedy:expr) => {
+        $crate::problem::Problem::of_key($key, $rule, $remedy)
+    };
+    (@problem $key:tt, [$value:expr], $rule:expr, $remedy:expr) => {
+        $crate::problem::Problem::of_value($key, $value, $rule, $remedy)
+    };
+}
+
 mod batch_ramp;
 mod blanks;
 mod chat;
@@ -73,21 +87,6 @@ struct Rules {
 impl Rules {
     fn report(&mut self, problem: Problem) {
         self.broken.push(problem);
-    }
-
-    /// Whether all of these counts are at least 1; reports those that are not.
-    fn all_positive(&mut self, counts: &[(&str, usize)]) -> bool {
-        for (key, _) in counts.iter().filter(|(_, count)| *count == 0) {
-            self.report(Problem::of_value(key, 0, "must be positive", "use at least 1"));
-        }
-        counts.iter().all(|(_, count)| *count > 0)
-    }
-
-    /// `value` is where `holds` says; otherwise `rule` is broken.
-    fn number(&mut self, key: &str, value: f32, holds: bool, rule: &str, remedy: &str) {
-        if !holds {
-            self.report(Problem::of_value(key, format!("{value:?}"), rule, remedy));
-        }
     }
 }
 

@@ -316,11 +316,9 @@ pub enum DeviceChoice {
     Cpu,
     /// GPUs of NVIDIA, through the driver's library, which is opened at run time.
     Cuda,
-    /// A GPU in software, which executes the code of the GPU's kernels on cores of this machine.
-    SoftGpu,
 }
 
-names! { DeviceChoice: "cpu" = Cpu, "cuda" = Cuda, "soft-gpu" = SoftGpu }
+names! { DeviceChoice: "cpu" = Cpu, "cuda" = Cuda }
 
 /// Which collectives join the ranks of different processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -28,16 +28,14 @@ pub struct KernelContest {
     pub algorithms: Option<TimedAlgorithms>,
 }
 
-/// The candidates that a run file asks for. Times of a GPU in software mean nothing, so they are measured only where
-/// they are asked for.
+/// The candidates that a run file asks for.
 pub fn kernel_contest(config: &RunConfig) -> KernelContest {
-    let is_real = match config.run.device {
+    match config.run.device {
         DeviceChoice::Cpu => return KernelContest::default(),
-        DeviceChoice::Cuda => true,
-        DeviceChoice::SoftGpu => false,
-    };
+        DeviceChoice::Cuda => {}
+    }
     let tiles = match (config.run.product_kernels, config.train.precision.products()) {
-        (ProductKernels::Auto, Products::Blocks16) => is_real.then_some(TimedTiles::HaveRun),
+        (ProductKernels::Auto, Products::Blocks16) => Some(TimedTiles::HaveRun),
         (ProductKernels::Timed, Products::Blocks16 | Products::Blocks8) => Some(TimedTiles::All),
         (ProductKernels::Auto | ProductKernels::Estimated | ProductKernels::Timed, _) => None,
     };
@@ -63,18 +61,15 @@ mod tests {
         };
         let blocks16 = "train.products=blocks16";
         assert_eq!(of("cuda", &[blocks16]), "Some(HaveRun) None");
-        assert_eq!(of("soft-gpu", &[blocks16]), "None None");
         assert_eq!(of("cpu", &[blocks16]), "None None");
         assert_eq!(of("cuda", &["train.products=blocks8"]), "None None");
         assert_eq!(of("cuda", &["train.products=chained"]), "None None");
         let timed = "run.product_kernels=timed";
         assert_eq!(of("cuda", &[blocks16, timed]), "Some(All) None");
-        assert_eq!(of("soft-gpu", &[blocks16, timed]), "Some(All) None");
         assert_eq!(of("cuda", &["train.products=blocks8", timed]), "Some(All) None");
         assert_eq!(of("cuda", &[blocks16, "run.product_kernels=estimated"]), "None None");
         let equal = "run.product_algorithms=equal";
         assert_eq!(of("cuda", &[blocks16, equal]), "Some(HaveRun) Some(Equal)");
-        assert_eq!(of("soft-gpu", &[blocks16, equal]), "None Some(Equal)");
         let device = "train.products=device";
         assert_eq!(of("cuda", &[device, "run.product_algorithms=timed"]), "None Some(Proposed)");
         assert_eq!(of("cuda", &[device]), "None None");

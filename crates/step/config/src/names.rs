@@ -2,9 +2,9 @@
 
 /// A value that has a name in run files.
 pub trait Names: Copy + PartialEq + 'static {
-    /// The names, with what each means.
+    /// The names, with the value of each.
     const NAMES: &'static [(&'static str, Self)];
-    /// What a list of them is, as the rest of a sentence that begins with "is not".
+    /// The description of a list of them, as the rest of a sentence that begins with "is not".
     const LIST: &'static str = "";
 
     /// Its name.
@@ -18,8 +18,8 @@ pub trait Names: Copy + PartialEq + 'static {
     }
 }
 
-/// The names of a type, in the order in which messages list them: `names! { Visible: "past" = Past }`; with `@of` for one
-/// of another crate.
+/// The names of a type, in the order in which messages list them: `names! { Visible: "past" = Past }`; with `@of` for
+/// one of another crate.
 macro_rules! names {
     ($type:ident: $($name:literal = $variant:ident),+ $(,)? $(; $list:literal)?) => {
         impl $type {

@@ -136,7 +136,7 @@ impl ParamSpec {
         dims
     }
 
-    /// The part of the rank at `coord`. Padding rows, which are beyond the parameter, are included.
+    /// The part of the rank at `coord`. Padding rows, which are after the rows of the parameter, are included.
     ///
     /// # Panics
     /// As [`ParamSpec::local_dims`].

@@ -117,16 +117,10 @@ impl Products {
     /// Whether some device of a choice has the order. Devices themselves refuse the others; messages offer these.
     pub fn is_of(self, device: DeviceChoice) -> bool {
         match (self, device) {
-            (
-                Products::Chained | Products::Blocks16,
-                DeviceChoice::Cpu | DeviceChoice::Cuda | DeviceChoice::SoftGpu,
-            )
+            (Products::Chained | Products::Blocks16 | Products::Blocks8, DeviceChoice::Cpu | DeviceChoice::Cuda)
             | (Products::Pairs, DeviceChoice::Cpu)
-            | (Products::Blocks8, DeviceChoice::Cpu | DeviceChoice::Cuda)
-            | (Products::Device, DeviceChoice::Cuda | DeviceChoice::SoftGpu) => true,
-            (Products::Pairs, DeviceChoice::Cuda | DeviceChoice::SoftGpu)
-            | (Products::Blocks8, DeviceChoice::SoftGpu)
-            | (Products::Device, DeviceChoice::Cpu) => false,
+            | (Products::Device, DeviceChoice::Cuda) => true,
+            (Products::Pairs, DeviceChoice::Cuda) | (Products::Device, DeviceChoice::Cpu) => false,
         }
     }
 

@@ -16,14 +16,12 @@ impl DeviceKind {
     pub const CPU: DeviceKind = DeviceKind("the CPU");
     /// Kernels of crate `cuda` on a GPU of NVIDIA.
     pub const CUDA: DeviceKind = DeviceKind("the GPU");
-    /// The same kernels on a GPU in software.
-    pub const SOFT_GPU: DeviceKind = DeviceKind("the soft GPU");
     /// [`MetaDevice`](crate::MetaDevice), which computes nothing.
     pub const RECORDER: DeviceKind = DeviceKind("the recorder");
 
     /// Kinds that add in the order that the run file names, each term and each sum rounded as the CPU rounds it:
     /// whatever numerics two of them accept, they compute the same bits.
-    const SAME_BITS: [DeviceKind; 3] = [DeviceKind::CPU, DeviceKind::CUDA, DeviceKind::SOFT_GPU];
+    const SAME_BITS: [DeviceKind; 2] = [DeviceKind::CPU, DeviceKind::CUDA];
 
     /// Whether devices of this kind promise the bits of devices of the other.
     pub fn has_bits_of(self, other: DeviceKind) -> bool {
@@ -194,9 +192,9 @@ mod tests {
 
     #[test]
     fn gpus_promise_the_bits_of_the_cpu_and_no_other_device_does() {
-        let [cpu, cuda, soft] = [DeviceKind::CPU, DeviceKind::CUDA, DeviceKind::SOFT_GPU];
-        assert!(cpu.has_bits_of(cuda) && cuda.has_bits_of(soft) && soft.has_bits_of(cpu) && TOY.has_bits_of(TOY));
-        assert!(!cpu.has_bits_of(TOY) && !TOY.has_bits_of(soft) && !cpu.has_bits_of(DeviceKind::RECORDER));
+        let [cpu, cuda] = [DeviceKind::CPU, DeviceKind::CUDA];
+        assert!(cpu.has_bits_of(cuda) && cuda.has_bits_of(cpu) && TOY.has_bits_of(TOY));
+        assert!(!cpu.has_bits_of(TOY) && !TOY.has_bits_of(cuda) && !cpu.has_bits_of(DeviceKind::RECORDER));
     }
 
     #[test]

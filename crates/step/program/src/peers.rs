@@ -59,7 +59,8 @@ pub struct PeerGroups {
 }
 
 impl PeerGroups {
-    /// Those of the ranks of `mesh` that share matrices, tokens and layers, and those along each set of `declared`.
+    /// The groups of the ranks of `mesh` that share matrices, tokens and layers, and those along each of the sets
+    /// `declared`.
     pub fn new(mesh: Mesh, declared: impl IntoIterator<Item = AxisSet>) -> PeerGroups {
         let mut list = vec![PeerGroup::TENSOR, PeerGroup::CONTEXT];
         for which in declared.into_iter().filter(|axes| !axes.is_empty()).map(PeerGroup::Along) {

@@ -43,6 +43,26 @@ attributes! {
     chats, has_chats, "needs chat templates: run tools/install-chats.sh, then set PLEACH_CHATS=$PWD/target/chats";
 }
 
+/// The number of cases of a test that draws them: `PLEACH_CASES`, or the number that is given where that is not set, or
+/// is `all`. Fails where the variable is anything else.
+#[proc_macro]
+pub fn cases(sample: TokenStream) -> TokenStream {
+    let number = "cases.parse().expect(\"PLEACH_CASES must be a number of cases, or all\")";
+    let given = "::std::env::var(\"PLEACH_CASES\").ok().filter(|cases| cases != \"all\")";
+    expression(&format!("{given}.map_or({sample}, |cases| {number})"))
+}
+
+/// Whether a test that has a sample of its cases does all of them: as `PLEACH_CASES=all` says.
+#[proc_macro]
+pub fn all_cases(_: TokenStream) -> TokenStream {
+    expression("::std::env::var_os(\"PLEACH_CASES\").is_some_and(|cases| cases == \"all\")")
+}
+
+/// `text` as an expression.
+fn expression(text: &str) -> TokenStream {
+    text.parse().unwrap_or_default()
+}
+
 /// The test that `make` makes, or an error where `#[test]` is not below the attribute: it would not see that the test
 /// is ignored.
 fn checked(test: TokenStream, make: impl Fn(TokenStream) -> TokenStream) -> TokenStream {

@@ -4,8 +4,9 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use gpu::{Arguments, FunctionHandle, Gpu, LaunchShape, ModuleHandle, ModuleImage, StreamHandle};
 
+use crate::context::entered;
 use crate::memory::enter;
-use crate::process::entered;
+use crate::nvrtc;
 use crate::status::{INVALID_VALUE, NOT_FOUND, SUCCESS, Status, code, of, put, put_result};
 
 /// The option that names a place for the compiler's log of errors, and the one for its size.
@@ -20,15 +21,15 @@ pub unsafe extern "C" fn cuModuleLoadDataEx(
     options: *const c_uint,
     values: *const *mut c_void,
 ) -> Status {
-    let process = enter!();
+    let context = enter!();
     if image.is_null() {
         return INVALID_VALUE;
     }
     // SAFETY: the interface asks for a text with a zero at its end, or a CUBIN, which has a zero among its first bytes.
-    let text = unsafe { CStr::from_ptr(image.cast()) };
+    let text = unsafe { nvrtc::ptx_of(image.cast()).unwrap_or_else(|| CStr::from_ptr(image.cast())) };
     let loaded = match text.to_str() {
-        Ok(text) if !text.starts_with('\x7f') => process.gpu.load(ModuleImage::Ptx(text)),
-        _ => process.gpu.load(ModuleImage::Cubin(&[])),
+        Ok(text) if !text.starts_with('\x7f') => context.gpu.load(ModuleImage::Ptx(text)),
+        _ => context.gpu.load(ModuleImage::Cubin(&[])),
     };
     if let Err(error) = &loaded {
         // SAFETY: the interface asks for `count` options and values.
@@ -71,13 +72,13 @@ pub extern "C" fn cuModuleUnload(module: u64) -> Status {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetFunction(function: *mut u64, module: u64, name: *const c_char) -> Status {
-    let process = enter!();
+    let context = enter!();
     if name.is_null() {
         return INVALID_VALUE;
     }
     // SAFETY: the interface asks for a text with a zero at its end.
     let name = unsafe { CStr::from_ptr(name) };
-    match name.to_str().map(|name| process.gpu.function(ModuleHandle(module), name)) {
+    match name.to_str().map(|name| context.gpu.function(ModuleHandle(module), name)) {
         // SAFETY: the interface asks for a place for a handle.
         Ok(Ok(found)) => unsafe { put(function, found.0) },
         Ok(Err(_)) | Err(_) => NOT_FOUND,
@@ -104,10 +105,10 @@ pub unsafe extern "C" fn cuFuncGetAttribute(value: *mut c_int, attribute: c_uint
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFuncSetAttribute(function: u64, attribute: c_uint, value: c_int) -> Status {
-    let process = enter!();
+    let context = enter!();
     match (attribute, u32::try_from(value)) {
         // The most dynamic shared memory.
-        (8, Ok(bytes)) => of(process.gpu.allow_shared(FunctionHandle(function), bytes)),
+        (8, Ok(bytes)) => of(context.gpu.allow_shared(FunctionHandle(function), bytes)),
         // The preferred share of shared memory changes nothing here.
         (9, _) => SUCCESS,
         _ => INVALID_VALUE,
@@ -121,8 +122,8 @@ pub unsafe extern "C" fn cuFuncGetParamInfo(
     offset: *mut usize,
     bytes: *mut usize,
 ) -> Status {
-    let process = enter!();
-    let Some(place) = process.gpu.parameter(FunctionHandle(function), index) else { return INVALID_VALUE };
+    let context = enter!();
+    let Some(place) = context.gpu.parameter(FunctionHandle(function), index) else { return INVALID_VALUE };
     // SAFETY: the interface asks for a place for a size.
     let first = unsafe { put(offset, place.start) };
     // The size may be left out.
@@ -138,10 +139,10 @@ pub unsafe extern "C" fn cuFuncGetParamInfo(
 /// # Safety
 /// `arguments` is null or has a pointer for each parameter, to as many bytes as it has.
 pub unsafe fn arguments_of(function: FunctionHandle, arguments: *const *const c_void) -> Result<Arguments, Status> {
-    let process = entered()?;
+    let context = entered()?;
     let mut all = Arguments::new();
     let mut index = 0;
-    while let Some(place) = process.gpu.parameter(function, index) {
+    while let Some(place) = context.gpu.parameter(function, index) {
         if arguments.is_null() {
             return Err(INVALID_VALUE);
         }
@@ -168,7 +169,7 @@ pub unsafe extern "C" fn cuLaunchKernel(
     arguments: *const *const c_void,
     extra: *const *const c_void,
 ) -> Status {
-    let process = enter!();
+    let context = enter!();
     let function = FunctionHandle(function);
     if !extra.is_null() {
         return INVALID_VALUE;
@@ -179,5 +180,5 @@ pub unsafe extern "C" fn cuLaunchKernel(
         Err(status) => return status,
     };
     let shape = LaunchShape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes };
-    of(process.gpu.launch(StreamHandle(stream), function, shape, &all))
+    of(context.gpu.launch(StreamHandle(stream), function, shape, &all))
 }

@@ -1,18 +1,36 @@
-//! The driver, its GPU and the context.
+//! The driver, its GPUs and their contexts.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use crate::process::{process, set_context, settings};
-use crate::status::{INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Status, put};
+use gpu::{DeviceFacts, Gpu};
 
-/// The value of a context's pointer: there is one.
-const CONTEXT: usize = 1;
+use crate::context::{Context, context, count, set_current};
+use crate::settings::settings;
+use crate::status::{INVALID_CONTEXT, INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status, put};
+
 /// An ordinal that does not exist.
 const INVALID_DEVICE: Status = 101;
 
+/// The context of a device, whose number is its ordinal.
+fn of_device(device: c_int) -> Result<&'static Context, Status> {
+    usize::try_from(device).ok().and_then(context).ok_or(INVALID_DEVICE)
+}
+
+fn facts_of(device: c_int) -> Result<DeviceFacts, Status> {
+    of_device(device).map(|context| context.gpu.facts().clone())
+}
+
+/// Settings that cannot be read are reported here, on the standard error: no call returns a text.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuInit(flags: c_uint) -> Status {
-    if flags == 0 { SUCCESS } else { INVALID_VALUE }
+    match settings() {
+        Ok(_) if flags == 0 => SUCCESS,
+        Ok(_) => INVALID_VALUE,
+        Err(error) => {
+            eprintln!("softgpu_driver: {error}");
+            NOT_INITIALIZED
+        }
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -22,26 +40,26 @@ pub unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> Status {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> Status {
+pub unsafe extern "C" fn cuDeviceGetCount(number: *mut c_int) -> Status {
     // SAFETY: the interface asks for a place for a number.
-    unsafe { put(count, 1) }
+    unsafe { put(number, count() as c_int) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> Status {
-    if ordinal != 0 {
-        return INVALID_DEVICE;
+    match of_device(ordinal) {
+        // SAFETY: the interface asks for a place for a device.
+        Ok(_) => unsafe { put(device, ordinal) },
+        Err(status) => status,
     }
-    // SAFETY: the interface asks for a place for a device.
-    unsafe { put(device, 0) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, bytes: c_int, device: c_int) -> Status {
-    if device != 0 || name.is_null() || bytes < 1 {
+    let Ok(text) = facts_of(device).map(|facts| facts.name) else { return INVALID_DEVICE };
+    if name.is_null() || bytes < 1 {
         return INVALID_VALUE;
     }
-    let text = settings().facts(0).name;
     let kept = text.len().min(bytes as usize - 1);
     // SAFETY: the interface asks for a place for N bytes.
     unsafe {
@@ -53,17 +71,16 @@ pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, bytes: c_int, device
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) -> Status {
-    if device != 0 {
-        return INVALID_DEVICE;
+    match facts_of(device) {
+        // SAFETY: the interface asks for a place for a size.
+        Ok(facts) => unsafe { put(bytes, facts.memory_bytes as usize) },
+        Err(status) => status,
     }
-    // SAFETY: the interface asks for a place for a size.
-    unsafe { put(bytes, settings().memory_bytes as usize) }
 }
 
-/// The identifier of this copy of the library in this process: no other one has its GPU.
-fn own_uuid() -> [u8; 16] {
-    static PLACE: u8 = 0;
-    let place = (&raw const PLACE).addr() as u64;
+/// The identifier of a GPU of this copy of the library in this process: no other one has it.
+fn uuid_of(context: &Context) -> [u8; 16] {
+    let place = std::ptr::from_ref(context).addr() as u64;
     let mut uuid = *b"soft\0\0\0\0\0\0\0\0\0\0\0\0";
     uuid[4..8].copy_from_slice(&std::process::id().to_le_bytes());
     uuid[8..].copy_from_slice(&place.to_le_bytes());
@@ -72,57 +89,53 @@ fn own_uuid() -> [u8; 16] {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: c_int) -> Status {
-    if device != 0 {
-        return INVALID_DEVICE;
+    match of_device(device) {
+        // SAFETY: the interface asks for a place for 16 bytes.
+        Ok(context) => unsafe { put(uuid, uuid_of(context)) },
+        Err(status) => status,
     }
-    // SAFETY: the interface asks for a place for 16 bytes.
-    unsafe { put(uuid, own_uuid()) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_uint, device: c_int) -> Status {
-    let settings = settings();
+    let Ok(facts) = facts_of(device) else { return INVALID_DEVICE };
     let known = match attribute {
         // Threads of a block, lanes of a warp, multiprocessors.
         1 => 1024,
         10 => 32,
-        16 => settings.multiprocessors,
-        75 => settings.capability.major,
-        76 => settings.capability.minor,
-        97 => settings.max_shared_bytes,
+        16 => facts.multiprocessors,
+        75 => facts.capability.major,
+        76 => facts.capability.minor,
+        97 => facts.max_shared_bytes,
         // Virtual memory.
         102 => 1,
         _ => return INVALID_VALUE,
     };
-    if device != 0 {
-        return INVALID_DEVICE;
-    }
     // SAFETY: the interface asks for a place for a number.
     unsafe { put(value, known as c_int) }
 }
 
+/// The pointer of a context is its ordinal, counted from 1.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut *mut c_void, device: c_int) -> Status {
-    if device != 0 {
-        return INVALID_DEVICE;
+pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(pointer: *mut *mut c_void, device: c_int) -> Status {
+    match of_device(device) {
+        // SAFETY: the interface asks for a place for a pointer.
+        Ok(context) => unsafe { put(pointer, std::ptr::without_provenance_mut(context.ordinal + 1)) },
+        Err(status) => status,
     }
-    process();
-    // SAFETY: the interface asks for a place for a pointer.
-    unsafe { put(context, std::ptr::without_provenance_mut(CONTEXT)) }
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuDevicePrimaryCtxRelease_v2(device: c_int) -> Status {
-    if device == 0 { SUCCESS } else { INVALID_DEVICE }
+    of_device(device).map_or_else(|status| status, |_| SUCCESS)
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuCtxSetCurrent(context: *mut c_void) -> Status {
-    match context.addr() {
-        0 | CONTEXT => {
-            set_context(!context.is_null());
-            SUCCESS
-        }
-        _ => NOT_SUPPORTED,
+pub extern "C" fn cuCtxSetCurrent(pointer: *mut c_void) -> Status {
+    let entered = pointer.addr().checked_sub(1).map(context);
+    if entered.is_some_and(|context| context.is_none()) {
+        return INVALID_CONTEXT;
     }
+    set_current(entered.flatten());
+    SUCCESS
 }

@@ -5,9 +5,9 @@ use std::ffi::c_uint;
 use gpu::{FunctionHandle, Gpu, GraphHandle, LaunchShape, StreamHandle};
 
 use crate::code::arguments_of;
+use crate::context::entered;
 use crate::described::Node;
 use crate::memory::enter;
-use crate::process::entered;
 use crate::status::{INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Status, of, put, put_result};
 
 /// `CUDA_KERNEL_NODE_PARAMS`
@@ -57,11 +57,11 @@ unsafe fn node_of(parameters: *const NodeParameters, after: Option<usize>) -> Re
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphCreate(graph: *mut u64, flags: c_uint) -> Status {
-    let process = enter!();
+    let context = enter!();
     if flags != 0 {
         return INVALID_VALUE;
     }
-    let handle = sync::lock(&process.described).add(vec![]) | DESCRIBED;
+    let handle = sync::lock(&context.described).add(vec![]) | DESCRIBED;
     // SAFETY: the interface asks for a place for a handle.
     unsafe { put(graph, handle) }
 }
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn cuGraphAddKernelNode_v2(
     count: usize,
     parameters: *const NodeParameters,
 ) -> Status {
-    let process = enter!();
+    let context = enter!();
     let after = match count {
         0 => None,
         // SAFETY: the interface asks for `count` nodes.
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn cuGraphAddKernelNode_v2(
         Ok(added) => added,
         Err(status) => return status,
     };
-    let mut described = sync::lock(&process.described);
+    let mut described = sync::lock(&context.described);
     let Some(nodes) = described.get_mut(graph ^ DESCRIBED) else { return INVALID_VALUE };
     if after.is_some_and(|after| after >= nodes.len()) {
         return INVALID_VALUE;
@@ -103,30 +103,30 @@ pub unsafe extern "C" fn cuGraphExecKernelNodeSetParams_v2(
     node: u64,
     parameters: *const NodeParameters,
 ) -> Status {
-    let process = enter!();
+    let context = enter!();
     let Some(place) = place_of(node) else { return INVALID_VALUE };
     // SAFETY: the interface asks for parameters of a node.
     match unsafe { node_of(parameters, None) } {
-        Ok(node) => of(process.gpu.set_node(GraphHandle(executable), place, &node.as_kernel())),
+        Ok(node) => of(context.gpu.set_node(GraphHandle(executable), place, &node.as_kernel())),
         Err(status) => status,
     }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphInstantiateWithFlags(executable: *mut u64, graph: u64, flags: u64) -> Status {
-    let process = enter!();
+    let context = enter!();
     if flags != 0 {
         return INVALID_VALUE;
     }
-    if let Some(nodes) = sync::lock(&process.described).get(graph ^ DESCRIBED) {
-        let made = process.gpu.create_graph(&nodes.iter().map(Node::as_kernel).collect::<Vec<_>>()).map(|made| {
-            sync::lock(&process.graphs).insert(made, 1);
+    if let Some(nodes) = sync::lock(&context.described).get(graph ^ DESCRIBED) {
+        let made = context.gpu.create_graph(&nodes.iter().map(Node::as_kernel).collect::<Vec<_>>()).map(|made| {
+            sync::lock(&context.graphs).insert(made, 1);
             made.0
         });
         // SAFETY: the interface asks for a place for a handle.
         return unsafe { put_result(executable, made) };
     }
-    let mut graphs = sync::lock(&process.graphs);
+    let mut graphs = sync::lock(&context.graphs);
     let Some(users) = graphs.get_mut(&GraphHandle(graph)) else { return INVALID_VALUE };
     *users += 1;
     // SAFETY: the interface asks for a place for a handle.
@@ -151,13 +151,13 @@ pub extern "C" fn cuGraphExecDestroy(executable: u64) -> Status {
 
 /// One user less; the last one destroys the graph.
 fn drop_graph(graph: u64) -> Status {
-    let process = enter!();
-    let mut graphs = sync::lock(&process.graphs);
+    let context = enter!();
+    let mut graphs = sync::lock(&context.graphs);
     let Some(users) = graphs.get_mut(&GraphHandle(graph)) else { return INVALID_VALUE };
     *users -= 1;
     if *users > 0 {
         return SUCCESS;
     }
     graphs.remove(&GraphHandle(graph));
-    of(process.gpu.destroy_graph(GraphHandle(graph)))
+    of(context.gpu.destroy_graph(GraphHandle(graph)))
 }

@@ -7,9 +7,9 @@ use std::ffi::c_void;
 use gpu::{DevicePointer, DriverError, Gpu, PinnedHandle, StreamHandle};
 use softgpu::{HostWork, Promise};
 
+use crate::context::{Context, entered};
 use crate::memory::enter;
-use crate::process::{Process, entered};
-use crate::status::{INVALID_VALUE, Status, of};
+use crate::status::{INVALID_VALUE, SUCCESS, Status, of};
 
 /// Copies that have not ended.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ impl HostRange {
     }
 }
 
-impl Process {
+impl Context {
     /// Ends copies that the GPU has made. The caller has not waited: a later call has no order with these copies.
     ///
     /// # Errors
@@ -93,12 +93,12 @@ impl Process {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: u64) -> Status {
-    let process = enter!();
+    let context = enter!();
     let stream = StreamHandle(stream);
     if from.is_null() {
         return INVALID_VALUE;
     }
-    if process.is_captured(stream) {
+    if context.is_captured(stream) {
         let host = HostRange { address: from.cast::<u8>().cast_mut(), bytes };
         let work = HostWork {
             call: "cuMemcpyHtoDAsync",
@@ -106,18 +106,18 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, byte
             writes: vec![(DevicePointer(to), bytes)],
             compute: Box::new(move |_| vec![host.read()]),
         };
-        return of(process.gpu.submit_host_work(stream, work));
+        return of(context.gpu.submit_host_work(stream, work));
     }
     // SAFETY: the interface asks for N bytes of the host.
     let from = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) };
-    let pinned = process.gpu.allocate_pinned(bytes).and_then(|pinned| {
-        process.gpu.write_pinned(pinned, 0, from)?;
+    let pinned = context.gpu.allocate_pinned(bytes).and_then(|pinned| {
+        context.gpu.write_pinned(pinned, 0, from)?;
         Ok(pinned)
     });
     match pinned {
         Ok(pinned) => {
-            let copied = process.gpu.upload(stream, DevicePointer(to), pinned, 0, bytes);
-            process.submit(stream, None, pinned, copied)
+            let copied = context.gpu.upload(stream, DevicePointer(to), pinned, 0, bytes);
+            context.submit(stream, None, pinned, copied)
         }
         Err(error) => of(Err(error)),
     }
@@ -125,12 +125,12 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, byte
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: u64) -> Status {
-    let process = enter!();
+    let context = enter!();
     let stream = StreamHandle(stream);
     if to.is_null() {
         return INVALID_VALUE;
     }
-    if process.is_captured(stream) {
+    if context.is_captured(stream) {
         let host = HostRange { address: to.cast(), bytes };
         let work = HostWork {
             call: "cuMemcpyDtoHAsync",
@@ -141,12 +141,12 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes:
                 vec![]
             }),
         };
-        return of(process.gpu.submit_host_work(stream, work));
+        return of(context.gpu.submit_host_work(stream, work));
     }
-    match process.gpu.allocate_pinned(bytes) {
+    match context.gpu.allocate_pinned(bytes) {
         Ok(pinned) => {
-            let copied = process.gpu.download(stream, pinned, 0, DevicePointer(from), bytes);
-            process.submit(stream, Some(HostRange { address: to.cast(), bytes }), pinned, copied)
+            let copied = context.gpu.download(stream, pinned, 0, DevicePointer(from), bytes);
+            context.submit(stream, Some(HostRange { address: to.cast(), bytes }), pinned, copied)
         }
         Err(error) => of(Err(error)),
     }
@@ -159,5 +159,10 @@ pub extern "C" fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream:
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemsetD8Async(to: u64, value: u8, bytes: usize, stream: u64) -> Status {
-    of(enter!().gpu.fill(StreamHandle(stream), DevicePointer(to), value, bytes))
+    let context = enter!();
+    // New memory is zeros, and a large workspace costs no memory of the host while nobody writes it.
+    if sync::lock(&context.zeros).remove(&to) == Some(bytes) && value == 0 {
+        return SUCCESS;
+    }
+    of(context.gpu.fill(StreamHandle(stream), DevicePointer(to), value, bytes))
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use gpu::{DevicePointer, Gpu};
 
-use crate::process::entered;
+use crate::context::{Context, entered};
 use crate::status::{INVALID_VALUE, SUCCESS, Status, code, of, put};
 
 /// The unit of addresses and sizes.
@@ -33,7 +33,7 @@ pub struct Access {
 macro_rules! enter {
     () => {
         match entered() {
-            Ok(process) => process,
+            Ok(context) => context,
             Err(status) => return status,
         }
     };
@@ -59,10 +59,10 @@ pub unsafe extern "C" fn cuMemGetAllocationGranularity(
     properties: *const Properties,
     option: c_uint,
 ) -> Status {
-    enter!();
+    let context = enter!();
     // SAFETY: the interface asks for properties or null.
     let properties = unsafe { properties.as_ref() };
-    if option > 1 || properties.is_none_or(|properties| !properties.is_ours()) {
+    if option > 1 || properties.is_none_or(|properties| !properties.is_of(context)) {
         return INVALID_VALUE;
     }
     // SAFETY: the interface asks for a place for a size.
@@ -70,9 +70,10 @@ pub unsafe extern "C" fn cuMemGetAllocationGranularity(
 }
 
 impl Properties {
-    /// Pinned memory on GPU 0, without handles for other processes.
-    fn is_ours(&self) -> bool {
-        self.kind == 1 && self.handle_types == 0 && self.location_kind == 1 && self.location == 0
+    /// Pinned memory on the GPU of a context, without handles for other processes.
+    fn is_of(&self, context: &Context) -> bool {
+        let is_there = self.location_kind == 1 && self.location as usize == context.ordinal;
+        self.kind == 1 && self.handle_types == 0 && is_there
     }
 }
 
@@ -84,14 +85,14 @@ pub unsafe extern "C" fn cuMemAddressReserve(
     wanted: u64,
     flags: u64,
 ) -> Status {
-    let process = enter!();
+    let context = enter!();
     let fits =
         bytes > 0 && bytes.is_multiple_of(GRANULARITY) && (alignment == 0 || GRANULARITY.is_multiple_of(alignment));
     if !fits || wanted != 0 || flags != 0 {
         return INVALID_VALUE;
     }
     // SAFETY: the interface asks for a place for an address.
-    unsafe { put(address, process.gpu.reserve_addresses(bytes).0) }
+    unsafe { put(address, context.gpu.reserve_addresses(bytes).0) }
 }
 
 #[unsafe(no_mangle)]
@@ -107,18 +108,18 @@ pub unsafe extern "C" fn cuMemCreate(
     properties: *const Properties,
     flags: u64,
 ) -> Status {
-    let process = enter!();
+    let context = enter!();
     // SAFETY: the interface asks for properties or null.
     let properties = unsafe { properties.as_ref() };
-    let is_ours = properties.is_some_and(Properties::is_ours);
+    let is_ours = properties.is_some_and(|properties| properties.is_of(context));
     if !is_ours || bytes == 0 || !bytes.is_multiple_of(GRANULARITY) || flags != 0 {
         return INVALID_VALUE;
     }
-    let free = match process.gpu.free_memory() {
+    let free = match context.gpu.free_memory() {
         Ok(memory) => memory.free_bytes,
         Err(error) => return code(&error),
     };
-    let mut physical = sync::lock(&process.physical);
+    let mut physical = sync::lock(&context.physical);
     let waiting: usize = physical.values().sum();
     if (bytes + waiting) as u64 > free {
         return 2;
@@ -136,39 +137,42 @@ pub extern "C" fn cuMemRelease(handle: u64) -> Status {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Status {
-    let process = enter!();
-    let has_size = sync::lock(&process.physical).get(&handle) == Some(&bytes);
+    let context = enter!();
+    let has_size = sync::lock(&context.physical).get(&handle) == Some(&bytes);
     if !has_size || offset != 0 || flags != 0 || address == 0 {
         return INVALID_VALUE;
     }
-    sync::lock(&process.mapped).insert(address, bytes);
+    sync::lock(&context.mapped).insert(address, bytes);
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemSetAccess(address: u64, bytes: usize, access: *const Access, count: usize) -> Status {
-    let process = enter!();
+    let context = enter!();
     // SAFETY: the interface asks for `count` descriptions.
     let access = unsafe { access.as_ref() };
-    let is_ours = access.is_some_and(|access| access.location_kind == 1 && access.location == 0 && access.flags == 3);
-    if !is_ours || count != 1 || sync::lock(&process.mapped).remove(&address) != Some(bytes) {
+    let is_there = |access: &Access| access.location_kind == 1 && access.location as usize == context.ordinal;
+    let is_ours = access.is_some_and(|access| is_there(access) && access.flags == 3);
+    if !is_ours || count != 1 || sync::lock(&context.mapped).remove(&address) != Some(bytes) {
         return INVALID_VALUE;
     }
-    of(process.gpu.back_addresses(DevicePointer(address), bytes))
+    sync::lock(&context.zeros).insert(address, bytes);
+    of(context.gpu.back_addresses(DevicePointer(address), bytes))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemUnmap(address: u64, bytes: usize) -> Status {
-    let process = enter!();
-    if sync::lock(&process.mapped).remove(&address) == Some(bytes) {
+    let context = enter!();
+    if sync::lock(&context.mapped).remove(&address) == Some(bytes) {
         return SUCCESS;
     }
-    of(process.gpu.free(DevicePointer(address)))
+    sync::lock(&context.zeros).remove(&address);
+    of(context.gpu.free(DevicePointer(address)))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostAlloc(address: *mut *mut c_void, bytes: usize, flags: c_uint) -> Status {
-    let process = enter!();
+    let context = enter!();
     let layout = std::alloc::Layout::from_size_align(bytes.max(1), PAGE);
     let (Ok(layout), 0..8) = (layout, flags) else { return INVALID_VALUE };
     // SAFETY: the layout has a size.
@@ -176,7 +180,7 @@ pub unsafe extern "C" fn cuMemHostAlloc(address: *mut *mut c_void, bytes: usize,
     if memory.is_null() {
         return 2;
     }
-    sync::lock(&process.pinned).insert(memory.addr(), layout.size());
+    sync::lock(&context.pinned).insert(memory.addr(), layout.size());
     // SAFETY: the interface asks for a place for a pointer.
     unsafe { put(address, memory.cast()) }
 }

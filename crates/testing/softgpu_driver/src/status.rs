@@ -1,6 +1,7 @@
 //! Results of calls.
 
-use std::ffi::{CStr, c_char};
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char};
 
 use gpu::{DriverError, DriverErrorKind};
 
@@ -11,6 +12,8 @@ pub type Status = u32;
 pub const SUCCESS: Status = 0;
 /// An argument that does not exist or fit.
 pub const INVALID_VALUE: Status = 1;
+/// A driver that did not start.
+pub const NOT_INITIALIZED: Status = 3;
 /// A thread without a context.
 pub const INVALID_CONTEXT: Status = 201;
 /// A handle or name that does not exist.
@@ -24,6 +27,7 @@ const TEXTS: &[(Status, &CStr, &CStr)] = &[
     (SUCCESS, c"CUDA_SUCCESS", c"no error"),
     (INVALID_VALUE, c"CUDA_ERROR_INVALID_VALUE", c"invalid argument"),
     (2, c"CUDA_ERROR_OUT_OF_MEMORY", c"out of memory"),
+    (NOT_INITIALIZED, c"CUDA_ERROR_NOT_INITIALIZED", c"settings that cannot be read"),
     (4, c"CUDA_ERROR_DEINITIALIZED", c"the GPU is lost"),
     (100, c"CUDA_ERROR_NO_DEVICE", c"no device"),
     (101, c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal"),
@@ -37,9 +41,22 @@ const TEXTS: &[(Status, &CStr, &CStr)] = &[
     (NOT_SUPPORTED, c"CUDA_ERROR_NOT_SUPPORTED", c"a call that the soft GPU does not have"),
 ];
 
-/// The result of a failure.
+thread_local! {
+    /// The last failure of a thread, with its words.
+    static LAST: RefCell<(Status, CString)> = RefCell::default();
+}
+
+/// The result of a failure, whose words the thread keeps.
 pub fn code(error: &DriverError) -> Status {
-    match error.kind {
+    let status = code_of(error.kind);
+    if status != NOT_READY {
+        LAST.with(|last| *last.borrow_mut() = (status, CString::new(error.text.as_str()).unwrap_or_default()));
+    }
+    status
+}
+
+fn code_of(kind: DriverErrorKind) -> Status {
+    match kind {
         DriverErrorKind::Unavailable => 100,
         DriverErrorKind::OutOfMemory => 2,
         DriverErrorKind::InvalidArgument => INVALID_VALUE,
@@ -93,12 +110,15 @@ pub unsafe extern "C" fn cuGetErrorName(status: Status, text: *mut *const c_char
     if known.is_some() { put } else { INVALID_VALUE }
 }
 
+/// The words of the thread's last failure, if it had this result, until its next one.
+///
 /// # Safety
 /// `text` is a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorString(status: Status, text: *mut *const c_char) -> Status {
-    let known = TEXTS.iter().find(|(code, ..)| *code == status);
+    let last = LAST.with_borrow(|(code, words)| (*code == status && !words.is_empty()).then(|| words.as_ptr()));
+    let known = TEXTS.iter().find(|(code, ..)| *code == status).map(|(_, _, words)| words.as_ptr());
     // SAFETY: the interface asks for a place for a pointer.
-    let put = unsafe { put(text, known.map_or(std::ptr::null(), |(_, _, words)| words.as_ptr())) };
+    let put = unsafe { put(text, last.or(known).unwrap_or(std::ptr::null())) };
     if known.is_some() { put } else { INVALID_VALUE }
 }

@@ -4,8 +4,8 @@ use std::ffi::{c_uint, c_void};
 
 use gpu::{DevicePointer, Gpu, MAX_TENSOR_DIMS, TensorElement, TensorPromotion, TensorSwizzle, TensorTiles};
 
+use crate::context::entered;
 use crate::memory::enter;
-use crate::process::entered;
 use crate::status::{INVALID_VALUE, NOT_SUPPORTED, Status, code, put};
 
 /// The alignment of a tensor map.
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn cuTensorMapEncodeTiled(
     promotion: c_uint,
     fill: c_uint,
 ) -> Status {
-    let process = enter!();
+    let context = enter!();
     let rank = rank as usize;
     let is_missing =
         dims.is_null() || (strides.is_null() && rank > 1) || box_dims.is_null() || element_strides.is_null();
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn cuTensorMapEncodeTiled(
     let address = DevicePointer(address.addr() as u64);
     let tiles =
         TensorTiles { element, address, dims, strides_bytes, box_dims, swizzle: *swizzle, promotion: *promotion };
-    match process.gpu.tensor_map(&tiles) {
+    match context.gpu.tensor_map(&tiles) {
         // SAFETY: the interface asks for a place for a map.
         Ok(encoded) => unsafe { put(map, *encoded.bytes()) },
         Err(error) => code(&error),

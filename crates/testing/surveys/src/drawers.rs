@@ -48,7 +48,7 @@ pub fn family(style: Style, num_kv_heads: usize, tied: Tied, microbatch_size: us
     Point::plain(Task::Proof { style, num_kv_heads, tied }, microbatch_size)
 }
 
-/// All degrees of at most [`MAX_RANKS`] ranks of which so many share a sequence, in ascending order.
+/// All degrees of at most [`MAX_RANKS`] ranks with one of these numbers of ranks for a sequence, in ascending order.
 pub fn all_degrees(cp: RangeInclusive<usize>) -> impl Iterator<Item = Degrees> {
     let all = product([MAX_RANKS; 4]).map(|counts| counts.map(|count| count + 1));
     let all = all.map(|[dp, cp, tp, pp]| Degrees { dp, cp, tp, pp });

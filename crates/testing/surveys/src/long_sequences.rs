@@ -9,7 +9,8 @@ use crate::arena_use::Arenas;
 use crate::space::Point;
 
 /// The faults of a point: values beyond the bounds of other sums; where neither tensor parallelism nor blocks of keys
-/// split a sum, a first loss with other bits than one rank's; ranks that use another arena than is planned, to the byte.
+/// split a sum, a first loss with other bits than one rank's; ranks that use another arena than is planned, to the
+/// byte.
 ///
 /// # Errors
 /// A run that fails.

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use programs::{
-    equality, gpu_conformance, interleavings, kernel_archive, kernel_times, long_sequences, matrix, pairs, reliability,
-    scale,
+    accuracy, equality, gpu_conformance, interleavings, kernel_archive, kernel_times, long_sequences, matrix, pairs,
+    reliability, scale,
 };
 
 /// Runs many layouts and counts what they keep.
@@ -21,6 +21,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Survey {
+    Accuracy(accuracy::Arguments),
     Equality(equality::Arguments),
     Matrix(matrix::Arguments),
     LongSequences(long_sequences::Arguments),
@@ -35,6 +36,7 @@ enum Survey {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().survey {
+        Survey::Accuracy(arguments) => accuracy::run(&arguments),
         Survey::Equality(arguments) => equality::run(&arguments),
         Survey::Matrix(arguments) => matrix::run(&arguments),
         Survey::LongSequences(arguments) => long_sequences::run(&arguments),

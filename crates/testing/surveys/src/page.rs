@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use clap::Args;
 use sync::{into_inner, lock};
 
-use crate::results::{Results, Row};
+use crate::results::{Results, Row, TITLE, tell};
 use crate::sample::{Tally, draw, size};
 use crate::space::Point;
 use crate::survey::{Group, Known, Memory, groups, survey};
@@ -67,12 +67,13 @@ impl PageSurvey<'_> {
             return self.run_sample(lists.concat(), count, options.seed);
         }
         let path = options.results.clone().unwrap_or_else(|| format!("target/{}.txt", self.name).into());
-        let results = Results::open(&path)?;
+        let results = Results::open(&path, TITLE)?;
         for points in lists {
-            let open: Vec<Point> = points.into_iter().filter(|point| !results.holds(&point.to_string())).collect();
-            eprintln!("{} points to run, {} known", open.len(), results.len());
+            let open: Vec<Point> =
+                points.into_iter().filter(|point| results.get(&point.to_string()).is_none()).collect();
+            eprintln!("{} points to run, {} known", open.len(), results.all().len());
             survey(&mixed(&groups(open)), self.memory, workers(), &Known::default(), &|point, finding| {
-                results.tell(&point.to_string(), finding);
+                tell(&results, &point.to_string(), finding);
             });
         }
         (self.others)(&results);

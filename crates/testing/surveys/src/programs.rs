@@ -1,5 +1,6 @@
 //! The surveys, each with its options.
 
+pub mod accuracy;
 pub mod equality;
 pub mod gpu_conformance;
 pub mod interleavings;

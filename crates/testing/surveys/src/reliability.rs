@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub use child::{Report, Role};
 pub use damage::{flipped_bits, wrong_files};
 pub use interruptions::{full_disks, stops, vanished_folders};
-pub use kept::Kept;
+pub use kept::{Kept, kept_in};
 pub use kills::{StartChild, kills, locks};
 pub use layouts::{layouts, pairs};
 pub use reference::Reference;

@@ -1,16 +1,12 @@
-//! Verdicts by the name of their case, kept in a file as they come.
-
-use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+//! Verdicts by the name of their case.
 
 use prove::Verdict;
-use sync::lock;
+use serde::{Deserialize, Serialize};
+
+use crate::kept::Kept;
 
 /// The part of a verdict that a table shows.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Whether it has the bits of the run whose sums have the same order.
     pub same_bits: bool,
@@ -54,90 +50,19 @@ impl Row {
 /// The result of a point, or the reason why it did not run.
 pub type Finding = Result<Row, String>;
 
-/// The file and what it holds.
-#[derive(Debug)]
-pub struct Results {
-    path: PathBuf,
-    file: Mutex<File>,
-    rows: Mutex<BTreeMap<String, Row>>,
-}
+/// Rows by the names of their cases.
+pub type Results = Kept<String, Row>;
 
-impl Results {
-    /// Opens or creates the file.
-    ///
-    /// # Errors
-    /// A file that cannot be read or written, in words.
-    pub fn open(path: &Path) -> Result<Results, String> {
-        let said = |error: std::io::Error| format!("{}: {error}", path.display());
-        let known = if path.exists() { std::fs::read_to_string(path).map_err(said)? } else { String::new() };
-        let rows = known.lines().filter_map(read).collect();
-        let file = OpenOptions::new().create(true).append(true).open(path).map_err(said)?;
-        Ok(Results { path: path.into(), file: Mutex::new(file), rows: Mutex::new(rows) })
-    }
+/// The first line of the file of [`Results`].
+pub const TITLE: &str = "cases with their distances";
 
-    /// Whether this case has run.
-    pub fn holds(&self, name: &str) -> bool {
-        lock(&self.rows).contains_key(name)
-    }
-
-    /// How many cases have run.
-    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
-    pub fn len(&self) -> usize {
-        lock(&self.rows).len()
-    }
-
-    /// Says what was found, and keeps it. A case that did not run is not kept, so that the next run tries it again.
-    pub fn tell(&self, name: &str, finding: Finding) {
-        match finding {
-            Ok(row) => {
-                eprintln!("{name}: {}", if row.faults.is_empty() { "as promised" } else { &row.faults });
-                self.keep(name, row);
-            }
-            Err(error) => eprintln!("{name}: {error}"),
+/// Says what was found, and keeps it. A case that did not run is not kept, so that the next run tries it again.
+pub fn tell(results: &Results, name: &str, finding: Finding) {
+    match finding {
+        Ok(row) => {
+            eprintln!("{name}: {}", if row.faults.is_empty() { "as promised" } else { &row.faults });
+            results.keep(name.into(), row);
         }
+        Err(error) => eprintln!("{name}: {error}"),
     }
-
-    fn keep(&self, name: &str, row: Row) {
-        let line = line(name, &row);
-        let mut file = lock(&self.file);
-        if let Err(error) = file.write_all(line.as_bytes()) {
-            eprintln!("{}: {error}", self.path.display());
-        }
-        lock(&self.rows).insert(name.into(), row);
-    }
-
-    /// Everything.
-    pub fn all(&self) -> BTreeMap<String, Row> {
-        lock(&self.rows).clone()
-    }
-}
-
-fn line(name: &str, row: &Row) -> String {
-    let Row { same_bits, oracle_bits, loss, gradient, gradient_of, weight, weight_of, fall, nearest, faults } = row;
-    format!(
-        "{name}\t{same_bits}\t{oracle_bits}\t{loss:e}\t{gradient:e}\t{gradient_of}\t{weight:e}\t{weight_of}\t{fall}\t{nearest:e}\t{faults}\n"
-    )
-}
-
-/// A line of the file; `None` for one that was cut off.
-fn read(line: &str) -> Option<(String, Row)> {
-    let fields: Vec<&str> = line.split('\t').collect();
-    let [name, same_bits, oracle_bits, loss, gradient, gradient_of, weight, weight_of, fall, nearest, faults] =
-        fields[..]
-    else {
-        return None;
-    };
-    let row = Row {
-        same_bits: same_bits.parse().ok()?,
-        oracle_bits: oracle_bits.parse().ok()?,
-        loss: loss.parse().ok()?,
-        gradient: gradient.parse().ok()?,
-        gradient_of: gradient_of.into(),
-        weight: weight.parse().ok()?,
-        weight_of: weight_of.into(),
-        fall: fall.parse().ok()?,
-        nearest: nearest.parse().ok()?,
-        faults: faults.into(),
-    };
-    Some((name.into(), row))
 }

@@ -11,6 +11,8 @@ pub use meeting::{Guests, meeting};
 pub use programs::programs;
 pub use records::records;
 
+use crate::resident;
+
 /// Figures of one part: names with values, in the order in which they are printed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures(Vec<(&'static str, f64)>);
@@ -39,10 +41,7 @@ pub fn parsed(line: &str) -> Option<Vec<(String, f64)>> {
 
 /// Largest resident size of this process so far in bytes; 0 where the system does not tell.
 fn peak_bytes() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-    kilobytes.unwrap_or(0.0) * 1024.0
+    resident::peak_bytes().unwrap_or_default() as f64
 }
 
 #[cfg(test)]

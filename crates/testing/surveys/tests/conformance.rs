@@ -46,7 +46,7 @@ fn an_archive_is_compared_in_parts_and_a_difference_is_named() {
         cases.iter().map(|case| (case.name.clone(), result(case, |setup| engine(setup, 1)).expect("a run"))).collect();
     let kernels = Box::new(ArchivedKernels::read(&archive).expect("an archive"));
     let soft = Arc::new(SoftDriver::new(1, Settings::default()));
-    let gpus = Arc::new(Gpus::new(soft, DeviceKind::SOFT_GPU, kernels, None).expect("GPUs"));
+    let gpus = Arc::new(Gpus::new(soft, DeviceKind::CUDA, kernels, None).expect("GPUs"));
     let part = |expected: &Expected, seconds| {
         let mut results = Results::read(&path).expect("results");
         let time = (path.as_path(), Duration::from_secs(seconds));

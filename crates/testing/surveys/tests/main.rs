@@ -1,5 +1,6 @@
 //! Samples of the surveys.
 
+mod accuracy;
 mod conformance;
 mod equality;
 mod golden;
@@ -11,3 +12,4 @@ mod ring_order;
 mod scale;
 mod schedules;
 mod shared_sequences;
+mod this_machine;

@@ -11,7 +11,7 @@ use surveys::reliability::{
 use testkit::faulty_disk::FaultyDisk;
 
 /// Set in children of these tests: the words of their role, one a line.
-const ROLE: &str = "PLEACH_TEST_ROLE";
+const ROLE: &str = "PLEACH_TEST_PART";
 
 /// The body of a child.
 fn perform(words: &str) {

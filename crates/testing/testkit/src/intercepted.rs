@@ -1,6 +1,6 @@
 //! A rank whose device and groups hand every call to someone else, who passes it on, changes it or drops it.
 //!
-//! What is counted is in cells: a rank opens its own, on its own thread.
+//! Interceptors count in cells: a rank opens its own, on its own thread.
 
 use std::rc::Rc;
 

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use device::{DeviceError, DeviceKind};
-use gpu::{Capability, Driver};
+use gpu::{AttentionLibrary, Capability, Driver, ProductLibrary};
 use nvidia::Search;
 use nvidia::nvrtc::{Cache, Compiler};
+use soft_products::{SoftAttention, SoftProducts};
 use softgpu::{Settings, SharedCode, SoftDriver};
 use sync::lock;
 use train::{
@@ -26,7 +27,7 @@ const FOLDER: &str = "PLEACH_CUDA";
 /// No folder with NVRTC is named.
 pub fn soft_gpus(count: usize) -> Arc<Gpus> {
     let driver = soft_driver(vec![Settings::default(); count]);
-    gpus_with(Arc::new(driver.clone()), ProductSource::Soft(driver), AttentionSource::None, graphs_of_tests())
+    gpus_with(Arc::new(driver.clone()), products_of(driver), AttentionSource::None, graphs_of_tests())
 }
 
 /// As [`soft_gpus`], with a library of attention, which ranks use in training on text whose tokens see their past.
@@ -35,8 +36,16 @@ pub fn soft_gpus(count: usize) -> Arc<Gpus> {
 /// As [`soft_gpus`].
 pub fn soft_gpus_with_attention(count: usize) -> Arc<Gpus> {
     let driver = soft_driver(vec![Settings::default(); count]);
-    let (products, attention) = (ProductSource::Soft(driver.clone()), AttentionSource::Soft(driver.clone()));
-    gpus_with(Arc::new(driver), products, attention, graphs_of_tests())
+    let soft = driver.clone();
+    let open = move |ordinal| Some(Box::new(SoftAttention::new(soft.opened(ordinal)?)) as Box<dyn AttentionLibrary>);
+    let (name, workspace_bytes) = ("the soft GPU's attention", 16 << 20);
+    let attention = AttentionSource::Given { name, workspace_bytes, open: Box::new(open) };
+    gpus_with(Arc::new(driver.clone()), products_of(driver), attention, graphs_of_tests())
+}
+
+fn products_of(driver: SoftDriver) -> ProductSource {
+    let open = move |ordinal| Some(Box::new(SoftProducts::new(driver.opened(ordinal)?)) as Box<dyn ProductLibrary>);
+    ProductSource::Given { name: "the soft GPU's products", open: Box::new(open) }
 }
 
 /// A driver with a GPU in software for each of `settings`. All drivers of a test program decode kernels once.
@@ -73,7 +82,7 @@ fn gpus_with(
     graphs: GraphUse,
 ) -> Arc<Gpus> {
     let code = CompiledOnce(CompiledKernels::new(compiler(), cache_of_tests(), CodeForm::Ptx));
-    let gpus = Gpus::new(driver, DeviceKind::SOFT_GPU, Box::new(code), None);
+    let gpus = Gpus::new(driver, DeviceKind::CUDA, Box::new(code), None);
     let gpus = gpus.unwrap_or_else(|error| panic!("{error}"));
     Arc::new(gpus.with_products(products).with_attention(attention).with_graphs(graphs))
 }

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     /// The file that the test as a process of its own reads.
-    const FILE: &str = "PLEACH_TEST_CUT_FILE";
+    const FILE: &str = "PLEACH_TEST_PART";
 
     #[test]
     fn a_file_that_is_cut_ends_the_process_with_a_reason() {

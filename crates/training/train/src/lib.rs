@@ -19,7 +19,7 @@ pub use cuda::{
     Choice, ChosenAlgorithms, ChosenTiles, GraphNotice, GraphUse, KernelProduct, RunProduct, StreamProduct,
     check_products,
 };
-pub use engine::attention_source::{ATTENTION_RANK_BYTES, AttentionSource, AttentionUse};
+pub use engine::attention_source::{ATTENTION_RANK_BYTES, AttentionSource, AttentionUse, OpenAttention};
 pub use engine::gpu_code::{CodeForm, CompiledKernels, GpuCode, KernelCode, ToCompile};
 pub use engine::gpu_engine::GpuEngine;
 pub use engine::gpus::{BlocksBy, GpuError, GpuMemory, Gpus, OpenGpu, own_process_margin_bytes};
@@ -28,7 +28,7 @@ pub use engine::kernel_choice::{ModelChoices, ProductChoice};
 pub use engine::meta_engine::{MetaEngine, RankRecord};
 pub use engine::open_engine::{EngineOptions, describe_engine, engine_cores, open_engine, open_process_engine};
 pub use engine::processor;
-pub use engine::product_source::{NoProductLibrary, ProductSource};
+pub use engine::product_source::{NoProductLibrary, OpenProducts, ProductSource};
 pub use engine::run_device::{GpuPlaces, RunDevice, check_numerics, gpus_of};
 pub use engine::thread_engine::{ProcessSeat, ThreadEngine, queued_streams};
 pub use engine::{Communicators, Engine, EngineDescription, MissingGroup, RankEngine};

@@ -1,4 +1,4 @@
-//! Runs that diverge are warned about in time, and healthy ones with a warm-up are not. `PLEACH_DIVERGING=30` trains 30
+//! Runs that diverge are warned about in time, and healthy ones with a warm-up are not. `PLEACH_CASES=30` trains 30
 //! of the former and 100 of the latter.
 
 use std::sync::Mutex;
@@ -30,7 +30,7 @@ impl Observer for Reports {
 }
 
 fn diverging() -> u64 {
-    std::env::var("PLEACH_DIVERGING").ok().and_then(|count| count.parse().ok()).unwrap_or(3)
+    needs::cases!(3)
 }
 
 /// Losses of a run, each with whether it was warned about; it may end because a number is not finite, which is a

@@ -49,10 +49,6 @@ const ARCHITECTURES: [(&str, Capability); 16] = [
 pub fn predicted(config: &RunConfig, cluster: &Cluster, ranks: usize) -> Result<String, Failure> {
     match config.run.device {
         DeviceChoice::Cpu => return Ok(String::new()),
-        DeviceChoice::SoftGpu => {
-            let reason = "run.device = \"soft-gpu\" has no speed to predict: it shows bits, on cores";
-            return Err(Failure::Input(format!("{reason}; use \"cuda\" or \"cpu\"")));
-        }
         DeviceChoice::Cuda => {}
     }
     if let Some(problem) = devices::problem(config).or_else(|| problem(config, cluster, ranks)) {
@@ -85,7 +81,7 @@ fn products_by_library(config: &RunConfig, cluster: &Cluster) -> String {
 /// The first rule that GPUs of `cluster` break, as the device of `ranks` ranks; nothing for other devices.
 pub fn problem(config: &RunConfig, cluster: &Cluster, ranks: usize) -> Option<Problem> {
     match config.run.device {
-        DeviceChoice::Cpu | DeviceChoice::SoftGpu => None,
+        DeviceChoice::Cpu => None,
         DeviceChoice::Cuda => without_kernels(cluster)
             .or_else(|| other_products(config, cluster))
             .or_else(|| other_number(config.run.gpus?, cluster, ranks)),
@@ -132,7 +128,7 @@ impl Margin {
     pub fn of(config: &RunConfig) -> Margin {
         let own = own_process_margin_bytes(config.train.precision.products(), devices::blocks_by(config));
         match config.run.device {
-            DeviceChoice::Cpu | DeviceChoice::SoftGpu => return Margin { bytes: 0, attention_bytes: 0 },
+            DeviceChoice::Cpu => return Margin { bytes: 0, attention_bytes: 0 },
             DeviceChoice::Cuda => {}
         }
         let collectives = match config.run.gpu_collectives {
@@ -248,7 +244,7 @@ mod tests {
             Margin::of(&RunConfig::load("", "", &overrides).expect("legal"))
         };
         let (mib, cuda) = (1u64 << 20, "run.device=cuda");
-        assert_eq!((margin(&[]).bytes, margin(&["run.device=soft-gpu"]).line()), (0, String::new()));
+        assert_eq!((margin(&[]).bytes, margin(&[]).line()), (0, String::new()));
         assert_eq!(margin(&[cuda]).bytes, (600 + 64 + 496) * mib);
         assert_eq!(margin(&[cuda, "run.gpu_collectives=host"]).bytes, (600 + 64) * mib);
         let alone = ["parallelism.dp=1", "parallelism.tp=1", "parallelism.pp=1"];

@@ -227,7 +227,6 @@ mod tests {
             ("train.precision=bf16", "same order"),
             ("parallelism.pp=1", "other sums"),
             ("train.sums=exact", "other sums"),
-            ("run.device=soft-gpu", "other sums"),
         ] {
             let line = format!("a.toml and b.toml: {class}");
             assert_eq!(compared(&of_device, &with(more)).lines().next(), Some(line.as_str()), "{more}");

@@ -130,7 +130,7 @@ fn write_token_file(arguments: &TokenizeArguments, spec: &DataSpec) -> Result<St
         }
     };
     let tokenizer = data::common_tokenizer(spec, tokenizer).map_err(failure)?;
-    let listener = TokenizeProgress::new();
+    let listener = TokenizeProgress::begin();
     let Written { documents, tokens, hash } =
         data::tokenize(&spec.sources, &tokenizer, &arguments.out, &listener).map_err(failure)?;
     TokenFile::verify(&arguments.out).map_err(failure)?;

@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use gpu::Driver;
-use launcher::Environment;
+use launcher::{Environment, variable};
 use nvidia::nvrtc::Compiler;
 use nvidia::{LibraryError, Search, cublaslt, cudnn, driver, nccl};
-use run::gpus::devices::{CARRIED, LIBRARIES, library_folders};
+use run::gpus::devices::{CARRIED, library_folders};
 use serde::Serialize;
 use train::ArchivedKernels;
 
@@ -124,7 +124,7 @@ impl NvidiaLibraries {
 
 /// Where a run looks for NVIDIA's libraries.
 pub fn search(environment: Environment<'_>) -> Search {
-    let given = library_folders(environment(LIBRARIES).map(OsString::from));
+    let given = library_folders(environment(variable::CUDA).map(OsString::from));
     Search::with(given.into_iter().chain(mpi::loader::folders(Path::new("/"), environment)))
 }
 
@@ -143,7 +143,7 @@ fn opened(library: Result<(PathBuf, String), LibraryError>) -> Opened {
     match library {
         Ok((path, version)) => Opened::Found { path, version },
         Err(error) => {
-            let remedy = error.remedy().replace("give its folder", &format!("give its folder in {LIBRARIES}"));
+            let remedy = error.remedy().replace("give its folder", &format!("give its folder in {}", variable::CUDA));
             // The list of folders is long, and the same for every library.
             let problem = match &error {
                 LibraryError::Missing { file, .. } => format!("no {file} on the loader's path"),

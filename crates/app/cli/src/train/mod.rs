@@ -2,8 +2,8 @@
 
 mod screen;
 
+use run::Run;
 use run::failure::Failure;
-use run::training::open::Run;
 
 use crate::arguments::TrainArguments;
 use crate::train::screen::Screen;

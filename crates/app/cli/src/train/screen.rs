@@ -8,7 +8,7 @@ use run::failure::Failure;
 use run::messages::stderr::{harmless, write_message};
 use run::records::step_line::{Colour, Outlook};
 use run::signals::interrupt::Interrupt;
-use run::training::observer::{Audience, EndedStep, Measured, Observer};
+use run::{Audience, EndedStep, Measured, Observer};
 use sync::lock;
 
 use crate::arguments::TrainArguments;

@@ -1,5 +1,5 @@
-//! Runs on GPUs, as a user meets them: in software, with NVRTC in the folder that PLEACH_CUDA names, and what is said
-//! where there is no driver, no GPU or no compiler.
+//! Runs on GPUs, as a user meets them, and messages where there is no driver, no GPU or no compiler. NVIDIA's libraries
+//! are in software and have their names; the one with the name of NVRTC calls NVRTC itself.
 
 use crate::harness;
 mod libraries;
@@ -11,6 +11,7 @@ use std::process::{Command, Output};
 use std::sync::{LazyLock, OnceLock};
 
 use crate::harness::{pleach, prints, stderr, stdout};
+use crate::hostile::checkpoints::seal;
 use gpu::Capability;
 use testkit::soft_gpus::{cache_of_tests, compiler};
 use train::ArchivedKernels;
@@ -44,6 +45,29 @@ impl Folder {
         path.display().to_string()
     }
 
+    /// A folder with libraries in software under NVIDIA's names, which compile with NVRTC; `settings` are theirs.
+    fn libraries(&self, settings: &str) -> PathBuf {
+        let folder = self.0.join("nvidia");
+        if !folder.exists() {
+            put_libraries(&folder, &["libcublasLt.so.13", "libcudnn.so.9", "libnvrtc.so.13"]);
+        }
+        let settings = format!("nvrtc = {}\n{settings}", compiler().path().display());
+        std::fs::write(folder.join("softgpu.settings"), settings).expect("written");
+        folder
+    }
+
+    /// Runs `pleach` to its end, on a host with one GPU in software.
+    fn pleach(&self, arguments: &[&str]) -> Output {
+        pleach_with_libraries(&self.libraries(""), arguments)
+    }
+
+    /// The output of a command that succeeds there.
+    fn prints(&self, arguments: &[&str]) -> String {
+        let output = self.pleach(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+        stdout(&output)
+    }
+
     fn weights(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.0.join(name).join("weights.safetensors")).expect("weights")
     }
@@ -61,8 +85,8 @@ fn compile_kernels() {
     COMPILED.get_or_init(|| {
         let folder = Folder::new("compiled");
         let few = ["train.steps=1", "train.warmup_steps=0"].map(|setting| ["--set", setting]);
-        let file = folder.run("soft", "device = \"soft-gpu\"\n");
-        prints(&[&["train", &file, "--quiet"], few.as_flattened()].concat());
+        let file = folder.run("cuda", "device = \"cuda\"\n");
+        folder.prints(&[&["train", &file, "--quiet"], few.as_flattened()].concat());
     });
 }
 
@@ -75,7 +99,7 @@ fn copied_kernels(caches: &Path) -> Vec<PathBuf> {
     for entry in std::fs::read_dir(harness::caches().join("pleach/kernels")).expect("kept code") {
         let entry = entry.expect("a file");
         let bytes = std::fs::read(entry.path()).expect("kept code");
-        if String::from_utf8_lossy(&bytes).contains("\n.target sm_90\n") {
+        if String::from_utf8_lossy(&bytes).contains("softgpu") {
             let path = to.join(entry.file_name());
             std::fs::write(&path, &bytes).expect("written");
             copied.push((bytes.len(), path));
@@ -85,9 +109,26 @@ fn copied_kernels(caches: &Path) -> Vec<PathBuf> {
     copied.into_iter().map(|(_, path)| path).collect()
 }
 
-fn pleach_with_libraries(folder: &Path, arguments: &[&str]) -> Output {
+fn command_with_libraries(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
-    command.args(arguments).env("PLEACH_CUDA", folder).output().expect("the command starts")
+    command.args(arguments).env("PLEACH_CUDA", folder).env("XDG_CACHE_HOME", harness::caches());
+    command
+}
+
+fn pleach_with_libraries(folder: &Path, arguments: &[&str]) -> Output {
+    command_with_libraries(folder, arguments).output().expect("the command starts")
+}
+
+/// Puts the libraries in software into a new folder, as NVIDIA's driver and under `more` names.
+fn put_libraries(folder: &Path, more: &[&str]) {
+    std::fs::create_dir_all(folder).expect("a folder");
+    // Cargo builds the shared library as a dependency of this test, next to the test's own program.
+    let program = std::env::current_exe().expect("a program");
+    let library = program.parent().expect("a folder").join("libsoftgpu_driver.so");
+    std::fs::copy(library, folder.join("libcuda.so.1")).expect("a copy");
+    for name in more {
+        std::fs::hard_link(folder.join("libcuda.so.1"), folder.join(name)).expect("another name");
+    }
 }
 
 #[needs::cuda]
@@ -96,29 +137,32 @@ fn a_run_moves_between_devices_and_processes_with_the_same_weights() {
     compile_kernels();
     let folder = Folder::new("moves");
     prints(&["train", &folder.run("cpu", ""), "--quiet"]);
-    let soft = "device = \"soft-gpu\"\ngpus = 2\n";
-    let output = pleach(&["train", &folder.run("soft", soft)]);
+    let cuda = "device = \"cuda\"\n";
+    let libraries = folder.libraries("gpus = 2\n");
+    let output = pleach_with_libraries(&libraries, &["train", &folder.run("cuda", cuda)]);
     let said = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{said}{}", stderr(&output));
-    assert!(folder.weights("soft") == folder.weights("cpu"), "one process");
+    assert!(folder.weights("cuda") == folder.weights("cpu"), "one process");
     let line = "device  GPU 0 (soft GPU (sm_90a)): 2 ranks with ";
     assert!(said.contains(line) && said.contains("device  GPU 1"), "{said}");
-    // Two processes, each with a GPU in software of its own for two ranks.
-    prints(&["launch", "--nproc", "2", "--", "train", &folder.run("shared", soft), "--quiet"]);
+    // Two processes, each with two GPUs in software of its own for two ranks.
+    let two = ["launch", "--nproc", "2", "--", "train", &folder.run("shared", cuda), "--quiet"];
+    let output = pleach_with_libraries(&libraries, &two);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(folder.weights("shared") == folder.weights("cpu"), "two processes");
     // Half of the steps on CPUs, and the others on GPUs.
     prints(&["train", &folder.run("half", ""), "--set", "train.steps=2", "--set", "train.warmup_steps=1", "--quiet"]);
     let half = folder.0.join("half").display().to_string();
-    let resumed = ["--set", "train.steps=4", "--set", "run.device=soft-gpu", "--quiet"];
-    let output = pleach(&[&["train", "--resume", &half], &resumed[..]].concat());
+    let resumed = ["--set", "train.steps=4", "--set", "run.device=cuda", "--quiet"];
+    let output = folder.pleach(&[&["train", "--resume", &half], &resumed[..]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     // The learning rate depends on the number of steps, so the oracle does the same on CPUs.
     prints(&["train", &folder.run("oracle", ""), "--set", "train.steps=2", "--set", "train.warmup_steps=1", "--quiet"]);
     let oracle = folder.0.join("oracle").display().to_string();
     prints(&["train", "--resume", &oracle, "--set", "train.steps=4", "--quiet"]);
     assert!(folder.weights("half") == folder.weights("oracle"), "resumed");
-    let evaluated = |name: &str| prints(&["eval", "--from", &folder.0.join(name).display().to_string()]);
-    let losses = ["cpu", "soft"].map(|name| {
+    let evaluated = |name: &str| folder.prints(&["eval", "--from", &folder.0.join(name).display().to_string()]);
+    let losses = ["cpu", "cuda"].map(|name| {
         let said = evaluated(name);
         said.split_whitespace().filter(|word| word.parse::<f64>().is_ok()).map(String::from).collect::<Vec<_>>()
     });
@@ -129,20 +173,20 @@ fn a_run_moves_between_devices_and_processes_with_the_same_weights() {
 #[test]
 fn the_cpu_and_a_gpu_promise_the_same_bits_and_keep_it() {
     let folder = Folder::new("promise");
-    let files = [folder.run("cpu", ""), folder.run("soft", "device = \"soft-gpu\"\n")];
-    let promised = prints(&["check", &files[0], &files[1]]);
+    let files = [folder.run("cpu", ""), folder.run("cuda", "device = \"cuda\"\n")];
+    let promised = folder.prints(&["check", &files[0], &files[1]]);
     assert!(promised.contains(": same order\n") && promised.contains("have the same bits"), "{promised}");
     compile_kernels();
-    let proved = prints(&["prove", &files[0], &files[1]]);
+    let proved = folder.prints(&["prove", &files[0], &files[1]]);
     assert!(proved.contains("3 steps: same bits, weights xxh3"), "{proved}");
-    let compared = prints(&["diff", &files[0], &files[1], "--steps", "1"]);
+    let compared = folder.prints(&["diff", &files[0], &files[1], "--steps", "1"]);
     assert!(compared.contains("no difference"), "{compared}");
 }
 
 #[test]
 fn ranks_are_assigned_to_gpus_round_by_round() {
     let folder = Folder::new("explain");
-    let file = folder.run("soft", "device = \"soft-gpu\"\ngpus = 3\n");
+    let file = folder.run("cuda", "device = \"cuda\"\ngpus = 3\n");
     let explained = prints(&["explain", &file]);
     let expected = "GPUs    3 of each host; rank n of a host has GPU n modulo 3\n  \
                     this host  GPU 0: ranks 0, 3\n  this host  GPU 1: rank 1\n  this host  GPU 2: rank 2\n";
@@ -154,30 +198,53 @@ fn ranks_are_assigned_to_gpus_round_by_round() {
     assert!(prints(&["explain", &file, "--rank", "3"]).contains("  has GPU 0 of its host\n"));
 }
 
+#[needs::cuda]
 #[test]
-fn what_is_missing_is_named_with_its_remedy_before_work_starts() {
-    let folder = Folder::new("missing");
-    let soft = folder.run("soft", "device = \"soft-gpu\"\n");
-    let cuda = folder.run("cuda", "device = \"cuda\"\n");
-    let refused = |file: &str, more: &[&str]| {
-        let output = pleach_with_libraries(&folder.0, &[&["train", file], more].concat());
+fn an_order_that_gpus_do_not_have_is_refused_before_work_starts() {
+    let folder = Folder::new("order");
+    let file = folder.run("cuda", "device = \"cuda\"\n");
+    let refused = |more: &[&str]| {
+        let output = folder.pleach(&[&["train", &file], more].concat());
         assert_eq!((output.status.code(), stdout(&output)), (Some(2), String::new()), "{}", stderr(&output));
         stderr(&output)
     };
-    let said = refused(&soft, &["--set", "train.products=pairs"]);
-    let rule = "train.products = \"pairs\" must be supported by the device; the soft GPU refuses it; use \"chained\"";
+    let said = refused(&["--set", "train.products=pairs"]);
+    let rule = "train.products = \"pairs\" must be supported by the device; the GPU refuses it; use \"chained\"";
     assert!(said.contains(rule), "{said}");
-    let said = refused(&soft, &["--set", "train.precision=bf16", "--set", "train.products=blocks8"]);
-    let rule = "train.products = \"blocks8\" must be supported by the device; the soft GPU refuses it; use \"chained\", \
-                \"blocks16\" or \"device\"";
-    assert!(said.contains(rule) && !folder.0.join("soft").exists(), "{said}");
-    // `check` refuses the same device in both forms.
-    for file in [&soft, &cuda] {
-        let [text, json] = [vec!["check", file], vec!["check", file, "--json"]]
-            .map(|arguments| pleach_with_libraries(&folder.0, &arguments));
-        assert_eq!((text.status.code(), stderr(&text)), (json.status.code(), stderr(&json)));
-        assert_eq!(stdout(&text).is_empty(), stdout(&json).is_empty());
-    }
+    let said = refused(&["--set", "train.precision=bf16", "--set", "train.products=blocks8"]);
+    let rule = "train.products = \"blocks8\" must be supported by the device; a GPU of compute capability 9.0 or later \
+                refuses it; use ";
+    assert!(said.contains(rule) && !folder.0.join("cuda").exists(), "{said}");
+}
+
+/// Runs of earlier versions named GPUs in software as a device.
+#[test]
+fn a_run_on_the_soft_gpu_of_earlier_versions_is_told_what_to_do() {
+    let folder = Folder::new("earlier");
+    let refused = |arguments: &[&str]| {
+        let output = pleach(arguments);
+        assert_eq!((output.status.code(), stdout(&output)), (Some(2), String::new()), "{}", stderr(&output));
+        let said = stderr(&output);
+        for part in [
+            "\"soft-gpu\" is not \"cpu\" or \"cuda\"; use \"cpu\"",
+            "tools/soft-gpu.sh FOLDER",
+            "--set run.device=cuda",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    };
+    refused(&["train", &folder.run("soft", "device = \"soft-gpu\"\n")]);
+    prints(&["train", &folder.run("half", ""), "--set", "train.steps=2", "--set", "train.warmup_steps=1", "--quiet"]);
+    let half = folder.0.join("half");
+    // As such a version wrote its checkpoints.
+    let manifest = half.join("checkpoints/step-00000002/manifest.json");
+    let kept = std::fs::read_to_string(&manifest).expect("a manifest");
+    let soft = kept.replace(r#"device = \"cpu\""#, r#"device = \"soft-gpu\""#);
+    assert_ne!(kept, soft);
+    std::fs::write(manifest, seal(soft.into_bytes())).expect("written");
+    let half = half.display().to_string();
+    refused(&["train", "--resume", &half, "--set", "train.steps=4"]);
+    prints(&["train", "--resume", &half, "--set", "train.steps=4", "--set", "run.device=cpu", "--quiet"]);
 }
 
 #[needs::no_gpu]
@@ -197,34 +264,37 @@ fn a_missing_driver_and_a_missing_compiler_are_named_with_their_remedies() {
     let said = refused(&["cluster", "measure", "--device", "cuda", "--out", &profile]);
     assert!(said.starts_with("--device cuda has no driver: "), "{said}");
     assert!(said.ends_with("in a container, pass the GPU through to it, or use --device cpu\n"), "{said}");
-    let said = refused(&["train", &folder.run("soft", "device = \"soft-gpu\"\n")]);
-    let (start, end) = ("kernels must be compiled for the soft GPU; ", "give its folder in PLEACH_CUDA");
+    put_libraries(&folder.0, &[]);
+    let said = refused(&["train", &folder.run("cuda", "device = \"cuda\"\n")]);
+    let (start, end) = ("kernels must be compiled for the GPU; NVRTC is missing", "give its folder in PLEACH_CUDA");
     assert!(said.contains(start) && said.contains(end), "{said}");
+    // `check` refuses it in both forms.
+    let check = ["check", &folder.run("cuda", "device = \"cuda\"\n"), "--json"];
+    let [text, json] = [&check[..2], &check].map(|arguments| pleach_with_libraries(&folder.0, arguments));
+    assert_eq!((text.status.code(), stderr(&text)), (json.status.code(), stderr(&json)));
+    assert_eq!(stdout(&text).is_empty(), stdout(&json).is_empty());
 }
 
-/// The soft GPU has 8 GiB, which are the host's: on a host with less than 10 GB that one is named first.
 #[needs::cuda]
 #[test]
 fn a_gpu_that_is_too_small_is_named_with_the_ranks_that_share_it() {
     compile_kernels();
     let folder = Folder::new("small");
-    let soft = folder.run("soft", "device = \"soft-gpu\"\n");
+    let file = folder.run("cuda", "device = \"cuda\"\n");
     let large = ["model.hidden=4096", "model.num_heads=32", "model.ffn_hidden=16384"].map(|setting| ["--set", setting]);
-    let output = pleach(&[&["train", &soft], large.as_flattened()].concat());
-    let said = stderr(&output);
-    assert_eq!((output.status.code(), stdout(&output)), (Some(2), String::new()), "{said}");
-    if !said.contains("memory does not fit: all ranks (4) need ") {
-        assert!(said.contains("GPU 0 (soft GPU (sm_90a)): 4 ranks with "), "{said}");
-        assert!(said.contains("does not fit; use more GPUs, or a layout whose ranks need less"), "{said}");
-        let output = pleach(&[&["check", &soft], large.as_flattened()].concat());
-        let said = stderr(&output);
-        assert_eq!((output.status.code(), stdout(&output)), (Some(2), String::new()), "{said}");
-        let remedy = ") does not fit; use more GPUs; with these, use parallelism.dp = 1 with run.ranks = 2 (needs ";
-        assert!(said.contains(remedy) && !said.contains("pleach check"), "{said}");
-        let json = pleach(&[&["check", &soft, "--json"], large.as_flattened()].concat());
-        assert_eq!((json.status.code(), stdout(&json), stderr(&json)), (Some(2), String::new(), said));
-    }
-    let checked: serde_json::Value = serde_json::from_str(&prints(&["check", &soft, "--json"])).expect("JSON");
+    let refused = |arguments: &[&str]| {
+        let output = folder.pleach(&[arguments, large.as_flattened()].concat());
+        assert_eq!((output.status.code(), stdout(&output)), (Some(2), String::new()), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let said = refused(&["train", &file]);
+    assert!(said.contains("GPU 0 (soft GPU (sm_90a)): 4 ranks with "), "{said}");
+    assert!(said.contains("does not fit; use more GPUs, or a layout whose ranks need less"), "{said}");
+    let said = refused(&["check", &file]);
+    let remedy = ") does not fit; use more GPUs; with these, use parallelism.dp = 1 with run.ranks = 2 (needs ";
+    assert!(said.contains(remedy) && !said.contains("pleach check"), "{said}");
+    assert_eq!(refused(&["check", &file, "--json"]), said);
+    let checked: serde_json::Value = serde_json::from_str(&folder.prints(&["check", &file, "--json"])).expect("JSON");
     let gpu = &checked["gpus"][0];
     assert_eq!((&gpu["name"], &gpu["ranks"]), (&"GPU 0 (soft GPU (sm_90a))".into(), &4.into()), "{checked}");
     let bytes = |key: &str| gpu[key].as_u64().expect("bytes");
@@ -248,10 +318,10 @@ fn with_other_code(file: &[u8], change: impl FnOnce(String) -> String) -> Vec<u8
 fn a_kernel_that_fails_ends_the_run_with_code_1_and_names_what_failed() {
     compile_kernels();
     let folder = Folder::new("fails");
-    let file = folder.run("soft", "device = \"soft-gpu\"\n");
+    let file = folder.run("cuda", "device = \"cuda\"\n");
     let train = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
-        command.args(["train", &file, "--quiet"]).env("XDG_CACHE_HOME", &folder.0).output().expect("the command starts")
+        let mut command = command_with_libraries(&folder.libraries(""), &["train", &file, "--quiet"]);
+        command.env("XDG_CACHE_HOME", &folder.0).output().expect("the command starts")
     };
     let kernels = copied_kernels(&folder.0);
     assert_eq!(train().status.code(), Some(0));
@@ -285,12 +355,15 @@ fn a_kernel_that_fails_ends_the_run_with_code_1_and_names_what_failed() {
 fn kept_code_that_is_damaged_shared_or_impossible_stops_no_run() {
     compile_kernels();
     let folder = Folder::new("kept");
-    let files = ["one", "two"].map(|name| folder.run(name, "device = \"soft-gpu\"\n"));
-    let start = |file: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
-        command.args(["train", file, "--quiet", "--set", "train.steps=1", "--set", "train.warmup_steps=0"]);
-        command.env("XDG_CACHE_HOME", &folder.0).spawn().expect("the command starts")
+    let files = ["one", "two"].map(|name| folder.run(name, "device = \"cuda\"\n"));
+    let libraries = folder.libraries("");
+    let train = |file: &str, more: &[&str]| {
+        let arguments = ["train", file, "--set", "train.steps=1", "--set", "train.warmup_steps=0"];
+        let mut command = command_with_libraries(&libraries, &[&arguments, more].concat());
+        command.env("XDG_CACHE_HOME", &folder.0);
+        command
     };
+    let start = |file: &str| train(file, &["--quiet"]).spawn().expect("the command starts");
     let kernels = copied_kernels(&folder.0);
     let whole: Vec<Vec<u8>> = kernels.iter().map(|path| std::fs::read(path).expect("kept code")).collect();
     kernels[..3].iter().for_each(|path| std::fs::remove_file(path).expect("removed"));
@@ -318,9 +391,7 @@ fn kept_code_that_is_damaged_shared_or_impossible_stops_no_run() {
     for taken in [&kernels[0], &cache.join("probe")] {
         std::fs::create_dir_all(taken.join("taken")).expect("a folder");
     }
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
-    command.args(["train", &files[1], "--set", "train.steps=1", "--set", "train.warmup_steps=0"]);
-    let output = command.env("XDG_CACHE_HOME", &folder.0).output().expect("the command starts");
+    let output = train(&files[1], &[]).output().expect("the command starts");
     let (printed, warned) = (stdout(&output), stderr(&output));
     assert_eq!(output.status.code(), Some(0), "{warned}");
     assert!(folder.weights("two") == expected && kernels[0].join("taken").is_dir());
@@ -330,24 +401,17 @@ fn kept_code_that_is_damaged_shared_or_impossible_stops_no_run() {
     assert!(warned.matches(&warning).count() == 1, "{warned}");
 }
 
-/// A folder with the driver and NCCL of GPUs in software under NVIDIA's names, and an archive of kernels for them.
+/// A folder with the driver and NCCL of GPUs in software under NVIDIA's names, an archive of kernels for them, and no
+/// compiler: their NVRTC has no settings.
 fn libraries_in_software(folder: &Folder) -> PathBuf {
     let libraries = folder.0.join("libraries");
-    std::fs::create_dir_all(&libraries).expect("a folder");
+    put_libraries(&libraries, &["libnccl.so.2", "libnvrtc.so.13"]);
     static ARCHIVE: LazyLock<Vec<u8>> = LazyLock::new(|| {
         let capability = Capability { major: 9, minor: 0 };
         let archive = ArchivedKernels::compile(&compiler(), Some(&cache_of_tests()), &[capability]).expect("compiled");
         archive.to_bytes().expect("bytes")
     });
     std::fs::write(libraries.join("pleach-kernels"), &*ARCHIVE).expect("written");
-    // Cargo builds the shared library as a dependency of this test, next to the test's own program.
-    let program = std::env::current_exe().expect("a program");
-    let library = program.parent().expect("a folder").join("libsoftgpu_driver.so");
-    std::fs::copy(library, libraries.join("libcuda.so.1")).expect("a copy");
-    // It has no function of a compiler, so that a run finds none, also where the loader has one.
-    for name in ["libnccl.so.2", "libnvrtc.so.13"] {
-        std::fs::hard_link(libraries.join("libcuda.so.1"), libraries.join(name)).expect("another name");
-    }
     libraries
 }
 

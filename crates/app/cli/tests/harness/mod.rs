@@ -20,7 +20,7 @@ pub fn pleach(arguments: &[&str]) -> Output {
 /// The folder of caches that tests share: compiled kernels of these sources are in `pleach/kernels` below.
 pub fn caches() -> PathBuf {
     static SOURCES: LazyLock<u64> = LazyLock::new(|| {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../kernels/cuda/kernels");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels/cuda/kernels");
         let entries = std::fs::read_dir(folder).expect("sources of kernels");
         let mut texts: Vec<Vec<u8>> =
             entries.map(|entry| std::fs::read(entry.expect("a file").path()).expect("a source")).collect();

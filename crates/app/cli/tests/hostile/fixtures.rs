@@ -38,9 +38,9 @@ pub enum Fixture {
 
 /// The model and the layout of the run, as arguments.
 pub const SMALL: &str = "--set model.num_layers=2 --set model.hidden=16 --set model.num_heads=2 --set model.context=16 \
-                         --set data.tokenizer=bytes --set parallelism.dp=1 --set parallelism.tp=1 --set parallelism.pp=1 \
-                         --set parallelism.microbatch_size=1 --set train.global_batch=2 --set train.steps=2 \
-                         --set train.warmup_steps=1";
+                         --set data.tokenizer=bytes --set data.held_out=0.001 --set parallelism.dp=1 \
+                         --set parallelism.tp=1 --set parallelism.pp=1 --set parallelism.microbatch_size=1 \
+                         --set train.global_batch=2 --set train.steps=2 --set train.warmup_steps=1";
 
 impl Fixture {
     /// Where it is.

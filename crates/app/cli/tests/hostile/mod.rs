@@ -5,7 +5,7 @@
 //! and last line.
 
 mod case;
-mod checkpoints;
+pub mod checkpoints;
 mod clusters;
 mod environments;
 mod fixtures;

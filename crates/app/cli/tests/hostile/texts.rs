@@ -14,7 +14,7 @@ fn zstd_bomb(blocks: usize, window: u8) -> Vec<u8> {
 
 /// A table that pyarrow wrote.
 fn table(name: &str) -> Vec<u8> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../base/formats/src/tests/tables/");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../base/formats/src/tests/tables/");
     std::fs::read(format!("{folder}{name}")).expect("a table")
 }
 

@@ -13,6 +13,7 @@ const TINY: &[&str] = &[
     "model.num_heads=2",
     "model.context=16",
     "data.tokenizer=bytes",
+    "data.held_out=0.001",
     "train.global_batch=2",
     "train.steps=4",
 ];

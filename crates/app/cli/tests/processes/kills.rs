@@ -1,5 +1,5 @@
 //! Kills of single processes of a run over TCP, on one host and on four, each proven by the report of its attempt, and
-//! the bits of the run after all of them. `PLEACH_KILLS=200` kills 200 times, with at least 20 in each phase.
+//! the bits of the run after all of them. `PLEACH_CASES=200` kills 200 times, with at least 20 in each phase.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -55,7 +55,7 @@ const PROCESSES: usize = 8;
 
 /// The number of kills, `few` unless more are asked for.
 fn kills(few: usize) -> usize {
-    std::env::var("PLEACH_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(few)
+    needs::cases!(few)
 }
 
 /// A launch with these options.

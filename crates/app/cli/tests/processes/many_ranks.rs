@@ -3,7 +3,7 @@
 //! CI runs 256 ranks in 8 processes. The command for 1,024 in 16 processes, as threads and in 64 processes is
 //!
 //! ```sh
-//! PLEACH_RANKS=1024 cargo test --release -p cli --test suite processes::many_ranks -- --nocapture
+//! PLEACH_CASES=1024 cargo test --release -p cli --test suite processes::many_ranks -- --nocapture
 //! ```
 
 use std::process::Output;
@@ -11,9 +11,6 @@ use std::time::Instant;
 
 use crate::harness::several::{Folder, succeeds};
 use crate::harness::{pleach, stdout};
-
-/// The variable with the number of ranks.
-const RANKS: &str = "PLEACH_RANKS";
 
 /// tp 4, pp 4, and one sequence for each replica: a step computes next to nothing, so that ranks and messages are all
 /// of it.
@@ -24,6 +21,7 @@ const KEYS: &[&str] = &[
     "model.context=16",
     "model.dropout=0",
     "data.tokenizer=bytes",
+    "data.held_out=0.001",
     "parallelism.tp=4",
     "parallelism.pp=4",
     "parallelism.microbatch_size=1",
@@ -71,7 +69,7 @@ impl Runs {
 
 #[test]
 fn hundreds_of_ranks_have_the_bits_of_threads_and_resume() {
-    let ranks = std::env::var(RANKS).map_or(256, |ranks| ranks.parse().expect("a number of ranks"));
+    let ranks = needs::cases!(256);
     let runs = Runs { folder: Folder::new("many"), ranks };
     runs.run("threads", 1, &[]);
     let (processes, others): (usize, &[usize]) = if ranks > 256 { (16, &[64]) } else { (8, &[]) };

@@ -22,10 +22,6 @@ const RUNS: &[(&[&str], &[&str])] = &[
     (&["16"], &["parallelism.dp=4", "parallelism.zero=2", "parallelism.reduce=microbatch"]),
 ];
 
-/// Set for every run in every number of processes over either transport, and for every run with twice its replicas in
-/// 16.
-const ALL: &str = "PLEACH_PROCESSES_ALL";
-
 /// The files of the newest checkpoint that have tensors, by name.
 fn tensors(folder: &Folder, run: &str) -> BTreeMap<String, Vec<u8>> {
     let files = fs::read_dir(folder.path(&format!("{run}/checkpoints/step-00000004"))).expect("a checkpoint");
@@ -60,7 +56,7 @@ fn processes_have_the_bits_of_threads() {
     let transports = ["shared-memory", "tcp"];
     for (index, (numbers, keys)) in RUNS.iter().enumerate() {
         let (name, is_of_sixteen) = (index.to_string(), numbers.contains(&"16"));
-        if std::env::var_os(ALL).is_none() {
+        if !needs::all_cases!() {
             let ways = if index == 0 { &transports[..] } else { &transports[index % 2..=index % 2] };
             assert_same_as_threads(&folder, &name, keys, numbers, ways);
             continue;

@@ -1,5 +1,5 @@
-//! Secrets that a run is given: the command of `run.notify`, keys of a store, the token of its processes. Nothing that
-//! people or programs read has one of them.
+//! Secrets that a run is given: the command of `run.notify`, keys of a store, the token of its processes, the secret of
+//! its user. Nothing that people or programs read has one of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use crate::harness::{stderr, stdout};
 const HOOK: &str = "hook-of-the-test-7c1f";
 const KEY: &str = "key-of-the-test-93ab";
 const TOKEN: &str = "c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00";
+const SECRET: &str = "5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2";
 const PASSWORD: &str = "word-of-the-test-51de";
 
 fn notify() -> String {
@@ -22,14 +23,24 @@ fn notify() -> String {
 fn pleach(words: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
     command.args(words).env("PLEACH_TOKEN", TOKEN).env("AWS_SECRET_ACCESS_KEY", KEY).env("AWS_ACCESS_KEY_ID", KEY);
-    command.env("AWS_SESSION_TOKEN", KEY);
+    command.env("AWS_SESSION_TOKEN", KEY).env("PLEACH_SECRET", SECRET);
     let output: Output = command.output().expect("the command starts");
     (output.status.code(), stdout(&output) + &stderr(&output))
 }
 
 fn has_no_secret(what: &str, text: &str) {
-    for secret in [HOOK, KEY, TOKEN, PASSWORD] {
+    for secret in [HOOK, KEY, TOKEN, SECRET, PASSWORD] {
         assert!(!text.contains(secret), "{what} has {secret}: {text}");
+    }
+}
+
+/// That no file below `folder` has a secret. Run files and manifests, from which a run resumes, have its command.
+fn files_have_no_secret(folder: &Path) {
+    for file in files_below(folder) {
+        let text = String::from_utf8_lossy(&fs::read(&file).expect("a file")).into_owned();
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let keeps_command = ["run.toml", "manifest.json"].contains(&&*name);
+        has_no_secret(&file.display().to_string(), &if keeps_command { text.replace(HOOK, "") } else { text });
     }
 }
 
@@ -41,18 +52,13 @@ fn said(code: i32, words: &[&str]) -> String {
     text
 }
 
-/// All files below `folder` but run files and manifests, from which a run resumes.
-fn shown_files(folder: &Path) -> Vec<PathBuf> {
+fn files_below(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry"));
     let files = entries.flat_map(|entry| match entry.file_type().expect("a kind").is_dir() {
-        true => shown_files(&entry.path()),
+        true => files_below(&entry.path()),
         false => vec![entry.path()],
     });
-    let is_shown = |file: &PathBuf| {
-        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        !["run.toml", "manifest.json"].contains(&name.as_str())
-    };
-    files.filter(is_shown).collect()
+    files.collect()
 }
 
 #[test]
@@ -62,7 +68,10 @@ fn no_output_and_no_record_of_a_run_has_a_secret() {
     said(0, &with_keys(&["train"], &[&run, &notify]));
     let place = folder.path("run");
     let resumed = ["train", "--resume", &place, "--set", "train.steps=6", "--set"];
-    said(0, &[&resumed[..], &[&format!("run.notify=true {HOOK} again")]].concat());
+    let (of_hook, environment) = (Folder::new("secrets-of-hook"), "environment");
+    said(0, &[&resumed[..], &[&format!("run.notify=env > {}; true {HOOK}", of_hook.path(environment))]].concat());
+    let environment = fs::read_to_string(of_hook.path(environment)).expect("the command was called");
+    assert!(environment.contains("\nPLEACH_EVENT=") && !environment.contains(TOKEN) && !environment.contains(SECRET));
     let resumes = fs::read_to_string(folder.0.join("run/resumes.jsonl")).expect("a file");
     assert!(resumes.contains("\"run.notify\":[\"***\",\"***\"]"), "{resumes}");
     let complete = said(2, &["train", "--resume", &place, "--set", &notify]);
@@ -78,9 +87,7 @@ fn no_output_and_no_record_of_a_run_has_a_secret() {
     assert!(all.contains("notify = \"***\""), "{all}");
     said(0, &["train", "--resume", &place, "--set", "train.steps=8", "--trace", &trace, "--json"]);
     has_no_secret("trace", &fs::read_to_string(&trace).expect("a trace"));
-    for file in shown_files(&folder.0) {
-        has_no_secret(&file.display().to_string(), &String::from_utf8_lossy(&fs::read(&file).expect("a file")));
-    }
+    files_have_no_secret(&folder.0);
 }
 
 #[test]
@@ -152,9 +159,7 @@ fn a_launcher_prints_no_secret_and_neither_does_the_report_of_a_failure() {
     has_no_secret("launch", &printed());
     said(0, &["blame", &place]);
     said(0, &["blame", &place, "--json"]);
-    for file in shown_files(&folder.0) {
-        has_no_secret(&file.display().to_string(), &String::from_utf8_lossy(&fs::read(&file).expect("a file")));
-    }
+    files_have_no_secret(&folder.0);
 }
 
 fn wait_until(holds: impl Fn() -> bool) {

@@ -27,11 +27,10 @@ pub fn gpus(values: &Values) -> bool {
                 && !is_device
                 && !is_equal
         }
-        device => {
+        _ => {
             (1..=1024).contains(&int(values, "run.gpus", 1))
                 && int(values, "run.threads_per_rank", 1) == 1
                 && text(values, "train.products", "chained") != "pairs"
-                && (device, text(values, "train.products", "chained")) != ("soft-gpu", "blocks8")
                 && (text(values, "run.gpu_collectives", "auto") != "nccl" || has_nccl(values))
         }
     }

@@ -114,7 +114,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("train.sums", &["single", "exact"]),
     ("data.visible", &["past", "document"]),
     ("data.positions", &["sequence", "document"]),
-    ("run.device", &["cpu", "cuda", "soft-gpu"]),
+    ("run.device", &["cpu", "cuda"]),
     ("run.gpu_collectives", &["auto", "host", "nccl"]),
     ("run.gpu_graphs", &["auto", "off"]),
     ("run.product_algorithms", &["first", "timed", "equal"]),

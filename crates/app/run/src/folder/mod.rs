@@ -1,4 +1,4 @@
 //! The folder that a run leaves.
 
-pub mod past_records;
+pub(crate) mod past_records;
 pub mod run_folder;

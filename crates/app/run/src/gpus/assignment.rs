@@ -45,7 +45,7 @@ fn joined(config: &RunConfig) -> String {
     let by_host = "groups on one GPU in its memory, all others by way of the host\n";
     match (config.run.device, config.run.gpu_collectives) {
         (DeviceChoice::Cpu, _) => String::new(),
-        (DeviceChoice::SoftGpu, _) | (DeviceChoice::Cuda, GpuCollectives::Host) => format!("joined  {by_host}"),
+        (DeviceChoice::Cuda, GpuCollectives::Host) => format!("joined  {by_host}"),
         (DeviceChoice::Cuda, GpuCollectives::Auto) => {
             let here = match nccl() {
                 Ok(library) => format!("NCCL {} here", library.version()),
@@ -83,9 +83,6 @@ fn multiplied(config: &RunConfig) -> String {
         }
         (Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8, _)
         | (Products::Device, DeviceChoice::Cpu) => String::new(),
-        (Products::Device, DeviceChoice::SoftGpu) => {
-            format!("products by the library of the soft GPU, {}\n", algorithm_of_each(config))
-        }
         (Products::Device, DeviceChoice::Cuda) => {
             let here = match cublaslt::Library::open(&Search::with(places().libraries)) {
                 Ok(library) => format!("cuBLASLt {} here", library.version()),
@@ -112,7 +109,6 @@ fn attended(config: &RunConfig) -> String {
         (Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8, _, _)
         | (Products::Device, _, DeviceChoice::Cpu) => return String::new(),
         (Products::Device, AttentionUse::Kernels, _) => return "attention by pleach's kernels\n".into(),
-        (Products::Device, AttentionUse::LibraryIfFound, DeviceChoice::SoftGpu) => "the library of the soft GPU".into(),
         (Products::Device, AttentionUse::LibraryIfFound, DeviceChoice::Cuda) => {
             match cudnn::Library::open(&Search::with(places().libraries)) {
                 Ok(library) => format!("cuDNN {} here", library.version()),

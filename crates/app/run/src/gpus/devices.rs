@@ -9,6 +9,7 @@ use config::{
     Visible, kernel_contest,
 };
 use device::{DeviceError, Numerics};
+use launcher::variable;
 use mesh::Rank;
 use nvidia::{Search, nccl};
 use train::{
@@ -18,9 +19,6 @@ use train::{
 use crate::failure::Failure;
 use crate::gpus::peak;
 use crate::messages::stderr::tell;
-
-/// Names a folder, or several like `PATH`, with NVIDIA's libraries.
-pub const LIBRARIES: &str = "PLEACH_CUDA";
 
 /// In place of the folder of a user's caches where it is missing: nothing is below it, and code is kept in memory.
 const NO_FOLDER: &str = "/dev/null";
@@ -95,14 +93,13 @@ pub fn all_gpus(products: Option<Products>) -> Result<Arc<Gpus>, Failure> {
 }
 
 /// Keys of run files in messages about GPUs, and the same as options of `cluster measure`.
-const KEYS_AS_OPTIONS: [(&str, &str); 6] = [
+const KEYS_AS_OPTIONS: [(&str, &str); 5] = [
     (
         "write train.products = \"blocks16\" (\"blocks8\" on GPUs before compute capability 9.0)",
         "use --products blocks",
     ),
     ("train.products = \"device\"", "--products device"),
     ("use run.gpus to leave it out, or write run.device = \"cpu\"", "use --device cpu"),
-    ("write run.device = \"cpu\" or \"soft-gpu\"", "use --device cpu"),
     ("write run.device = \"cpu\"", "use --device cpu"),
     ("run.device = \"cuda\"", "--device cuda"),
 ];
@@ -112,7 +109,7 @@ fn in_options(error: &GpuError) -> String {
     KEYS_AS_OPTIONS.iter().fold(error.to_string(), |message, (keys, option)| message.replace(keys, option))
 }
 
-/// The folders that the value of [`LIBRARIES`] names, without empty names, which would mean the current folder.
+/// The folders that the value of [`variable::CUDA`] names, without empty names, which would mean the current folder.
 pub fn library_folders(value: Option<OsString>) -> Vec<PathBuf> {
     let named = |folder: &PathBuf| !folder.as_os_str().is_empty();
     value.map_or(vec![], |paths| std::env::split_paths(&paths).filter(named).collect())
@@ -120,7 +117,7 @@ pub fn library_folders(value: Option<OsString>) -> Vec<PathBuf> {
 
 /// Where libraries are, and where compiled kernels are kept.
 pub fn places() -> GpuPlaces {
-    let libraries = library_folders(std::env::var_os(LIBRARIES));
+    let libraries = library_folders(std::env::var_os(variable::CUDA));
     let folder = |name: &str| std::env::var_os(name).filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let cache = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")));
     // Others may write folders of temporary files, and code that is kept runs as this user.
@@ -194,7 +191,7 @@ pub fn peak_flops(device: &RunDevice, precision: Precision, ranks: usize) -> Opt
 pub fn has_gpus(config: &RunConfig) -> bool {
     match config.run.device {
         DeviceChoice::Cpu => false,
-        DeviceChoice::Cuda | DeviceChoice::SoftGpu => true,
+        DeviceChoice::Cuda => true,
     }
 }
 

@@ -25,7 +25,7 @@ const GPU_PROFILE: &str = "h100-80g-dgx";
 /// A machine that cannot be measured.
 pub fn comparing_profile(config: &RunConfig) -> Result<Cluster, Failure> {
     match config.run.device {
-        DeviceChoice::Cpu | DeviceChoice::SoftGpu => measure().map_err(|error| Failure::Work(error.to_string())),
+        DeviceChoice::Cpu => measure().map_err(|error| Failure::Work(error.to_string())),
         DeviceChoice::Cuda => of_gpus(),
     }
 }

@@ -3,4 +3,4 @@
 pub mod host;
 pub mod machine;
 pub mod need;
-pub mod taken;
+pub(crate) mod taken;

@@ -1,8 +1,8 @@
 //! The files of a run in its folder, and the files that commands read and write.
 
-pub mod author;
+pub(crate) mod author;
 pub mod checkpoint_path;
-pub mod disk;
+pub(crate) mod disk;
 pub mod kept_run;
 pub mod kept_run_file;
 pub mod names;

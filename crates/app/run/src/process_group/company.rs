@@ -170,7 +170,7 @@ impl Company {
         }
         match (self, config.run.device) {
             (Company::Alone, _) | (Company::Several(_), DeviceChoice::Cuda) => Ok(()),
-            (Company::Several(several), DeviceChoice::Cpu | DeviceChoice::SoftGpu) => {
+            (Company::Several(several), DeviceChoice::Cpu) => {
                 let hosts = self.memory(config, setup)?;
                 let own = hosts.iter().find(|host| host.host == several.place.host);
                 own.map_or(Ok(()), |own| own.check(memory_limit()))
@@ -236,7 +236,7 @@ impl Company {
     /// `run.gpu_collectives = "nccl"` for ranks that NCCL does not join.
     pub fn gpu_links(&self, config: &RunConfig, setup: &Setup) -> Result<Option<GpuLinks>, Failure> {
         match (config.run.device, config.run.engine) {
-            (DeviceChoice::Cpu | DeviceChoice::SoftGpu, _) => return Ok(None),
+            (DeviceChoice::Cpu, _) => return Ok(None),
             (DeviceChoice::Cuda, EngineChoice::Threads) => return Ok(None),
             (DeviceChoice::Cuda, EngineChoice::Auto | EngineChoice::Processes) => {}
         }

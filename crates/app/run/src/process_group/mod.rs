@@ -1,17 +1,17 @@
 //! This process among those of a run.
 
 pub mod company;
-pub mod core_share;
+pub(crate) mod core_share;
 pub mod delivery;
-pub mod descriptors;
-pub mod engine;
-pub mod engine_connection;
-pub mod gpu_links;
+pub(crate) mod descriptors;
+pub(crate) mod engine;
+pub(crate) mod engine_connection;
+pub(crate) mod gpu_links;
 pub mod host_file;
-pub mod listening_addresses;
+pub(crate) mod listening_addresses;
 pub mod meeting;
-pub mod mpi_world;
-pub mod open_files;
+pub(crate) mod mpi_world;
+pub(crate) mod open_files;
 pub mod place;
 pub mod process_ranks;
 pub mod several;

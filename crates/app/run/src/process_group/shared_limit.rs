@@ -10,8 +10,7 @@ use crate::process_group::place::Launched;
 pub fn shared_limit(config: &RunConfig) -> Option<MemoryLimit> {
     match config.run.device {
         DeviceChoice::Cuda => return None,
-        // Memory of GPUs in software is that of the host.
-        DeviceChoice::Cpu | DeviceChoice::SoftGpu => {}
+        DeviceChoice::Cpu => {}
     }
     match Launched::of_runs(&[config]) {
         Ok(Launched::Several(_)) => None,

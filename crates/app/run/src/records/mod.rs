@@ -1,11 +1,11 @@
 //! The records of a run: steps, measurements and times, and the lines about them.
 
-pub mod anomaly;
+pub(crate) mod anomaly;
 pub mod communication;
-pub mod cpu_time;
-pub mod metrics_file;
-pub mod rates;
-pub mod record;
+pub(crate) mod cpu_time;
+pub(crate) mod metrics_file;
+pub(crate) mod rates;
+pub(crate) mod record;
 pub mod step_line;
 pub mod timeline;
-pub mod unwritten;
+pub(crate) mod unwritten;

@@ -25,7 +25,7 @@ impl Capacity {
         let cores = std::thread::available_parallelism().map_or(1, usize::from).min(threads);
         let peak_flops = match config.run.device {
             DeviceChoice::Cpu => Some(peak_flops(config.train.precision, cores)),
-            DeviceChoice::Cuda | DeviceChoice::SoftGpu => of_gpus,
+            DeviceChoice::Cuda => of_gpus,
         };
         Capacity { cores, peak_flops }
     }

@@ -1,5 +1,5 @@
 //! Signals that end work, and work that does not end.
 
-pub mod grace;
+pub(crate) mod grace;
 pub mod interrupt;
-pub mod watchdog;
+pub(crate) mod watchdog;

@@ -1,5 +1,5 @@
 //! The run that weights are read from.
 
-pub mod file_hash;
+pub(crate) mod file_hash;
 pub mod hugging_face_run;
 pub mod run_source;

@@ -3,4 +3,4 @@
 pub mod downloads;
 pub mod settings;
 pub mod stored;
-pub mod unanswered;
+pub(crate) mod unanswered;

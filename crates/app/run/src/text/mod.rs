@@ -3,5 +3,5 @@
 pub mod prompt;
 pub mod run_text;
 pub mod shared_text;
-pub mod text_transfer;
+pub(crate) mod text_transfer;
 pub mod tokenize_progress;

@@ -42,7 +42,7 @@ impl OwnText {
         let data = downloaded(data)?;
         let missing = missing(&data)?;
         let sources = if missing.is_empty() || own_number()? == 0 {
-            OwnSources::Here(Sources::open_heard(&data, &TokenizeProgress::new()).map_err(input)?)
+            OwnSources::Here(Sources::open_heard(&data, &TokenizeProgress::begin()).map_err(input)?)
         } else {
             OwnSources::Missing(missing)
         };
@@ -69,7 +69,7 @@ impl OwnText {
                 let sources = match own {
                     OwnSources::Here(sources) => sources,
                     // All ranks are here, and so must the text be.
-                    OwnSources::Missing(_) => Sources::open_heard(data, &TokenizeProgress::new()).map_err(input)?,
+                    OwnSources::Missing(_) => Sources::open_heard(data, &TokenizeProgress::begin()).map_err(input)?,
                 };
                 let given = made(&sources, &data.tokenizer)?;
                 Dataset::new(data, sources, given).map_err(input)
@@ -95,7 +95,7 @@ impl OwnSources {
             }
             OwnSources::Missing(missing) => {
                 let received = TextTransfer::agree(several, data, missing)?.complete(several)?;
-                Sources::open_heard(&received.data, &TokenizeProgress::new()).map_err(input)
+                Sources::open_heard(&received.data, &TokenizeProgress::begin()).map_err(input)
             }
         }
     }

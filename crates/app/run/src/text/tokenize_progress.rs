@@ -19,7 +19,7 @@ pub struct TokenizeProgress {
 
 impl TokenizeProgress {
     /// Begins to count.
-    pub fn new() -> TokenizeProgress {
+    pub fn begin() -> TokenizeProgress {
         let now = Instant::now();
         TokenizeProgress { began: now, last: RefCell::new(now) }
     }

@@ -1,5 +1,5 @@
-//! The part of `pleach train` that a run does once, whatever its processes: files of its folder, the screen, signals,
-//! and the last words.
+//! The part of a training that a run does once, whatever its processes: files of its folder, signals, and the last
+//! words.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use config::{Secret, Trusted, without_credentials};
+use launcher::variable;
 use sync::lock;
 
 use crate::messages::stderr::tell;
@@ -91,10 +92,10 @@ impl Notify {
         }
         let mut command = Command::new("sh");
         command.args(["-c", self.command.reveal()]).stdin(Stdio::null()).stdout(Stdio::null());
-        command.env("PLEACH_EVENT", event.name()).env("PLEACH_RUN", &self.run);
-        command.env("PLEACH_STEP", step.to_string()).env("PLEACH_MESSAGE", without_credentials(message));
+        command.env(variable::EVENT, event.name()).env(variable::RUN, &self.run);
+        command.env(variable::STEP, step.to_string()).env(variable::MESSAGE, without_credentials(message));
         // The secrets of the run are for its processes alone.
-        command.env_remove(launcher::variable::TOKEN).env_remove(launcher::variable::SECRET);
+        command.env_remove(variable::TOKEN).env_remove(variable::SECRET);
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         match command.spawn() {
             Ok(child) => calls.running.push(Call { child, event, since: Instant::now() }),

@@ -1,6 +1,6 @@
 //! Elementary functions of kernels have the bits of those of the CPU: for a sample of all numbers of single precision,
-//! and for all of them with `PLEACH_NUMBERS=all cargo test --release -p cuda --test suite operations::every_number`.
-//! They run on a GPU in software, or with `PLEACH_NUMBERS_ON=driver` on the first GPU of this machine.
+//! and for all of them with `PLEACH_CASES=all cargo test --release -p cuda --test suite operations::every_number`.
+//! They run on the first GPU of this machine, or on one in software.
 
 use std::sync::Arc;
 
@@ -87,22 +87,15 @@ fn text(name: &str, (namespace, functions): (&str, &[&str])) -> String {
 
 /// The GPU that computes.
 fn gpu() -> Arc<dyn Gpu> {
-    match std::env::var("PLEACH_NUMBERS_ON").as_deref() {
-        Ok("driver") => Library::open(&Search::default()).expect("a driver").open(0).expect("a GPU"),
-        Ok(other) => panic!("PLEACH_NUMBERS_ON is {other:?}; set it to \"driver\", or not at all"),
-        Err(_) => Arc::new(SoftGpu::new(0, Settings::default())),
-    }
+    let of_driver = Library::open(&Search::default()).ok().and_then(|driver| driver.open(0).ok());
+    of_driver.unwrap_or_else(|| Arc::new(SoftGpu::new(0, Settings::default())))
 }
 
 #[needs::cuda]
 #[test]
 fn functions_of_every_number_have_the_bits_of_the_cpu() {
     let compiler = compiler();
-    let step = match std::env::var("PLEACH_NUMBERS").as_deref() {
-        Ok("all") => 1,
-        Ok(other) => panic!("PLEACH_NUMBERS is {other:?}; set it to \"all\", or not at all"),
-        Err(_) => SAMPLED,
-    };
+    let step = if needs::all_cases!() { 1 } else { SAMPLED };
     let gpu = gpu();
     let functions = all_functions(&*gpu, &compiler);
     std::thread::scope(|scope| {

@@ -86,12 +86,12 @@ enum Selection {
 }
 
 impl Selection {
-    /// `PLEACH_MUTANTS=all` tries all, and `PLEACH_MUTANTS=order` all of the order.
+    /// `PLEACH_CASES=all` tries all, and `PLEACH_CASES=order` all of the order.
     fn from_environment() -> Selection {
-        match std::env::var("PLEACH_MUTANTS").as_deref() {
+        match std::env::var("PLEACH_CASES").as_deref() {
             Ok("all") => Selection::All,
             Ok("order") => Selection::OfOrder,
-            Ok(other) => panic!("PLEACH_MUTANTS is {other:?}; set it to \"all\" or \"order\", or not at all"),
+            Ok(other) => panic!("PLEACH_CASES is {other:?}; set it to \"all\" or \"order\", or not at all"),
             Err(_) => Selection::Sample,
         }
     }

@@ -10,7 +10,7 @@ use gpu::{AttentionPass, AttentionStrides, CausalAttention, MatrixElement};
 use nvidia::{Search, cudnn};
 
 /// Set in the program that has the functions of a driver.
-const WITH_DRIVER: &str = "PLEACH_TEST_WITH_DRIVER";
+const WITH_DRIVER: &str = "PLEACH_TEST_PART";
 
 /// Functions of a driver: code is accepted and never run, all else fails.
 const DRIVER: &str = r#"

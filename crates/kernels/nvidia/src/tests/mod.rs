@@ -5,6 +5,7 @@ mod driver_errors;
 mod headers;
 mod nvrtc;
 mod products_and_collectives;
+mod soft_attention;
 mod soft_library;
 mod soft_products_and_collectives;
 mod toolkit;

@@ -47,11 +47,22 @@ fn shared_library() -> PathBuf {
     program.parent().expect("the folder of the program").join("libsoftgpu_driver.so")
 }
 
-/// The library under the name of the driver. Its file is a copy, so that the loader gives each test a GPU of its own.
-fn opened(name: &str) -> Library {
+/// A folder with the library under names of NVIDIA's, and its settings. Its file is a copy, so that the loader gives
+/// each test GPUs of its own.
+pub fn folder(name: &str, settings: &str, libraries: &[&str]) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("pleach-soft-library-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
-    std::fs::copy(shared_library(), folder.join("libcuda.so.1")).expect("a copy");
+    std::fs::write(folder.join("softgpu.settings"), settings).expect("written");
+    std::fs::copy(shared_library(), folder.join(libraries[0])).expect("a copy");
+    for other in &libraries[1..] {
+        std::fs::hard_link(folder.join(libraries[0]), folder.join(other)).expect("another name");
+    }
+    folder
+}
+
+/// The driver, with one GPU.
+fn opened(name: &str) -> Library {
+    let folder = folder(name, "", &["libcuda.so.1"]);
     let library = Library::open(&Search::only([folder.clone()])).unwrap_or_else(|error| panic!("{error}"));
     std::fs::remove_dir_all(&folder).expect("removed");
     library
@@ -132,6 +143,42 @@ fn the_same_calls_have_the_same_results_in_process_and_through_the_c_interface()
     // The file does not have the driver's name.
     assert!(Library::open(&Search::only([shared_library()])).is_err());
     assert_eq!(sequence(&opened("calls")), expected);
+}
+
+/// GPUs have memory of their own, at the same addresses, and a context each.
+#[test]
+fn a_driver_has_as_many_gpus_as_its_settings_say() {
+    let folder = folder("several", "gpus = 2\ncapability = 8.0\nmemory_bytes = 1073741824\n", &["libcuda.so.1"]);
+    let library = Library::open(&Search::only([folder.clone()])).unwrap_or_else(|error| panic!("{error}"));
+    let devices = library.devices().expect("GPUs");
+    std::fs::remove_dir_all(&folder).expect("removed");
+    assert_eq!((devices.len(), devices[0].memory_bytes), (2, 1 << 30));
+    assert_eq!([0, 1].map(|gpu| devices[gpu].capability.to_string()), ["sm_80", "sm_80"]);
+    assert_ne!(devices[0].uuid, devices[1].uuid);
+    let gpus = [0, 1].map(|ordinal| library.open(ordinal).expect("a GPU"));
+    let memory = [0, 1].map(|gpu: usize| gpus[gpu].allocate(4).expect("memory"));
+    assert_eq!(memory[0], memory[1]);
+    let streams = [0, 1].map(|gpu: usize| gpus[gpu].create_stream().expect("a stream"));
+    for (gpu, value) in [(0, 7), (1, 9)] {
+        gpus[gpu].fill(streams[gpu], memory[gpu], value, 4).expect("filled");
+    }
+    for (gpu, value) in [(1, 9), (0, 7)] {
+        let pinned = gpus[gpu].allocate_pinned(4).expect("pinned memory");
+        gpus[gpu].download(streams[gpu], pinned, 0, memory[gpu], 4).expect("a copy");
+        gpus[gpu].synchronize(streams[gpu]).expect("its end");
+        let mut bytes = [0; 4];
+        gpus[gpu].read_pinned(pinned, 0, &mut bytes).expect("read");
+        assert_eq!(bytes, [value; 4]);
+    }
+}
+
+#[test]
+fn settings_that_cannot_be_read_stop_the_driver() {
+    let folder = folder("settings", "gpus = many\n", &["libcuda.so.1"]);
+    let library = Library::open(&Search::only([folder.clone()])).unwrap_or_else(|error| panic!("{error}"));
+    let error = library.devices().expect_err("no number");
+    std::fs::remove_dir_all(&folder).expect("removed");
+    assert!(error.to_string().contains("CUDA_ERROR_NOT_INITIALIZED"), "{error}");
 }
 
 /// Launches a graph of kernels twice, with other arguments for a node in between, before the first launch has run: the
@@ -281,15 +328,14 @@ fn functions_are_found_by_their_versions() {
     assert_eq!(find("cuNoSuchFunction", 13_000), (500, std::ptr::null_mut()));
 }
 
-/// Every function of the tables of cuBLASLt and NCCL is there, too, and its results have the names of the headers.
+/// Every function of the tables of all libraries is there, too, and results of the driver have the names of the header.
 #[test]
-fn all_tables_but_that_of_the_compiler_are_there_and_results_have_their_names() {
+fn all_tables_are_there_and_results_have_their_names() {
     type Name = unsafe extern "C" fn(u32, *mut *const std::ffi::c_char) -> u32;
     // SAFETY: the library's initialisers do nothing.
     let library = unsafe { libloading::Library::new(shared_library()) }.expect("the library");
     let headers = nvidia::headers::all();
-    let functions =
-        headers.iter().filter(|header| header.includes[0] != "nvrtc.h").flat_map(|header| &header.functions);
+    let functions = headers.iter().flat_map(|header| &header.functions);
     let mut count = 0;
     for function in functions {
         // SAFETY: only the address is taken.
@@ -297,7 +343,7 @@ fn all_tables_but_that_of_the_compiler_are_there_and_results_have_their_names() 
         assert!(symbol.is_ok_and(|symbol| !symbol.is_null()), "{}", function.symbol);
         count += 1;
     }
-    assert!(count >= 90, "{count} functions");
+    assert!(count >= 110, "{count} functions");
     // SAFETY: the type is that of the driver's header.
     let name = unsafe { library.get::<Name>(b"cuGetErrorName") }.expect("a function");
     let driver = headers.iter().find(|header| header.includes[0] == "cuda.h").expect("the driver");

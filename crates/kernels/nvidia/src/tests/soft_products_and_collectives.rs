@@ -1,7 +1,6 @@
 //! Products of cuBLASLt and collectives of NCCL on the GPU in software, opened by name as NVIDIA's libraries are: their
 //! bits, their order among the work of streams, and ranks that leave.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Barrier};
 
 use cpu::gemm::{BlockRule, Term};
@@ -13,6 +12,8 @@ use gpu::{
 use nvidia::nccl::{Communicator, Element, Progress};
 use nvidia::{Search, cublaslt, driver, nccl};
 
+use crate::tests::soft_library::folder;
+
 /// The three libraries, which are one file under three names.
 struct Libraries {
     gpu: Arc<dyn Gpu>,
@@ -21,17 +22,9 @@ struct Libraries {
     _driver: driver::Library,
 }
 
-/// The libraries. Their file is a copy, so that the loader gives each test a GPU of its own.
 fn opened(name: &str) -> Libraries {
-    let program = std::env::current_exe().expect("a program");
-    let shared = program.parent().expect("the folder of the program").join("libsoftgpu_driver.so");
-    let folder = std::env::temp_dir().join(format!("pleach-soft-libraries-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    std::fs::copy(shared, folder.join("libcuda.so.1")).expect("a copy");
-    for other in ["libcublasLt.so.13", "libnccl.so.2"] {
-        std::fs::hard_link(folder.join("libcuda.so.1"), folder.join(other)).expect("another name");
-    }
-    let search = Search::only([PathBuf::from(&folder)]);
+    let folder = folder(name, "", &["libcuda.so.1", "libcublasLt.so.13", "libnccl.so.2"]);
+    let search = Search::only([folder.clone()]);
     let driver = driver::Library::open(&search).unwrap_or_else(|error| panic!("{error}"));
     let products = cublaslt::Library::open(&search).unwrap_or_else(|error| panic!("{error}"));
     let collectives = nccl::Library::open(&search).unwrap_or_else(|error| panic!("{error}"));

@@ -11,7 +11,7 @@ use std::num::NonZeroUsize;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// Set in the processes that are started: which test, and how ranks talk.
-const PART: &str = "PLEACH_TEST_PROCESS_OF_A_WORLD";
+const PART: &str = "PLEACH_TEST_PART";
 /// Ranks of each process.
 const RANKS: [&[usize]; 3] = [&[0, 4], &[1, 2], &[3]];
 const ROUNDS: usize = 20;

@@ -3,7 +3,7 @@
 use crate::worlds::{Wire, bits, communicator, input, patient, run, run_within, serial};
 use comm::CommError;
 use comm::collectives::DIRECT_MEMBERS;
-use device::{Bf16, Element, F16};
+use device::{Bf16, Element, F16, SumTree};
 use mesh::even_split;
 use proptest::prelude::*;
 
@@ -96,7 +96,7 @@ fn all_reduce_of_integers_wraps(wire: Wire) {
             let communicator = communicator(&transport);
             let position = communicator.position();
             let mut data: Vec<i64> = (0..len).map(|i| value(position, i)).collect();
-            communicator.all_reduce_integers(&mut data).unwrap();
+            communicator.all_reduce_integers_in_runs(&mut data, SumTree::RANK_ORDER).unwrap();
             data
         });
         let sum = |i| (0..ranks).fold(0i64, |sum, rank| sum.wrapping_add(value(rank, i)));
@@ -113,7 +113,7 @@ fn reduce_scatter_of_integers_wraps_in_the_own_slice(wire: Wire) {
             let communicator = communicator(&transport);
             let position = communicator.position();
             let mut data: Vec<i64> = (0..len).map(|i| value(position, i)).collect();
-            communicator.reduce_scatter_integers(&mut data).unwrap();
+            communicator.reduce_scatter_integers_in_runs(&mut data, SumTree::RANK_ORDER).unwrap();
             data
         });
         let sum = |i| (0..ranks).fold(0i64, |sum, rank| sum.wrapping_add(value(rank, i)));

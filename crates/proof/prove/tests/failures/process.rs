@@ -9,7 +9,7 @@ use crate::failures::faulty_engine::{Fault, faulty};
 use crate::failures::rig::{NEVER, Silent, TOKENS, eight_ranks, threads};
 
 /// Set in the process that is to fail.
-const CHILD: &str = "PLEACH_TEST_FAILING_PROCESS";
+const CHILD: &str = "PLEACH_TEST_PART";
 
 #[test]
 fn a_panic_ends_the_process_with_an_error() {

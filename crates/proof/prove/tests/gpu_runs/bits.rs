@@ -6,11 +6,9 @@ use testkit::soft_gpus::soft_gpus;
 
 use crate::gpu_runs::rig::{On, ZERO_THREE, gemma, layout, outcome, with_more_sequences};
 
-/// Steps of a run, as many as `PLEACH_STEPS` says, or a few.
+/// Steps of a run, as many as `PLEACH_CASES` says, or a few.
 fn steps() -> u32 {
-    const FEW: u32 = 3;
-    let asked = std::env::var("PLEACH_STEPS");
-    asked.map_or(FEW, |steps| steps.parse().expect("PLEACH_STEPS must be a number of steps"))
+    needs::cases!(3)
 }
 
 /// Eight ranks on eight GPUs, or all on one, against eight ranks on CPUs.

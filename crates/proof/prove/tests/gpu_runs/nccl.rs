@@ -30,15 +30,13 @@ use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, graphs, layout};
 use crate::gpu_runs::shared_sequences::{FOUR, shared};
 
 /// The folder with the libraries and the archive, in the processes that are started.
-const PART: &str = "PLEACH_TEST_NCCL";
+const PART: &str = "PLEACH_TEST_PART";
 
 /// The process that ends in the last layout, after a while.
 const LOST: usize = 2;
 
-/// Layouts whose runs are compared where [`ALL`] is not set: all axes of a pipeline, and a ring.
+/// Layouts whose runs are compared where not all cases are wanted: all axes of a pipeline, and a ring.
 const SAMPLE: [usize; 2] = [0, 3];
-/// Asks for all layouts.
-const ALL: &str = "PLEACH_NCCL_ALL";
 
 /// Steps of most runs.
 const STEPS: u32 = 2;
@@ -215,7 +213,7 @@ fn compare_processes() {
     let mut processes: Vec<Started> = (0..8).map(|_| Started::new(&folder.0)).collect();
     let mut layouts = layouts();
     let lost = layouts.pop().expect("the last one");
-    let is_drawn = |number: usize| SAMPLE.contains(&number) || std::env::var_os(ALL).is_some();
+    let is_drawn = |number: usize| SAMPLE.contains(&number) || needs::all_cases!();
     for (number, layout) in layouts.iter().enumerate().filter(|(number, _)| is_drawn(*number)) {
         let setup = layout.setup().expect("a plan");
         let own = begin(&mut processes, number, &setup);

@@ -29,21 +29,15 @@ enum Tried {
 }
 
 impl Tried {
-    /// `PLEACH_WAITS=all` tries eight ranks and a ring as well.
+    /// `PLEACH_CASES=all` tries eight ranks and a ring as well.
     fn from_environment() -> Vec<Tried> {
-        match std::env::var("PLEACH_WAITS").as_deref() {
-            Ok("all") => {
-                vec![
-                    Tried::TwoStages,
-                    Tried::Offloaded,
-                    Tried::Ring,
-                    Tried::EightRanks(Tied::Yes, ZeroStage::One),
-                    Tried::EightRanks(Tied::No, ZERO_THREE),
-                ]
-            }
-            Ok(other) => panic!("PLEACH_WAITS is {other:?}; set it to \"all\", or not at all"),
-            Err(_) => vec![Tried::TwoStages, Tried::Offloaded],
+        let mut tried = vec![Tried::TwoStages, Tried::Offloaded];
+        if needs::all_cases!() {
+            let of_eight = [(Tied::Yes, ZeroStage::One), (Tied::No, ZERO_THREE)];
+            tried.push(Tried::Ring);
+            tried.extend(of_eight.map(|(tied, zero)| Tried::EightRanks(tied, zero)));
         }
+        tried
     }
 
     fn layout(self) -> Layout {

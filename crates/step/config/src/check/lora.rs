@@ -17,20 +17,13 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     if let Err((rule, remedy)) = itself(config, lora) {
         rules.report(Problem::of_key("model.lora", rule, remedy));
     }
-    if let ZeroStage::Three { .. } = config.parallelism.zero {
-        let rule = "shards parameters, which model.lora keeps whole";
-        rules.report(Problem::of_value("parallelism.zero", 3, rule, "use 0, 1 or 2"));
-    }
-    match config.train.optimizer {
-        Optimizer::AdamW => {}
-        Optimizer::Muon(_) => {
-            let rule = "has no updates for the matrices of model.lora";
-            rules.report(Problem::of_value("train.optimizer", "\"muon\"", rule, "use \"adamw\""));
-        }
-    }
-    if config.train.sums == GradientSums::Exact {
-        let rule = "has no range for the gradients of model.lora";
-        rules.report(Problem::of_value("train.sums", "\"exact\"", rule, "use \"single\""));
+    refuse! { rules;
+        matches!(config.parallelism.zero, ZeroStage::Three { .. }) => "parallelism.zero" = 3,
+            "shards parameters, which model.lora keeps whole", "use 0, 1 or 2";
+        matches!(config.train.optimizer, Optimizer::Muon(_)) => "train.optimizer" = "\"muon\"",
+            "has no updates for the matrices of model.lora", "use \"adamw\"";
+        config.train.sums == GradientSums::Exact => "train.sums" = "\"exact\"",
+            "has no range for the gradients of model.lora", "use \"single\"";
     }
 }
 

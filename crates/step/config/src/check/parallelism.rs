@@ -6,7 +6,7 @@ use crate::degrees::Degrees;
 use crate::model::ModelSpec;
 use crate::parallelism::{FullRecompute, Parallelism, Recompute, SavedInputs, SequenceParallel};
 use crate::problem::Problem;
-use crate::run_file::{RunConfig, schedule_name};
+use crate::run_file::{Item as _, RunConfig, schedule_name};
 use crate::schedule::{ScheduleKind, ScheduleSpec};
 
 /// More ranks than this are a slip of the pen.
@@ -18,38 +18,32 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     if [dp, cp, tp, pp, parallelism.microbatch_size, parallelism.sum_tree].contains(&0) {
         return;
     }
-    shard_group(config, rules);
-    sum_tree(config, rules);
+    sharding_groups(config, rules);
     context_parallelism(config, rules);
     exchanged_heads(config, rules);
     passed_blocks(config, rules);
     tensor_parallelism(config, rules);
     shared_tokens(config, rules);
-    recomputation(config, rules);
+    recomputation(parallelism, rules);
     pipeline_parallelism(config, rules);
     world_size(config, rules);
     global_batch(config, rules);
 }
 
-/// Sharding groups are of one size.
-fn shard_group(config: &RunConfig, rules: &mut Rules) {
-    let Parallelism { degrees: Degrees { dp, .. }, shard_group: Some(ranks), .. } = config.parallelism else { return };
-    if rules.all_positive(&[("parallelism.shard_group", ranks)]) && !dp.is_multiple_of(ranks) {
-        let choice = nearest_of(&mesh::divisors(dp), ranks, 8);
-        let rule = format!("must divide parallelism.dp = {dp}");
-        rules.report(Problem::of_value("parallelism.shard_group", ranks, rule, format!("use {choice}")));
-    }
-}
-
-/// No run of a sum is part of one sharding group and part of another. In a group, as in all of dp, the last run may be
-/// shorter.
-fn sum_tree(config: &RunConfig, rules: &mut Rules) {
+/// Sharding groups are of one size, and no run of a sum is part of one and part of another. In a group, as in all of
+/// dp, the last run may be shorter.
+fn sharding_groups(config: &RunConfig, rules: &mut Rules) {
     let (Degrees { dp, .. }, tree) = (config.parallelism.degrees, config.parallelism.sum_tree);
     let group = config.parallelism.shard_group();
-    if (1..dp).contains(&group) && tree > group && !tree.is_multiple_of(group) {
-        let rule = format!("must be a multiple of parallelism.shard_group = {group} where it is more");
-        let remedy = format!("use {}, or at most {group}", mesh::multiples_around(group, tree));
-        rules.report(Problem::of_value("parallelism.sum_tree", tree, rule, remedy));
+    let asked = config.parallelism.shard_group.unwrap_or(1);
+    refuse! { rules;
+        asked == 0 => "parallelism.shard_group" = 0, "must be positive", "use at least 1";
+        asked > 0 && !dp.is_multiple_of(asked) => "parallelism.shard_group" = asked,
+            format!("must divide parallelism.dp = {dp}"),
+            format!("use {}", nearest_of(&mesh::divisors(dp), asked, 8));
+        (1..dp).contains(&group) && tree > group && !tree.is_multiple_of(group) => "parallelism.sum_tree" = tree,
+            format!("must be a multiple of parallelism.shard_group = {group} where it is more"),
+            format!("use {}, or at most {group}", mesh::multiples_around(group, tree));
     }
 }
 
@@ -78,30 +72,24 @@ fn context_parallelism(config: &RunConfig, rules: &mut Rules) {
         ContextKind::Gather | ContextKind::Ring => context.chunks == ChunkOrder::Balanced,
         ContextKind::Heads => false,
     };
-    if hides_later && config.data.blanks.is_some() {
-        let rule = "hides tokens that data.blanks lets others see";
-        rules.report(Problem::of_value("parallelism.cp_chunks", "\"balanced\"", rule, "use \"contiguous\""));
+    refuse! { rules;
+        hides_later && config.data.blanks.is_some() => "parallelism.cp_chunks" = "\"balanced\"",
+            "hides tokens that data.blanks lets others see", "use \"contiguous\"";
     }
 }
 
 /// Keys that are passed around come in chunks, of which masks of dropout are drawn four at once.
 fn passed_blocks(config: &RunConfig, rules: &mut Rules) {
     let Parallelism { degrees: Degrees { cp, .. }, context, .. } = &config.parallelism;
-    match context.kind {
-        ContextKind::Ring if *cp > 1 => {}
-        ContextKind::Gather | ContextKind::Heads | ContextKind::Ring => return,
-    }
-    let mut refuse = |rule: String, remedy: &str| {
-        rules.report(Problem::of_value("parallelism.cp_kind", "\"ring\"", rule, remedy));
-    };
     let (length, chunks) = (config.train.sequence_length, config.parallelism.slices().num_chunks());
-    if config.model.attention_dropout > 0.0 && length.is_multiple_of(chunks) && !(length / chunks).is_multiple_of(4) {
-        let rule = format!(
-            "with model.attention_dropout takes chunks of a multiple of 4 tokens, not of train.sequence_length = {length} / \
-             {chunks} = {}",
+    let is_ring = context.kind == ContextKind::Ring && *cp > 1;
+    let draws_in_chunks = is_ring && config.model.attention_dropout > 0.0 && length.is_multiple_of(chunks);
+    refuse! { rules;
+        draws_in_chunks && !(length / chunks).is_multiple_of(4) => "parallelism.cp_kind" = "\"ring\"", format!(
+            "with model.attention_dropout takes chunks of a multiple of 4 tokens, not of train.sequence_length = \
+             {length} / {chunks} = {}",
             length / chunks
-        );
-        refuse(rule, "use \"gather\" or \"heads\"");
+        ), "use \"gather\" or \"heads\"";
     }
 }
 
@@ -199,16 +187,13 @@ fn shared_tokens(config: &RunConfig, rules: &mut Rules) {
     rules.report(Problem::of_value("parallelism.tp", tp, rule, remedy));
 }
 
-fn recomputation(config: &RunConfig, rules: &mut Rules) {
-    let Recompute::Full(FullRecompute { inputs, .. }) = config.parallelism.recompute else { return };
-    match (inputs, config.parallelism.sequence_parallel) {
-        (SavedInputs::Whole, SequenceParallel::On) => {
-            let rule =
-                "must be \"sharded\" with parallelism.sequence_parallel = true, where a rank has its own tokens only";
-            let remedy = "use \"sharded\"";
-            rules.report(Problem::of_value("parallelism.recompute_inputs", "\"whole\"", rule, remedy));
-        }
-        (SavedInputs::Whole, SequenceParallel::Off) | (SavedInputs::Sharded, _) => {}
+fn recomputation(Parallelism { recompute, sequence_parallel, .. }: &Parallelism, rules: &mut Rules) {
+    let Recompute::Full(FullRecompute { inputs, .. }) = *recompute else { return };
+    refuse! { rules;
+        inputs == SavedInputs::Whole && *sequence_parallel == SequenceParallel::On
+            => "parallelism.recompute_inputs" = "\"whole\"",
+            "must be \"sharded\" with parallelism.sequence_parallel = true, where a rank has its own tokens only",
+            "use \"sharded\"";
     }
 }
 
@@ -242,31 +227,25 @@ fn pipeline_parallelism(config: &RunConfig, rules: &mut Rules) {
 fn schedule(parallelism: &Parallelism, rules: &mut Rules) {
     let ScheduleSpec::Generated(ScheduleKind::ZeroBubbleAuto { memory_percent }) = parallelism.schedule else { return };
     let (pp, least) = (parallelism.degrees.pp, 100usize.div_ceil(parallelism.degrees.pp));
-    if memory_percent < least {
-        let rule = format!("of parallelism.pp = {pp} microbatches is less than one microbatch");
-        let remedy = format!("use at least {least}");
-        rules.report(Problem::of_value("parallelism.schedule_memory_percent", memory_percent, rule, remedy));
+    refuse! { rules;
+        memory_percent < least => "parallelism.schedule_memory_percent" = memory_percent,
+            format!("of parallelism.pp = {pp} microbatches is less than one microbatch"),
+            format!("use at least {least}");
     }
 }
 
-fn stage_layers(stages: &[usize], layers: usize, num_stages: Option<usize>, rules: &mut Rules) {
-    let written = format!("{stages:?}");
-    let mut refuse = |rule: String, remedy: &str| {
-        rules.report(Problem::of_value("parallelism.stage_layers", &written, rule, remedy))
-    };
-    if let Some(num_stages) = num_stages.filter(|num_stages| *num_stages != stages.len()) {
-        refuse(
-            format!("must have as many numbers as stages, {num_stages}; got {}", stages.len()),
-            "leave it out to balance the stages",
-        );
-    }
-    let sum: usize = stages.iter().sum();
-    if sum != layers {
-        refuse(format!("must add up to model.num_layers = {layers}; got {sum}"), "leave it out to balance the stages");
-    }
-    let inner = stages.get(1..stages.len().saturating_sub(1)).unwrap_or(&[]);
-    if inner.contains(&0) {
-        refuse("must have at least 1 layer in each stage but the first and the last".into(), "use 1 or more");
+fn stage_layers(stages: &Vec<usize>, layers: usize, num_stages: Option<usize>, rules: &mut Rules) {
+    let (length, sum) = (stages.len(), stages.iter().sum::<usize>());
+    let num_stages = num_stages.unwrap_or(length);
+    let inner = stages.get(1..length.saturating_sub(1)).unwrap_or(&[]);
+    refuse! { rules;
+        num_stages != length => "parallelism.stage_layers" = stages.written(),
+            format!("must have as many numbers as stages, {num_stages}; got {length}"),
+            "leave it out to balance the stages";
+        sum != layers => "parallelism.stage_layers" = stages.written(),
+            format!("must add up to model.num_layers = {layers}; got {sum}"), "leave it out to balance the stages";
+        inner.contains(&0) => "parallelism.stage_layers" = stages.written(),
+            "must have at least 1 layer in each stage but the first and the last", "use 1 or more";
     }
 }
 
@@ -284,16 +263,12 @@ fn world_size(config: &RunConfig, rules: &mut Rules) {
     let degrees = config.parallelism.degrees;
     let product = config.parallelism.world_size();
     ranks(&config.parallelism, rules);
-    if config.run.ranks != product {
-        let keys = degrees.listed().map(|(key, _)| key).collect::<Vec<_>>().join(" x ");
-        let values = degrees.listed().map(|(_, degree)| degree.to_string()).collect::<Vec<_>>().join(" x ");
-        let rule = format!("must be parallelism.{keys} = {values} = {product}");
-        rules.report(Problem::of_value(
-            "run.ranks",
-            config.run.ranks,
-            rule,
-            format!("write {product}, or omit one of the {}", if degrees.cp == 1 { "four" } else { "five" }),
-        ));
+    let listed = |of: fn((&'static str, usize)) -> String| degrees.listed().map(of).collect::<Vec<_>>().join(" x ");
+    refuse! { rules;
+        config.run.ranks != product => "run.ranks" = config.run.ranks, format!(
+            "must be parallelism.{} = {} = {product}",
+            listed(|(key, _)| key.into()), listed(|(_, degree)| degree.to_string())
+        ), format!("write {product}, or omit one of the {}", if degrees.cp == 1 { "four" } else { "five" });
     }
 }
 

@@ -46,30 +46,18 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
 
 fn numbers(config: &RunConfig, group: &ParameterGroup, rules: &mut Rules) {
     let ParameterGroup { learning_rate_scale: scale, weight_decay, .. } = *group;
-    let rate = config.train.learning_rate;
-    let mut refuse = |holds: bool, rule: String, remedy: &str| {
-        if !holds {
-            rules.report(Problem::of_key(KEY, rule, remedy));
-        }
-    };
-    let of_scale = format!("has learning_rate_scale = {scale:?}, which ");
-    refuse(scale >= 0.0, format!("{of_scale}must not be negative"), "use 0 or more");
-    refuse(
-        scale * rate <= 1.0,
-        format!("{of_scale}times train.learning_rate = {rate:?} diverges"),
-        "use a product of at most 1",
-    );
-    let decay = weight_decay.unwrap_or(config.train.weight_decay);
-    let of_decay = format!("has weight_decay = {decay:?}, which ");
-    refuse(decay >= 0.0, format!("{of_decay}makes weights grow"), "use 0 or more");
-    refuse(
-        decay * scale * rate < 1.0,
-        format!(
-            "{of_decay}times its learning rate, {:?}, is 1 or more, which flips the signs of weights",
-            scale * rate
-        ),
-        "use a smaller product",
-    );
+    let (rate, decay) = (config.train.learning_rate, weight_decay.unwrap_or(config.train.weight_decay));
+    let (of_scale, of_decay) =
+        (format!("has learning_rate_scale = {scale:?}, which"), format!("has weight_decay = {decay:?}, which"));
+    refuse! { rules;
+        scale < 0.0 => KEY, format!("{of_scale} must not be negative"), "use 0 or more";
+        scale * rate > 1.0 => KEY, format!("{of_scale} times train.learning_rate = {rate:?} diverges"),
+            "use a product of at most 1";
+        decay < 0.0 => KEY, format!("{of_decay} makes weights grow"), "use 0 or more";
+        decay * scale * rate >= 1.0 => KEY, format!(
+            "{of_decay} times its learning rate, {:?}, is 1 or more, which flips the signs of weights", scale * rate
+        ), "use a smaller product";
+    }
 }
 
 fn names(model: &ModelSpec) -> Vec<String> {

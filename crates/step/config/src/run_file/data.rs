@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 use super::keys::{Keys, keys};
 use super::run::PATH;
 use super::source::Value;
-use super::table::{Fields, Table, read_table, tables, written_table};
-use super::value::{Item, quoted};
+use super::table::{Fields, Table, read_table, tables};
 use crate::data_spec::{
-    BlanksSpec, ChatDate, ChatSpec, DataSpec, InstructionsSpec, LongConversations, Positions, SourceSpec,
-    TokenizerSpec, ValidationSpec, Visible,
+    BlanksSpec, ChatSpec, DataSpec, InstructionsSpec, LongConversations, Positions, SourceSpec, TokenizerSpec,
+    ValidationSpec, Visible,
 };
 use crate::problem::{Location, Problem};
 use crate::trusted::Consequence::{Reads, Sends, Writes};
@@ -83,56 +82,14 @@ fn folder_of(tokenizer: &TokenizerSpec) -> PathBuf {
     }
 }
 
-impl Item for TokenizerSpec {
-    fn wanted() -> String {
-        TokenizerSpec::FORMS.into()
-    }
-
-    fn read(value: &Value) -> Option<TokenizerSpec> {
-        TokenizerSpec::parse(value.text()?)
-    }
-
-    fn written(&self) -> String {
-        quoted(&self.to_string())
-    }
-}
-
-impl Item for ChatDate {
-    fn wanted() -> String {
-        String::new()
-    }
-
-    fn read(value: &Value) -> Option<ChatDate> {
-        ChatDate::parse(value.text()?)
-    }
-
-    fn written(&self) -> String {
-        quoted(&self.to_string())
-    }
-}
-
-/// A table with a path and, if it likes, a weight and a column; or the path alone.
-impl Item for SourceSpec {
+impl Table for SourceSpec {
     const LIST: &'static str = "a list of sources such as [{ path = \"a.txt\", weight = 2.0 }, { path = \"b.jsonl\" }]";
 
-    fn wanted() -> String {
-        String::new()
+    /// The path alone.
+    fn short(value: &Value) -> Option<SourceSpec> {
+        value.text().map(SourceSpec::of)
     }
 
-    fn read(value: &Value) -> Option<SourceSpec> {
-        value.text().map(SourceSpec::of).or_else(|| read_table(value, SourceSpec::of("")))
-    }
-
-    fn written(&self) -> String {
-        written_table(self)
-    }
-
-    fn table_keys() -> Vec<&'static str> {
-        super::table::keys_of(SourceSpec::of(""))
-    }
-}
-
-impl Table for SourceSpec {
     fn fields(&mut self, fields: &mut Fields<'_>) {
         fields.field("path", &mut self.path);
         fields.require(!self.path.as_os_str().is_empty());
@@ -188,6 +145,7 @@ impl Table for BlanksSpec {
 
 // Numbers of blanks that have a default have that of GLM-130B: 4 short samples, of 512 of 2,048 tokens.
 tables! {
+    SourceSpec = SourceSpec::of("");
     ValidationSpec = ValidationSpec { name: String::new(), source: SourceSpec::of("") };
     ChatSpec = ChatSpec { template: PathBuf::new(), date: None, long: LongConversations::Refuse };
     BlanksSpec = BlanksSpec {

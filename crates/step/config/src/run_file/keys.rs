@@ -10,7 +10,7 @@ use super::value::{Harmless, Item, Slot, quoted, shown};
 use crate::problem::Problem;
 use crate::trusted::{Consequence, Trusted};
 
-/// What keys are visited for.
+/// The purpose of a visit.
 pub enum Work<'a> {
     /// To take their values from a file. A value that was visited before stays where the file has none.
     Read(&'a mut Reader),
@@ -90,7 +90,7 @@ impl<'a> Keys<'a> {
         Keys { section: "", work, seen: vec![], is_chosen: true }
     }
 
-    /// Goes on to the keys of `[section]`.
+    /// Continues with the keys of `[section]`.
     pub fn section(&mut self, section: &'static str) -> &mut Keys<'a> {
         self.section = section;
         if let Work::Write(text) = &mut self.work {
@@ -298,7 +298,7 @@ impl<T: Slot> Key<'_, '_, T> {
         self
     }
 
-    /// What must hold of the value.
+    /// A rule that the value must keep.
     pub fn must(self, holds: impl Fn(&T::Item) -> bool, rule: &str, remedy: impl Display) -> Self {
         let broken = self.slot.item().filter(|item| !holds(item));
         if let (Some(item), Work::Check(problems)) = (broken, &mut self.keys.work) {

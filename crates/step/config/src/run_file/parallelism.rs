@@ -15,7 +15,7 @@ use crate::schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};
 use crate::trusted::Consequence;
 use crate::zero::{Gathering, GradientReduction, Reshard, ZeroStage};
 
-/// What keys of other sections give to those of this one.
+/// Values of other sections from which keys of this one follow.
 pub struct Others<'a> {
     /// The number of ranks, if the run names it.
     pub ranks: Option<usize>,

@@ -25,7 +25,7 @@ pub enum OfWeights {
     Length,
 }
 
-/// What is known of a key.
+/// The declaration of a key.
 #[derive(Debug)]
 pub struct Declared {
     /// The names that its value may have.
@@ -43,7 +43,7 @@ pub struct Alias {
     pub name: &'static str,
     /// The key here.
     pub key: String,
-    /// What to know next to the name.
+    /// A remark next to the name.
     pub note: &'static str,
 }
 
@@ -53,7 +53,7 @@ struct Kind {
     names: Vec<&'static str>,
     /// The keys of its inline tables.
     table_keys: Vec<&'static str>,
-    /// What it is, as the rest of a sentence that begins with "is not".
+    /// Its description, as the rest of a sentence that begins with "is not".
     wanted: String,
 }
 
@@ -131,8 +131,9 @@ impl Reader {
         self.unusable.insert(key.into());
         let location = Some(location.clone());
         if unknown.is_empty() {
-            let near = value.text().and_then(|text| nearest_choice(text, names));
-            let remedy = near.map_or(String::new(), |near| format!("did you mean {near:?}?"));
+            let near = |text| nearest_choice(text, names).map(|near| format!("did you mean {near:?}?"));
+            let answer = |text| unsupported::former(key, text).map(String::from).or_else(|| near(text));
+            let remedy = value.text().and_then(answer).unwrap_or_default();
             let problem = Problem::of_value(key, value, format!("is not {wanted}"), remedy);
             self.problems.push(problem.at(location));
         } else {
@@ -207,7 +208,7 @@ impl Reader {
         super::source::SECTIONS.into_iter().find(|section| self.declared.contains_key(&format!("{section}.{name}")))
     }
 
-    /// What a name of Megatron-LM means here, with dashes or underscores, as the end of a sentence about it; a refusal
+    /// The meaning of a name of Megatron-LM, with dashes or underscores, as the end of a sentence about it; a refusal
     /// for the name of an axis that runs do not have.
     pub fn meaning(&self, name: &str) -> Option<String> {
         let name = name.trim_start_matches("--").replace('-', "_");

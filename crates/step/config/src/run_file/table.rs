@@ -7,16 +7,21 @@ use crate::problem::Problem;
 
 /// A value that is an inline table.
 pub trait Table: Clone {
-    /// What it is, as the rest of a sentence that begins with "is not".
+    /// Its description, as the rest of a sentence that begins with "is not".
     const WANTED: &'static str = "";
     /// The same of a list of such tables.
     const LIST: &'static str = "";
+
+    /// The table for a value that stands for one.
+    fn short(_value: &Value) -> Option<Self> {
+        None
+    }
 
     /// Visits the keys.
     fn fields(&mut self, fields: &mut Fields<'_>);
 }
 
-/// What the keys of a table are visited for.
+/// The purpose of a visit of a table's keys.
 pub enum Fields<'a> {
     /// To read them: the entries, and whether all is right.
     Read(&'a [(String, Value)], bool),
@@ -56,7 +61,7 @@ impl Fields<'_> {
         matches!(self, Fields::Read(..))
     }
 
-    /// What must hold of a table that is read.
+    /// A rule that a table must keep, which is read.
     pub fn require(&mut self, holds: bool) {
         if let Fields::Read(_, is_right) = self {
             *is_right &= holds;
@@ -66,6 +71,9 @@ impl Fields<'_> {
 
 /// `blank` with the entries of `value`; `None` where one is wrong or lacks.
 pub fn read_table<T: Table>(value: &Value, mut blank: T) -> Option<T> {
+    if let Some(table) = T::short(value) {
+        return Some(table);
+    }
     let mut fields = Fields::Read(value.table()?, true);
     blank.fields(&mut fields);
     matches!(fields, Fields::Read(_, true)).then_some(blank)

@@ -56,6 +56,19 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
     ),
 ];
 
+/// Values that earlier versions had: key, value, and what to do instead.
+const FORMER: &[(&str, &str, &str)] = &[(
+    "run.device",
+    "soft-gpu",
+    "use \"cpu\", or try the code of GPUs without one: tools/soft-gpu.sh FOLDER builds NVIDIA's libraries in software, \
+     and PLEACH_CUDA=FOLDER pleach train ... --set run.device=cuda opens them",
+)];
+
+/// The remedy for a value that earlier versions had.
+pub fn former(key: &str, value: &str) -> Option<&'static str> {
+    FORMER.iter().find(|former| (former.0, former.1) == (key, value)).map(|former| former.2)
+}
+
 /// Axes of other trainers along which no run divides work: `(name, axis)`.
 const OTHER_AXES: &[(&str, &str)] = &[
     ("ep", "expert parallelism"),

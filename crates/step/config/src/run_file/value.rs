@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::source::Value;
+use crate::data_spec::{ChatDate, TokenizerSpec};
 use crate::learning_rate::DecayLength;
 use crate::model::TopQuery;
 use crate::names::Names;
@@ -13,10 +14,10 @@ const MAX_COUNT: i128 = i32::MAX as i128;
 
 /// A value of a run file.
 pub trait Item: Clone {
-    /// What a list of such values is, as the rest of a sentence that begins with "is not".
+    /// The description of a list of such values, as the rest of a sentence that begins with "is not".
     const LIST: &'static str = "";
 
-    /// What it is, as the rest of a sentence that begins with "is not".
+    /// Its description, as the rest of a sentence that begins with "is not".
     fn wanted() -> String;
 
     /// The value, or `None` for another type or another name.
@@ -25,12 +26,12 @@ pub trait Item: Clone {
     /// As a run file has it.
     fn written(&self) -> String;
 
-    /// The names that it may have; none where it is no name.
+    /// The names that it may have; none where it has another type.
     fn names() -> Vec<&'static str> {
         vec![]
     }
 
-    /// The keys of an inline table; none where it is no table.
+    /// The keys of an inline table; none where it has another type.
     fn table_keys() -> Vec<&'static str> {
         vec![]
     }
@@ -163,6 +164,8 @@ items! {
         DecayLength::Steps(steps) => steps.to_string(),
         DecayLength::Share(share) => share.written(),
     };
+    TokenizerSpec, TokenizerSpec::FORMS, |value| TokenizerSpec::parse(value.text()?), |own| quoted(&own.to_string());
+    ChatDate, "a date", |value| ChatDate::parse(value.text()?), |date| quoted(&date.to_string());
     TopQuery, "true or false", |value| value.boolean().map(|on| if on { TopQuery::On } else { TopQuery::Off }),
         |value| (*value == TopQuery::On).to_string();
     Overlap, "true or false", |value| value.boolean().map(|on| if on { Overlap::On } else { Overlap::Off }),

@@ -436,12 +436,7 @@ fn syntax_errors_are_named_with_their_place() {
 }
 
 #[test]
-fn rotary_keys_need_rotary_positions() {
-    assert_eq!(
-        refused("[model]\nrotary_base = 1e4\n", &[]),
-        "run.toml:2:1: model.rotary_base has no effect where model.position = \"learned\"; \
-         write model.position = \"rotary\", or leave it out"
-    );
+fn a_rotated_part_is_a_share() {
     assert_eq!(
         refused("[model]\nposition = \"rotary\"\nrotary_fraction = 1.5\n", &[]),
         "run.toml:3:1: model.rotary_fraction = 1.5 must be a share of the head's dims; use more than 0 and at most 1"
@@ -449,26 +444,12 @@ fn rotary_keys_need_rotary_positions() {
 }
 
 #[test]
-fn keys_of_positions_and_blocks_need_their_kind() {
-    for (set, expected) in [
-        (
-            ["model.position=alibi", "model.rotary_base=1e4"],
-            "--set model.rotary_base=1e4: model.rotary_base has no effect where model.position = \"alibi\"; \
-             write model.position = \"rotary\", or leave it out",
-        ),
-        (
-            ["model.position=alibi", "model.position_offset=2"],
-            "--set model.position_offset=2: model.position_offset has no effect where model.position = \"alibi\"; \
-             write model.position = \"learned\", or leave it out",
-        ),
-        (
-            ["model.blocks=parallel", "model.deepnorm_alpha=2"],
-            "--set model.deepnorm_alpha=2: model.deepnorm_alpha has no effect where model.blocks = \"parallel\"; \
-             write model.blocks = \"deepnorm\", or leave it out",
-        ),
-    ] {
-        assert_eq!(refused("", &set), expected);
-    }
+fn keys_of_blocks_need_their_kind() {
+    assert_eq!(
+        refused("", &["model.blocks=parallel", "model.deepnorm_alpha=2"]),
+        "--set model.deepnorm_alpha=2: model.deepnorm_alpha has no effect where model.blocks = \"parallel\"; \
+         write model.blocks = \"deepnorm\", or leave it out"
+    );
 }
 
 #[test]
@@ -521,25 +502,6 @@ fn runs_of_a_sum_survive_their_file_and_rank_order_is_not_written() {
     assert_eq!(load(&config.to_toml(), &[]).expect("legal"), config);
     let plain = load("", &["parallelism.sum_tree=1"]).expect("legal");
     assert!(plain == load("", &[]).expect("legal") && !plain.to_toml().contains("sum_tree"));
-}
-
-#[test]
-fn keys_of_sharding_need_a_stage_that_has_them() {
-    for (key, value, zero, stages) in [
-        ("shard_group", "2", 0, "1, 2 or 3"),
-        ("reduce", "step", 1, "2 or 3"),
-        ("prefetch", "2", 2, "3"),
-        ("reshard", "after-use", 2, "3"),
-    ] {
-        let (set, stage) = (format!("parallelism.{key}={value}"), format!("parallelism.zero={zero}"));
-        assert_eq!(
-            refused("", &[&set, &stage]),
-            format!(
-                "--set {set}: parallelism.{key} has no effect where parallelism.zero = {zero}; \
-                 write parallelism.zero = {stages}, or leave it out"
-            )
-        );
-    }
 }
 
 /// Ranks share sequences only where the run says so, and a run file without the key is written as before.

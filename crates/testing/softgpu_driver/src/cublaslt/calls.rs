@@ -1,7 +1,7 @@
 //! The functions of the library.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::sync::{LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use gpu::{
     BiasForm, DevicePointer, FactorForm, MatrixElement, MatrixPlaces, MatrixProduct, ProductAlgorithm,
@@ -9,8 +9,8 @@ use gpu::{
 };
 use soft_products::SoftProducts;
 
+use crate::context::entered;
 use crate::handles::Handles;
-use crate::process::{entered, process};
 
 /// The version: 13.0.0 of the library, 13.0 of CUDA.
 const VERSION: usize = 130_000;
@@ -269,9 +269,12 @@ pub unsafe extern "C" fn cublasLtMatmulPreferenceSetAttribute(
     removed(with(|all| all.preferences.get_mut(preference).map(change).is_some()))
 }
 
-/// The library of products that computes for this interface.
-fn library() -> SoftProducts {
-    SoftProducts::new(process().gpu.clone())
+/// The library of products of the thread's GPU.
+///
+/// # Errors
+/// A thread without one, by the driver's number.
+fn library() -> Result<SoftProducts, crate::status::Status> {
+    Ok(SoftProducts::new(Arc::clone(&entered()?.gpu)))
 }
 
 fn element(number: c_uint) -> Option<MatrixElement> {
@@ -336,7 +339,8 @@ pub unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
     };
     let sums = if limits.reductions & REDUCTION_OF_SUMS != 0 { SumForm::Split } else { SumForm::Unbroken };
     let workspace_bytes = usize::try_from(limits.workspace).unwrap_or(usize::MAX);
-    let Ok(found) = library().algorithms(&product, ProductLimits { workspace_bytes, sums, most }) else {
+    let Ok(library) = library() else { return NOT_INITIALIZED };
+    let Ok(found) = library.algorithms(&product, ProductLimits { workspace_bytes, sums, most }) else {
         return EXECUTION_FAILED;
     };
     if found.is_empty() {
@@ -402,9 +406,7 @@ pub unsafe extern "C" fn cublasLtMatmul(
     workspace_bytes: usize,
     stream: u64,
 ) -> Status {
-    if entered().is_err() {
-        return NOT_INITIALIZED;
-    }
+    let Ok(library) = library() else { return NOT_INITIALIZED };
     // SAFETY: the interface asks for an algorithm or null.
     let Some(words) = unsafe { algorithm.as_ref() }.map(|algorithm| algorithm.data) else { return INVALID_VALUE };
     // SAFETY: the interface asks for two numbers of the host.
@@ -421,6 +423,6 @@ pub unsafe extern "C" fn cublasLtMatmul(
     };
     let places = MatrixPlaces { a: DevicePointer(b), b: DevicePointer(a), d: DevicePointer(d), bias };
     let algorithm = ProductAlgorithm { words, workspace_bytes, splits: words[1] as u32 };
-    let submitted = library().multiply(StreamHandle(stream), &product, &algorithm, places, DevicePointer(workspace));
+    let submitted = library.multiply(StreamHandle(stream), &product, &algorithm, places, DevicePointer(workspace));
     submitted.map_or(EXECUTION_FAILED, |()| SUCCESS)
 }

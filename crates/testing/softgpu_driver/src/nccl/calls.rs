@@ -1,17 +1,19 @@
 //! The functions of the library.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
-use gpu::{DevicePointer, DriverErrorKind, Gpu, StreamHandle};
+use gpu::{DevicePointer, DriverError, DriverErrorKind, Gpu, StreamHandle};
+use softgpu::SoftGpu;
 
 use super::collective::{Call, Element, Kind, Request};
 use super::hub;
 use super::seat::{Order, Refusal, Seat, State, Submission, UnderWay, submit};
+use crate::context::{Context, entered};
 use crate::handles::Handles;
-use crate::process::{entered, process};
 
 /// 2.28.9.
 const VERSION: c_int = 22_809;
@@ -61,14 +63,14 @@ impl Id {
     }
 }
 
-/// The hub of this process, and ranks in groups.
+/// The hub of this context, and ranks in groups.
 #[derive(Debug, Default)]
 struct Groups {
     /// Its port, where it could be started.
     hub: OnceLock<Option<u16>>,
     ids: Mutex<u64>,
-    under_way: OnceLock<Arc<UnderWay>>,
-    order: OnceLock<Option<Arc<Order>>>,
+    /// By GPU.
+    ends: Mutex<HashMap<usize, Ends>>,
     seats: Mutex<Handles<Arc<Seat>>>,
     /// Windows with their communicators.
     windows: Mutex<Handles<u64>>,
@@ -119,16 +121,30 @@ fn seat(communicator: u64) -> Option<Arc<Seat>> {
     sync::lock(&GROUPS.seats).get(communicator).cloned()
 }
 
-/// The calls under way, with the thread that advances the GPU meanwhile.
-fn under_way() -> Arc<UnderWay> {
-    let started = GROUPS.under_way.get_or_init(|| {
-        let under_way = Arc::new(UnderWay::default());
-        let (own, gpu) = (Arc::clone(&under_way), Arc::clone(&process().gpu));
+/// The state that all ranks of a GPU share: the calls under way, with the thread that advances the GPU meanwhile, and
+/// the order of its reads.
+#[derive(Clone, Debug)]
+struct Ends(Arc<UnderWay>, Arc<Order>);
+
+impl Ends {
+    fn of(gpu: &Arc<SoftGpu>) -> Result<Ends, DriverError> {
+        let (under_way, own) = (Arc::<UnderWay>::default(), Arc::clone(gpu));
+        let ends = Ends(Arc::clone(&under_way), Arc::new(Order::new(Arc::clone(gpu))?));
         // Without the thread the GPU continues when it is asked.
-        let _ = std::thread::Builder::new().name("nccl GPU".into()).spawn(move || own.advance(&gpu));
-        under_way
-    });
-    Arc::clone(started)
+        let _ = std::thread::Builder::new().name("nccl GPU".into()).spawn(move || under_way.advance(&own));
+        Ok(ends)
+    }
+}
+
+/// Those of a GPU, from the first call on.
+fn ends_of(context: &Context) -> Result<Ends, DriverError> {
+    let mut all = sync::lock(&GROUPS.ends);
+    if let Some(ends) = all.get(&context.ordinal) {
+        return Ok(ends.clone());
+    }
+    let ends = Ends::of(&context.gpu)?;
+    all.insert(context.ordinal, ends.clone());
+    Ok(ends)
 }
 
 #[unsafe(no_mangle)]
@@ -198,15 +214,14 @@ pub unsafe extern "C" fn ncclCommInitRankConfig(
     rank: c_int,
     config: *mut Config,
 ) -> Status {
-    let Ok(process) = entered() else { return UNHANDLED_CUDA_ERROR };
+    let Ok(context) = entered() else { return UNHANDLED_CUDA_ERROR };
     let (Ok(ranks), Ok(rank)) = (usize::try_from(ranks), usize::try_from(rank)) else { return INVALID_ARGUMENT };
     // SAFETY: the interface asks for settings or null.
     if rank >= ranks || unsafe { is_blocking(config) } {
         return INVALID_ARGUMENT;
     }
-    let order = GROUPS.order.get_or_init(|| Order::new(Arc::clone(&process.gpu)).ok().map(Arc::new));
-    let Some(order) = order else { return UNHANDLED_CUDA_ERROR };
-    let seat = Seat::take(id.port_and_key(), (ranks, rank), (under_way(), Arc::clone(order)));
+    let Ok(Ends(under_way, order)) = ends_of(context) else { return UNHANDLED_CUDA_ERROR };
+    let seat = Seat::take(id.port_and_key(), (ranks, rank), (under_way, order));
     // SAFETY: the interface asks for a place for a handle.
     unsafe { keep_seat(communicator, seat) }
 }
@@ -297,8 +312,8 @@ pub unsafe extern "C" fn ncclCommGetAsyncError(communicator: u64, state: *mut St
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclMemAlloc(memory: *mut u64, bytes: usize) -> Status {
-    let Ok(process) = entered() else { return UNHANDLED_CUDA_ERROR };
-    match process.gpu.allocate(bytes) {
+    let Ok(context) = entered() else { return UNHANDLED_CUDA_ERROR };
+    match context.gpu.allocate(bytes) {
         // SAFETY: the interface asks for a place for an address.
         Ok(allocated) => unsafe { put(memory, allocated.0) },
         Err(_) => UNHANDLED_CUDA_ERROR,
@@ -307,7 +322,8 @@ pub unsafe extern "C" fn ncclMemAlloc(memory: *mut u64, bytes: usize) -> Status 
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclMemFree(memory: u64) -> Status {
-    process().gpu.free(DevicePointer(memory)).map_or(INVALID_ARGUMENT, |()| SUCCESS)
+    let Ok(context) = entered() else { return UNHANDLED_CUDA_ERROR };
+    context.gpu.free(DevicePointer(memory)).map_or(INVALID_ARGUMENT, |()| SUCCESS)
 }
 
 #[unsafe(no_mangle)]

@@ -1,13 +1,15 @@
 //! The cases: models that together submit every operation, and whole runs of several ranks on one GPU.
 
 use config::{
-    Activation, Blocks, Format, Gathering, GradientReduction, GradientSums, LocalAttention, ModelSpec, Muon, MuonScale,
-    Optimizer, Overlap, Pairing, Parallelism, Position, Products, Reach, Reshard, RotaryScaling, Tied, TopQuery,
-    TrainSpec, ZeroStage,
+    Activation, Blocks, Format, GradientReduction, GradientSums, LocalAttention, ModelSpec, Muon, MuonScale, Optimizer,
+    Overlap, Pairing, Parallelism, Position, Products, Reach, Reshard, RotaryScaling, Tied, TopQuery, TrainSpec,
+    ZeroStage,
 };
 use testkit::layout::Layout;
 use testkit::models::plain_layout;
 use testkit::numbers::{Numbers, model, training};
+
+use crate::space::three;
 
 /// The values that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,44 +103,48 @@ fn soft_caps(model: &mut ModelSpec) {
 
 /// All cases, the quick ones first.
 pub fn all() -> Vec<Case> {
-    let mut cases: Vec<Case> = CHANGES.iter().map(small).collect();
-    let exact = TrainSpec { steps: 2, ..training(EXACT) };
-    let layout = Layout { model: model(Tied::No), parallelism: plain_layout(1, 1, 1, 2), train: exact };
-    cases.push(Case {
-        name: "operations exact-sums".into(),
-        size: Size::Small,
-        compared: Compared::Operations,
-        layout,
-    });
-    cases.push(muon());
+    let changed = |(name, tied, change): &Change| {
+        let mut model = model(*tied);
+        change(&mut model);
+        operations(name, model, SINGLE)
+    };
+    let mut cases: Vec<Case> = CHANGES.iter().map(changed).collect();
+    cases.push(operations("exact-sums", model(Tied::No), EXACT));
+    let mut muon = operations("muon", model(Tied::No), SINGLE);
+    muon.layout.train.optimizer = Optimizer::Muon(Muon { momentum: 0.95, scale: MuonScale::AdamW });
+    cases.push(muon);
     cases.extend([("bf16", Format::Bf16), ("fp16", Format::Fp16)].map(blocks));
     cases.extend(NARROW.iter().flat_map(narrow));
-    cases.push(soft_caps_in_blocks());
+    // Attention with soft caps has kernels of its own in blocks.
+    let mut capped = model(Tied::No);
+    soft_caps(&mut capped);
+    cases.push(operations("soft-caps in bf16 and blocks", capped, BLOCKS));
     cases.extend(outcomes());
     for (numbers, form) in [(SINGLE, ""), (BLOCKS, " in bf16 and blocks")] {
-        cases.push(large(&format!("operations wide-heads-of-64{form}"), numbers, 256, 4, 256));
-        cases.push(large(&format!("operations wide-heads-of-128{form}"), numbers, 512, 4, 512));
+        cases.push(large(&format!("wide-heads-of-64{form}"), numbers, 256, 4, 256));
+        cases.push(large(&format!("wide-heads-of-128{form}"), numbers, 512, 4, 512));
     }
     cases.extend(long());
     cases
 }
 
-/// Muon, whose updates multiply matrices.
-fn muon() -> Case {
-    let optimizer = Optimizer::Muon(Muon { momentum: 0.95, scale: MuonScale::AdamW });
-    let train = TrainSpec { steps: 2, optimizer, ..training(SINGLE) };
-    Case {
-        name: "operations muon".into(),
-        size: Size::Small,
-        compared: Compared::Operations,
-        layout: Layout { model: model(Tied::No), parallelism: plain_layout(1, 1, 1, 2), train },
-    }
+/// Two steps of one rank, whose operations are compared.
+fn operations(name: &str, model: ModelSpec, numbers: Numbers) -> Case {
+    let train = TrainSpec { steps: 2, ..training(numbers) };
+    let layout = Layout { model, parallelism: plain_layout(1, 1, 1, 2), train };
+    Case { name: format!("operations {name}"), size: Size::Small, compared: Compared::Operations, layout }
+}
+
+/// `steps` of eight ranks, whose outcomes are compared.
+fn run(name: &str, tied: Tied, steps: u32, numbers: Numbers, (zero, overlap): (ZeroStage, Option<Overlap>)) -> Case {
+    let parallelism = Parallelism { zero, overlap, ..plain_layout(2, 2, 2, 2) };
+    let layout = Layout { model: model(tied), parallelism, train: TrainSpec { steps, ..training(numbers) } };
+    Case { name: format!("run {name}"), size: Size::Small, compared: Compared::Outcome, layout }
 }
 
 /// Long runs in bf16 and blocks: 200 steps of eight ranks, and 20 of GPT-2 with 124 million parameters.
 fn long() -> [Case; 2] {
-    let parallelism = Parallelism { zero: ZeroStage::One, ..plain_layout(2, 2, 2, 2) };
-    let small = Layout { model: model(Tied::Yes), parallelism, train: TrainSpec { steps: 200, ..training(BLOCKS) } };
+    let small = run("of 200 steps", Tied::Yes, 200, BLOCKS, (ZeroStage::One, None));
     let gpt2 = ModelSpec {
         num_layers: 12,
         hidden: 768,
@@ -152,13 +158,12 @@ fn long() -> [Case; 2] {
         ..model(Tied::Yes)
     };
     let train = TrainSpec { steps: 20, global_batch: 2, sequence_length: 64, learning_rate: 3e-4, ..training(BLOCKS) };
-    let gpt2 = Layout { model: gpt2, parallelism: plain_layout(1, 1, 1, 2), train };
-    [("run of 200 steps", small), ("run of 20 steps of GPT-2 124M", gpt2)].map(|(name, layout)| Case {
-        name: name.into(),
-        size: Size::Large,
-        compared: Compared::Outcome,
-        layout,
-    })
+    let gpt2 = Case {
+        name: "run of 20 steps of GPT-2 124M".into(),
+        layout: Layout { model: gpt2, parallelism: plain_layout(1, 1, 1, 2), train },
+        ..small.clone()
+    };
+    [small, gpt2].map(|case| Case { size: Size::Large, ..case })
 }
 
 /// Blocks of products of a format; of the layout, its numbers alone count.
@@ -168,73 +173,27 @@ fn blocks((name, format): (&str, Format)) -> Case {
     Case { name: format!("blocks of {name}"), size: Size::Large, compared: Compared::Blocks, layout }
 }
 
-/// Attention with soft caps has kernels of its own in blocks.
-fn soft_caps_in_blocks() -> Case {
-    let mut model = model(Tied::No);
-    soft_caps(&mut model);
-    let train = TrainSpec { steps: 2, ..training(BLOCKS) };
-    Case {
-        name: "operations soft-caps in bf16 and blocks".into(),
-        size: Size::Small,
-        compared: Compared::Operations,
-        layout: Layout { model, parallelism: plain_layout(1, 1, 1, 2), train },
-    }
-}
-
 /// Operations of a GPT and of a Llama in bf16 or fp16, and a run of the GPT.
-fn narrow((name, numbers): &(&str, Numbers)) -> Vec<Case> {
-    let of = |family: &str, tied| {
-        let layout = Layout {
-            model: model(tied),
-            parallelism: plain_layout(1, 1, 1, 2),
-            train: TrainSpec { steps: 2, ..training(*numbers) },
-        };
-        let name = format!("operations {family} in {name}");
-        Case { name, size: Size::Small, compared: Compared::Operations, layout }
-    };
-    let parallelism = Parallelism { zero: ZeroStage::One, ..plain_layout(2, 2, 2, 2) };
-    let train = TrainSpec { steps: 20, ..training(*numbers) };
-    let run = Case {
-        name: format!("run gpt zero 1 in {name}"),
-        size: Size::Small,
-        compared: Compared::Outcome,
-        layout: Layout { model: model(Tied::Yes), parallelism, train },
-    };
-    vec![of("gpt", Tied::Yes), of("llama", Tied::No), run]
-}
-
-fn small((name, tied, change): &Change) -> Case {
-    let mut model = model(*tied);
-    change(&mut model);
-    let layout =
-        Layout { model, parallelism: plain_layout(1, 1, 1, 2), train: TrainSpec { steps: 2, ..training(SINGLE) } };
-    Case { name: format!("operations {name}"), size: Size::Small, compared: Compared::Operations, layout }
+fn narrow((name, numbers): &(&str, Numbers)) -> [Case; 3] {
+    [
+        operations(&format!("gpt in {name}"), model(Tied::Yes), *numbers),
+        operations(&format!("llama in {name}"), model(Tied::No), *numbers),
+        run(&format!("gpt zero 1 in {name}"), Tied::Yes, 20, *numbers, (ZeroStage::One, None)),
+    ]
 }
 
 /// Eight ranks for twenty steps, with both kinds of sharding; each twice, for what differs between two runs is a race.
 fn outcomes() -> Vec<Case> {
-    let gathered = ZeroStage::Three {
-        reduce: GradientReduction::Microbatch,
-        gathering: Gathering { prefetch: 1, reshard: Reshard::AfterUse },
-    };
-    let of = |(name, tied, zero, overlap): (&str, Tied, ZeroStage, Overlap)| {
-        let parallelism = Parallelism { zero, overlap: Some(overlap), ..plain_layout(2, 2, 2, 2) };
-        let layout = Layout { model: model(tied), parallelism, train: TrainSpec { steps: 20, ..training(SINGLE) } };
-        [1, 2].map(|time| Case {
-            name: format!("run {name}, time {time}"),
-            size: Size::Small,
-            compared: Compared::Outcome,
-            layout: layout.clone(),
-        })
-    };
-    [
+    let gathered = three(GradientReduction::Microbatch, 1, Reshard::AfterUse);
+    let runs = [
         ("gpt zero 1 with overlap", Tied::Yes, ZeroStage::One, Overlap::On),
         ("llama zero 3 with overlap", Tied::No, gathered, Overlap::On),
         ("llama zero 1 without overlap", Tied::No, ZeroStage::One, Overlap::Off),
-    ]
-    .into_iter()
-    .flat_map(of)
-    .collect()
+    ];
+    let twice = runs.into_iter().flat_map(|(name, tied, zero, overlap)| {
+        [1, 2].map(|time| run(&format!("{name}, time {time}"), tied, 20, SINGLE, (zero, Some(overlap))))
+    });
+    twice.collect()
 }
 
 /// A model whose operations take many blocks.
@@ -257,8 +216,8 @@ fn large(name: &str, numbers: Numbers, hidden: usize, num_heads: usize, sequence
         ..model(Tied::No)
     };
     let train = TrainSpec { steps: 1, global_batch: 2, sequence_length, ..training(numbers) };
-    let layout = Layout { model, parallelism: plain_layout(1, 1, 1, 2), train };
-    Case { name: name.into(), size: Size::Large, compared: Compared::Operations, layout }
+    let case = operations(name, model, numbers);
+    Case { size: Size::Large, layout: Layout { train, ..case.layout }, ..case }
 }
 
 #[cfg(test)]

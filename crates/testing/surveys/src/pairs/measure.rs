@@ -4,12 +4,13 @@ use std::fmt;
 
 use config::{Format, LossScaling, Precision};
 use prove::{EqualityClass, Outcome, ParameterKind, Promise, parted_at};
+use serde::{Deserialize, Serialize};
 
 use crate::pairs::draw::Pair;
 use crate::pairs::table::Kind;
 
 /// A distance as a share of its bound.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Share {
     /// The kind of the bounded value.
     pub kind: Kind,
@@ -20,7 +21,7 @@ pub struct Share {
 }
 
 /// A pair that has run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
     /// Its distances.
     pub shares: Vec<Share>,
@@ -29,7 +30,7 @@ pub struct Compared {
 }
 
 /// The scale of the loss of a pair's runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LossScale {
     /// The drawn one, or none.
     Drawn,

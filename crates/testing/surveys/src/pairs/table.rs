@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use config::Format;
 use prove::{EqualityClass, ParameterKind};
+use serde::{Deserialize, Serialize};
 
 use crate::pairs::measure::{Compared, LossScale};
 
@@ -13,7 +14,7 @@ use crate::pairs::measure::{Compared, LossScale};
 const ENOUGH: usize = 1000;
 
 /// Distances that have one derivation.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Kind(String);
 
 impl Kind {

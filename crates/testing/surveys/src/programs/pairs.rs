@@ -4,16 +4,16 @@
 //! skip different steps are counted apart, and compared with a lower scale of the loss. Ends with a failure
 //! where a distance is beyond its bound, or a bound beyond three times the 99.9 % quantile of its kind.
 
-mod kept;
-
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use clap::Args;
-use kept::Kept;
+use surveys::kept::Kept;
 use surveys::page::{workers, write};
-use surveys::pairs::{LossScale, Pair, Shares, draw, has_gradients_of, measure, table};
+use surveys::pairs::{Compared, LossScale, Pair, Shares, draw, has_gradients_of, measure, table};
+use sync::{into_inner, lock};
 
 /// Run random pairs of layouts and compare their distances with the bounds
 #[derive(Args)]
@@ -52,18 +52,19 @@ pub fn run(arguments: &Arguments) -> Result<(), String> {
         return Ok(());
     }
     let default = || PathBuf::from(format!("target/pairs-{seed}.txt"));
-    let kept = Kept::open(&results.clone().unwrap_or_else(default))?;
-    run_all(&kept, *seed, 0..*pairs, |_| true);
+    let kept = Kept::open(&results.clone().unwrap_or_else(default), &format!("pairs of seed {seed}"))?;
+    let mut failed = run_all(&kept, *seed, 0..*pairs, |_| true);
     // More pairs of kinds that were seldom drawn, a few at a time.
     let mut end = *pairs;
-    let (shares, failed) = loop {
-        let (shares, failed): (Shares, Vec<String>) = kept.all();
+    let shares = loop {
+        let mut shares = Shares::default();
+        kept.all().iter().for_each(|(number, compared)| shares.add(*number, compared));
         let rare = shares.rare();
         if rare.is_empty() || !failed.is_empty() || end >= MOST_DRAWN.saturating_mul(*pairs) {
-            break (shares, failed);
+            break shares;
         }
         let next = end + (*pairs / 5).max(1);
-        run_all(&kept, *seed, end..next, |pair| rare.iter().any(|kind| has_gradients_of(pair, kind)));
+        failed = run_all(&kept, *seed, end..next, |pair| rare.iter().any(|kind| has_gradients_of(pair, kind)));
         end = next;
     };
     let text = table(&shares);
@@ -79,23 +80,32 @@ pub fn run(arguments: &Arguments) -> Result<(), String> {
     if findings.is_empty() { Ok(()) } else { Err(findings.join("\n")) }
 }
 
-/// Runs those of the pairs of `numbers` that are wanted and not kept.
-fn run_all(kept: &Kept, seed: u32, numbers: Range<u32>, is_wanted: impl Fn(&Pair) -> bool + Sync) {
-    let next = AtomicU32::new(numbers.start);
+/// Runs those of the pairs of `numbers` that are wanted and not kept. Returns why some did not run; they are not kept,
+/// so that the next run tries them again.
+fn run_all(
+    kept: &Kept<u32, Compared>,
+    seed: u32,
+    numbers: Range<u32>,
+    is_wanted: impl Fn(&Pair) -> bool + Sync,
+) -> Vec<String> {
+    let (next, failed) = (AtomicU32::new(numbers.start), Mutex::new(vec![]));
     let work = || {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= numbers.end {
                 break;
             }
-            if kept.holds(number) {
+            if kept.get(&number).is_some() {
                 continue;
             }
             let pair = draw(seed, number);
-            if is_wanted(&pair) {
-                kept.keep(number, measure(&pair));
+            match is_wanted(&pair).then(|| measure(&pair)) {
+                Some(Ok(compared)) => kept.keep(number, compared),
+                Some(Err(error)) => lock(&failed).push(error),
+                None => {}
             }
         }
     };
     std::thread::scope(|scope| (0..workers()).for_each(|_| drop(scope.spawn(work))));
+    into_inner(failed)
 }

@@ -10,8 +10,8 @@ use clap::{Args, Subcommand};
 use prove::ProofError;
 use surveys::page::write;
 use surveys::reliability::{
-    Kept, Reference, Role, Shown, flipped_bits, full_disks, kills, layouts, locks, page, stops, vanished_folders,
-    wrong_files,
+    Kept, Reference, Role, Shown, flipped_bits, full_disks, kept_in, kills, layouts, locks, page, stops,
+    vanished_folders, wrong_files,
 };
 
 /// Disturb a run in every way that it must survive
@@ -64,7 +64,7 @@ fn start(role: &Role) -> std::io::Result<Command> {
 
 fn run_all(file: Option<&Path>, results: &Path) -> Result<(), String> {
     let started = Instant::now();
-    let kept = Kept::open(results).map_err(|error| format!("{}: {error}", results.display()))?;
+    let kept = kept_in(results)?;
     let all = trials(usize::MAX, &kept).map_err(|error| error.to_string())?;
     let before = file.map(std::fs::read_to_string).transpose().unwrap_or_default().unwrap_or_default();
     let text = page::page(&all, page::counts_of(&before).unwrap_or_default());
@@ -79,7 +79,7 @@ fn run_all(file: Option<&Path>, results: &Path) -> Result<(), String> {
 
 /// Does the first `most` trials of each kind and reports how many held. Places are drawn by the number of the trial.
 fn run_sample(most: usize, results: &Path) -> Result<(), String> {
-    let kept = Kept::open(results).map_err(|error| format!("{}: {error}", results.display()))?;
+    let kept = kept_in(results)?;
     let all = trials(most, &kept).map_err(|error| error.to_string())?;
     let failures: Vec<&str> = all.iter().flat_map(|shown| &shown.failures).map(String::as_str).collect();
     if !failures.is_empty() {

@@ -9,7 +9,7 @@ use mesh::Region;
 use prove::ProofError;
 use train::Wish;
 
-use super::kept::{Counts, Kept};
+use super::kept::{Counts, Kept, row};
 use super::reference::run_saved;
 use super::{Reference, Shown, TrialFolder, draw};
 
@@ -69,7 +69,7 @@ pub fn flipped_bits(reference: &Reference, trials: usize, kept: &Kept) -> Result
     let manifest = Checkpoint::open(&newest.path)?.manifest().clone();
     let files = files(&newest.path).map_err(ProofError::Trial)?;
     let said = |error: std::io::Error| error.to_string();
-    let row = kept.row("R4", trials, |number| {
+    let row = row(kept, "R4", trials, |number| {
         let [which, place, bit] = draw(4, number);
         let file = &files[which % files.len()];
         let sound = fs::read(file).map_err(said)?;

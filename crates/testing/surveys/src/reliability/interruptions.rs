@@ -8,7 +8,7 @@ use prove::ProofError;
 use testkit::faulty_disk::{Fault, FaultyDisk};
 use train::Wish;
 
-use super::kept::{Counts, Kept};
+use super::kept::{Counts, Kept, row};
 use super::reference::{Saved, newest_is_sound, run_saved};
 use super::{Reference, Shown, TrialFolder, draw};
 
@@ -29,7 +29,7 @@ pub fn full_disks(reference: &Reference, trials: usize, kept: &Kept) -> Result<S
     let whole = FaultyDisk::new(Fault::Full, FaultyDisk::PLENTY);
     run_saved(Arc::new(whole.clone()), folder.path(), |_| Wish::Continue)?;
     let all = FaultyDisk::PLENTY - whole.left();
-    let row = kept.row("R6", trials, |number| {
+    let row = row(kept, "R6", trials, |number| {
         folder.clear().map_err(|error| error.to_string())?;
         let [place, freed, _] = draw(6, number);
         let disk = FaultyDisk::new(Fault::Full, place as u64 % (all * 3 / 4));
@@ -69,7 +69,7 @@ pub fn full_disks(reference: &Reference, trials: usize, kept: &Kept) -> Result<S
 /// A run that fails.
 pub fn vanished_folders(reference: &Reference, trials: usize, kept: &Kept) -> Result<Shown, ProofError> {
     let folder = TrialFolder::new("vanished").map_err(ProofError::Trial)?;
-    let row = kept.row("R7", trials, |number| {
+    let row = row(kept, "R7", trials, |number| {
         folder.clear().map_err(|error| error.to_string())?;
         let gone_after = 1 + draw(7, number)[0] as u32 % (reference.steps() - 2);
         let wish = |done: u32| {
@@ -102,7 +102,7 @@ pub fn vanished_folders(reference: &Reference, trials: usize, kept: &Kept) -> Re
 /// A run that fails.
 pub fn stops(reference: &Reference, trials: usize, kept: &Kept) -> Result<Shown, ProofError> {
     let folder = TrialFolder::new("stops").map_err(ProofError::Trial)?;
-    let row = kept.row("R14", trials, |number| {
+    let row = row(kept, "R14", trials, |number| {
         folder.clear().map_err(|error| error.to_string())?;
         let in_step = draw(14, number)[0] as u32 % (reference.steps() - 1);
         let wish = |done: u32| if done == in_step { Wish::Stop } else { Wish::Continue };

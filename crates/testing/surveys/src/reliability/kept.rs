@@ -1,23 +1,15 @@
-//! Trials one by one, each kept in a file as it ends, so that a command that was stopped continues where it was.
+//! Trials one by one, each kept as it ends.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
 use std::path::Path;
-use std::sync::Mutex;
 
-use sync::lock;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Counts of a trial, by name, which are added over trials.
 pub type Counts = BTreeMap<String, usize>;
 
-/// The file, or none, and what it holds.
-#[derive(Debug, Default)]
-pub struct Kept {
-    file: Option<Mutex<File>>,
-    trials: BTreeMap<(String, usize), Counts>,
-}
+/// Counts of trials, by row and number.
+pub type Kept = crate::kept::Kept<(String, usize), Counts>;
 
 /// All trials of a row.
 #[derive(Debug, Default)]
@@ -42,72 +34,33 @@ impl Row {
     }
 }
 
-impl Kept {
-    /// Opens or creates the file at `path`. Trials of another build of this program are not used.
-    ///
-    /// # Errors
-    /// A file that cannot be read or written.
-    pub fn open(path: &Path) -> io::Result<Kept> {
-        let build = format!("build {:016x}", xxh3_64(&std::fs::read(std::env::current_exe()?)?));
-        Kept::open_of(&build, path)
-    }
-
-    fn open_of(build: &str, path: &Path) -> io::Result<Kept> {
-        let text = if path.exists() { std::fs::read_to_string(path)? } else { String::new() };
-        let mut lines = text.lines();
-        let is_of_this_build = lines.next() == Some(build);
-        let trials = if is_of_this_build { lines.filter_map(read).collect() } else { BTreeMap::new() };
-        let mut options = OpenOptions::new();
-        let mut file = match is_of_this_build {
-            true => options.append(true).open(path)?,
-            false => options.create(true).write(true).truncate(true).open(path)?,
-        };
-        if !is_of_this_build {
-            writeln!(file, "{build}")?;
-        }
-        Ok(Kept { file: Some(Mutex::new(file)), trials })
-    }
-
-    /// Does the trials `0 .. trials` of the row `row` that are not kept. One that fails is not kept, so that the next
-    /// run tries it again.
-    pub(super) fn row(&self, row: &str, trials: usize, mut trial: impl FnMut(usize) -> Result<Counts, String>) -> Row {
-        let mut all = Row::default();
-        for number in 0..trials {
-            let known = self.trials.get(&(row.to_string(), number)).cloned();
-            let counts = match known.map_or_else(|| trial(number).inspect(|counts| self.keep(row, number, counts)), Ok)
-            {
-                Ok(counts) => counts,
-                Err(failure) => {
-                    all.failures.push(format!("trial {number}: {failure}"));
-                    continue;
-                }
-            };
-            counts.into_iter().for_each(|(name, count)| *all.counts.entry(name).or_default() += count);
-        }
-        all
-    }
-
-    fn keep(&self, row: &str, number: usize, counts: &Counts) {
-        let Some(file) = &self.file else { return };
-        let counts: Vec<String> = counts.iter().map(|(name, count)| format!("{name}={count}")).collect();
-        let line = format!("{row}\t{number}\t{}\n", counts.join("\t"));
-        // A trial that is not kept is done again.
-        if let Err(error) = lock(file).write_all(line.as_bytes()) {
-            eprintln!("trial {number} of {row} is not kept: {error}");
-        }
-    }
+/// The trials in the file at `path`. Those of another build of this program are not used.
+///
+/// # Errors
+/// A file that cannot be read or written, in words.
+pub fn kept_in(path: &Path) -> Result<Kept, String> {
+    let program = std::env::current_exe().and_then(std::fs::read).map_err(|error| error.to_string())?;
+    Kept::open(path, &format!("build {:016x}", xxh3_64(&program)))
 }
 
-/// A line of the file; `None` for one that was cut off.
-fn read(line: &str) -> Option<((String, usize), Counts)> {
-    let mut fields = line.split('\t');
-    let (row, number) = (fields.next()?, fields.next()?.parse().ok()?);
-    let count = |field: &str| {
-        let (name, count) = field.rsplit_once('=')?;
-        Some((name.to_string(), count.parse().ok()?))
-    };
-    let counts: Option<Counts> = fields.filter(|field| !field.is_empty()).map(count).collect();
-    Some(((row.into(), number), counts?))
+/// Does the trials `0 .. trials` of the row `row` that are not kept. One that fails is not kept, so that the next run
+/// tries it again.
+pub(super) fn row(
+    kept: &Kept,
+    row: &str,
+    trials: usize,
+    mut trial: impl FnMut(usize) -> Result<Counts, String>,
+) -> Row {
+    let mut all = Row::default();
+    for number in 0..trials {
+        let key = (row.to_string(), number);
+        let counts = kept.get(&key).map_or_else(|| trial(number).inspect(|counts| kept.keep(key, counts.clone())), Ok);
+        match counts {
+            Ok(counts) => counts.into_iter().for_each(|(name, count)| *all.counts.entry(name).or_default() += count),
+            Err(failure) => all.failures.push(format!("trial {number}: {failure}")),
+        }
+    }
+    all
 }
 
 /// One of each of `names`.
@@ -124,9 +77,9 @@ mod tests {
         let path = std::env::temp_dir().join(format!("pleach-kept-{}", std::process::id()));
         let count = |number| one_of_each([format!("seen {}", number % 2)]);
         let done = |build, fails: usize| {
-            let kept = Kept::open_of(build, &path).expect("a file");
+            let kept = Kept::open(&path, build).expect("a file");
             let mut done = vec![];
-            let row = kept.row("R3", 4, |number| {
+            let row = row(&kept, "R3", 4, |number| {
                 done.push(number);
                 if number == fails { Err("failed".into()) } else { Ok(count(number)) }
             });

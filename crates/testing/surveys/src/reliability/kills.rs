@@ -10,7 +10,7 @@ use testkit::faulty_disk::{Fault, FaultyDisk};
 use train::Wish;
 
 use super::child::{Child, NotKilled, Report, Role, open};
-use super::kept::{Counts, Kept, Row, one_of_each};
+use super::kept::{Counts, Kept, Row, one_of_each, row};
 use super::reference::{newest_is_sound, run_saved};
 use super::{Reference, Shown, TrialFolder, draw};
 
@@ -32,7 +32,7 @@ pub fn kills(reference: &Reference, trials: usize, child: &StartChild<'_>, kept:
     let whole = FaultyDisk::new(Fault::Full, FaultyDisk::PLENTY);
     run_saved(Arc::new(whole.clone()), folder.path(), |_| Wish::Continue)?;
     let all = FaultyDisk::PLENTY - whole.left();
-    let row = kept.row("R3", trials, |number| {
+    let row = row(kept, "R3", trials, |number| {
         let bytes = draw(3, number)[0] as u64 % all;
         let role = Role::Train { folder: folder.path().into(), bytes };
         let trial = || {
@@ -141,7 +141,7 @@ fn survived(reference: &Reference, folder: &Path, killed: &Killed) -> Result<Cou
 pub fn locks(trials: usize, child: &StartChild<'_>, kept: &Kept) -> Result<Shown, ProofError> {
     let folder = TrialFolder::new("locks").map_err(ProofError::Trial)?;
     let role = Role::Hold { folder: folder.path().into() };
-    let row = kept.row("R19", trials, |_| {
+    let row = row(kept, "R19", trials, |_| {
         let trial = || {
             let command = child(&role).map_err(|error| NotKilled::Failed(error.to_string()))?;
             killed_with_the_lock(command, folder.path())

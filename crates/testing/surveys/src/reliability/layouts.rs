@@ -6,7 +6,7 @@ use testkit::layout::Layout;
 use testkit::models::proof_text;
 use testkit::resumed::{Stretch, outcome_of_legs};
 
-use super::kept::{Counts, Kept};
+use super::kept::{Counts, Kept, row};
 use super::{Shown, TrialFolder};
 use crate::space::{Form, Point, Schedule, Shape, Task, three};
 
@@ -68,7 +68,7 @@ const SAME: &str = "same";
 /// A folder for trials that cannot be made.
 pub fn layouts(pairs: &[[Layout; 2]], kept: &Kept) -> Result<Shown, ProofError> {
     let folder = TrialFolder::new("layouts").map_err(ProofError::Trial)?;
-    let row = kept.row("R15", pairs.len(), |number| {
+    let row = row(kept, "R15", pairs.len(), |number| {
         let [before, after] = &pairs[number];
         folder.clear().map_err(|error| error.to_string())?;
         let class =

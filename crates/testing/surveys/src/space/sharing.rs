@@ -61,7 +61,7 @@ pub const RECOMPUTES: [Recompute; 6] = [
     full(2, SavedInputs::Sharded),
 ];
 
-/// Every so many layers are recomputed from these inputs.
+/// Layers 0, `every`, 2 x `every` and so on are recomputed, from these inputs.
 pub const fn full(every: usize, inputs: SavedInputs) -> Recompute {
     Recompute::Full(FullRecompute { every, inputs })
 }

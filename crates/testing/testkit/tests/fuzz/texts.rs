@@ -131,7 +131,7 @@ fn tables_and_packed_texts() {
         let path = scratch.file("a", bytes);
         if data::read(&path, None).is_ok() { Read::Accepted } else { Read::Refused }
     };
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../base/formats/src/tests/tables/");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../base/formats/src/tests/tables/");
     let names = [
         "snappy-pages-1.parquet",
         "zstd-pages-2.parquet",

@@ -216,7 +216,7 @@ fn token_files_bring_their_tokenizer_and_do_not_mix_with_others() {
 
 /// The tables that pyarrow wrote for the tests of crate `formats`.
 fn table(name: &str) -> Vec<u8> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../base/formats/src/tests/tables");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../base/formats/src/tests/tables");
     std::fs::read(Path::new(folder).join(name)).expect("a table")
 }
 

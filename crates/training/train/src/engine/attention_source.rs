@@ -6,8 +6,6 @@ use device::DeviceError;
 use gpu::{AttentionLibrary, DeviceFacts, Gpu};
 use gpu_rank::named;
 use nvidia::{LibraryError, Search, cudnn};
-use soft_products::SoftAttention;
-use softgpu::SoftDriver;
 
 /// Bytes of the workspace of a rank. A backward pass of cuDNN that has the same bits at every call keeps the gradients
 /// of scores in 16 bits: 512 MiB for four heads of 8,192 tokens, and 64 MiB for what is as long as the tokens.
@@ -18,9 +16,6 @@ const KERNEL_BYTES: usize = 96 << 20;
 
 /// Memory of a GPU that a rank takes for cuDNN, where it is found.
 pub const ATTENTION_RANK_BYTES: u64 = (WORKSPACE_BYTES + KERNEL_BYTES) as u64;
-
-/// Bytes of the workspace of a rank on a GPU in software.
-const SOFT_WORKSPACE_BYTES: usize = 16 << 20;
 
 /// Whether a run may use a library of attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +36,9 @@ pub(crate) struct OfRank {
     pub workspace_bytes: usize,
 }
 
+/// Opens a library for the open GPU of a number.
+pub type OpenAttention = Box<dyn Fn(usize) -> Option<Box<dyn AttentionLibrary>> + Send + Sync>;
+
 /// The library of attention, which a run with products of the device uses where it is there. The intervals of the
 /// run's data are the past of each token.
 pub enum AttentionSource {
@@ -52,8 +50,8 @@ pub enum AttentionSource {
         /// Filled by the first question.
         opened: Opened,
     },
-    /// GPUs in software have their own.
-    Soft(SoftDriver),
+    /// A library of the caller's driver, with bytes of the workspace of a rank.
+    Given { name: &'static str, workspace_bytes: usize, open: OpenAttention },
 }
 
 impl AttentionSource {
@@ -73,7 +71,7 @@ impl AttentionSource {
                 Ok(library) => Ok(format!("cuDNN {}", library.version())),
                 Err(error) => Err(error.to_string()),
             },
-            AttentionSource::Soft(_) => Ok("the soft GPU's attention".into()),
+            AttentionSource::Given { name, .. } => Ok((*name).into()),
         }
     }
 
@@ -83,7 +81,7 @@ impl AttentionSource {
             AttentionSource::None => 0,
             AttentionSource::Nvidia { .. } if self.find().is_err() => 0,
             AttentionSource::Nvidia { .. } => ATTENTION_RANK_BYTES,
-            AttentionSource::Soft(_) => SOFT_WORKSPACE_BYTES as u64,
+            AttentionSource::Given { workspace_bytes, .. } => *workspace_bytes as u64,
         }
     }
 
@@ -103,11 +101,8 @@ impl AttentionSource {
                 let handle = cudnn::Handle::open(library, Arc::clone(gpu)).map_err(|error| failed(error.into()))?;
                 Ok(Some(OfRank { library: Box::new(handle), workspace_bytes: WORKSPACE_BYTES }))
             }
-            AttentionSource::Soft(driver) => match driver.opened(facts.ordinal) {
-                Some(soft) => {
-                    let library = Box::new(SoftAttention::new(soft));
-                    Ok(Some(OfRank { library, workspace_bytes: SOFT_WORKSPACE_BYTES }))
-                }
+            AttentionSource::Given { workspace_bytes, open, .. } => match open(facts.ordinal) {
+                Some(library) => Ok(Some(OfRank { library, workspace_bytes: *workspace_bytes })),
                 None => Err(failed("this driver has not opened it".into())),
             },
         }

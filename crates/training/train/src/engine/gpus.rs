@@ -81,7 +81,7 @@ pub enum GpuError {
     )]
     OldDriver(u32),
     /// There is no GPU.
-    #[error("run.device = \"cuda\" needs a GPU, and the driver lists none; write run.device = \"cpu\" or \"soft-gpu\"")]
+    #[error("run.device = \"cuda\" needs a GPU, and the driver lists none; write run.device = \"cpu\"")]
     NoGpu,
     /// There are fewer GPUs than asked for.
     #[error("run.gpus = {wanted} must be at most the GPUs of this machine; got {there}; use {there}, or leave it out")]
@@ -507,7 +507,7 @@ mod tests {
         );
         assert_eq!(
             refused(listed(13_000, &[]), None),
-            "run.device = \"cuda\" needs a GPU, and the driver lists none; write run.device = \"cpu\" or \"soft-gpu\""
+            "run.device = \"cuda\" needs a GPU, and the driver lists none; write run.device = \"cpu\""
         );
         assert_eq!(
             refused(listed(13_000, &[(9, 0), (9, 0)]), Some(3)),
@@ -534,8 +534,8 @@ mod tests {
         let margin = |products| gpus.memory(&[1 << 20; 3], 1, products).expect("memory")[0].margin_bytes;
         assert_eq!(margin(Products::Blocks16), 3 * (64 << 20));
         assert_eq!(margin(Products::Device), 3 * ((64 + 32 + 96) << 20));
-        let soft = SoftDriver::of([Settings::default()]);
-        let gpus = gpus.with_attention(AttentionSource::Soft(soft));
+        let (name, workspace_bytes, open) = ("attention", 16 << 20, Box::new(|_| None));
+        let gpus = gpus.with_attention(AttentionSource::Given { name, workspace_bytes, open });
         let margin = |products| gpus.memory(&[1 << 20; 3], 1, products).expect("memory")[0].margin_bytes;
         assert_eq!(margin(Products::Blocks16), 3 * (64 << 20));
         assert_eq!(margin(Products::Device), 3 * ((64 + 32 + 96 + 16) << 20));

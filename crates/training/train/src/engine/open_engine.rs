@@ -79,7 +79,7 @@ pub fn engine_cores() -> Vec<usize> {
 pub fn describe_engine(device: DeviceChoice, threads_per_rank: usize) -> EngineDescription {
     match device {
         DeviceChoice::Cpu => EngineDescription::of_cpu_ranks(threads_per_rank),
-        DeviceChoice::Cuda | DeviceChoice::SoftGpu => EngineDescription::of_gpu_ranks(kind(device)),
+        DeviceChoice::Cuda => EngineDescription::of_gpu_ranks(kind(device)),
     }
 }
 

@@ -6,8 +6,6 @@ use device::DeviceError;
 use gpu::{DeviceFacts, Gpu, ProductLibrary};
 use gpu_rank::named;
 use nvidia::{LibraryError, Search, cublaslt};
-use soft_products::SoftProducts;
-use softgpu::SoftDriver;
 use thiserror::Error;
 
 /// Why there is no library of products. Nothing has been started.
@@ -27,6 +25,9 @@ pub enum NoProductLibrary {
 /// cuBLASLt, once it has been looked for.
 type Opened = OnceLock<Result<Arc<cublaslt::Library>, LibraryError>>;
 
+/// Opens a library for the open GPU of a number.
+pub type OpenProducts = Box<dyn Fn(usize) -> Option<Box<dyn ProductLibrary>> + Send + Sync>;
+
 /// See the top of the file.
 pub enum ProductSource {
     /// GPUs without a library.
@@ -37,8 +38,8 @@ pub enum ProductSource {
         /// Filled by the first question.
         opened: Opened,
     },
-    /// GPUs in software have their own.
-    Soft(SoftDriver),
+    /// A library of the caller's driver.
+    Given { name: &'static str, open: OpenProducts },
 }
 
 impl ProductSource {
@@ -58,7 +59,7 @@ impl ProductSource {
                 let library = cublaslt(search, opened)?;
                 Ok(format!("cuBLASLt {}", library.version()))
             }
-            ProductSource::Soft(_) => Ok("the soft GPU's products".into()),
+            ProductSource::Given { name, .. } => Ok((*name).into()),
         }
     }
 
@@ -75,10 +76,9 @@ impl ProductSource {
                 let handle = cublaslt::Handle::open(library, Arc::clone(gpu)).map_err(|error| failed(error.into()))?;
                 Ok(Box::new(handle))
             }
-            ProductSource::Soft(driver) => match driver.opened(facts.ordinal) {
-                Some(soft) => Ok(Box::new(SoftProducts::new(soft))),
-                None => Err(failed("this driver has not opened it".into())),
-            },
+            ProductSource::Given { open, .. } => {
+                open(facts.ordinal).ok_or_else(|| failed("this driver has not opened it".into()))
+            }
         }
     }
 }

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use config::DeviceChoice;
 use cuda::GraphUse;
-use device::{DeviceError, DeviceKind, Numerics, NumericsChoice};
+use device::{DeviceError, DeviceKind, Numerics};
 use gpu::{DeviceFacts, Driver};
 use nvidia::nvrtc::{Cache, Compiler};
 use nvidia::{LibraryError, Search};
-use softgpu::{Settings, SoftDriver};
 
 use crate::engine::attention_source::{AttentionSource, AttentionUse};
 use crate::engine::gpu_code::{CodeForm, CompiledKernels, KernelCode};
@@ -46,8 +45,7 @@ impl GpuPlaces {
 }
 
 impl RunDevice {
-    /// Opens what `choice` names: of GPUs the first `wanted`, or all; of GPUs in software one where no number is given.
-    /// Their ranks launch kernels as `graphs` say.
+    /// Opens what `choice` names: of GPUs the first `wanted`, or all. Their ranks launch kernels as `graphs` say.
     ///
     /// # Errors
     /// A driver, a GPU or a compiler that is missing or too old.
@@ -71,21 +69,17 @@ impl RunDevice {
         attention: AttentionUse,
         places: &GpuPlaces,
     ) -> Result<RunDevice, GpuError> {
-        let Some(Opened { driver, products, attention: found }) = driver(choice, wanted, places)? else {
+        let Some(Opened { driver, products, attention: found }) = driver(choice, places)? else {
             return Ok(RunDevice::Cpu);
         };
         let attention = match attention {
             AttentionUse::Kernels => AttentionSource::None,
             AttentionUse::LibraryIfFound => found,
         };
-        let (kind, form) = match choice {
-            DeviceChoice::Cpu | DeviceChoice::Cuda => (DeviceKind::CUDA, CodeForm::Cubin),
-            DeviceChoice::SoftGpu => (DeviceKind::SOFT_GPU, CodeForm::Ptx),
-        };
         // The driver's list is judged first: without a GPU nobody needs a compiler.
         usable_gpus(&*driver, wanted)?;
-        let code = kernels(Compiler::open(&places.search()), places, kind, form)?;
-        let gpus = Gpus::new(driver, kind, code, wanted)?.with_products(products).with_attention(attention);
+        let code = kernels(Compiler::open(&places.search()), places)?;
+        let gpus = Gpus::new(driver, DeviceKind::CUDA, code, wanted)?.with_products(products).with_attention(attention);
         Ok(RunDevice::Gpus(Arc::new(gpus.with_graphs(graphs))))
     }
 }
@@ -94,17 +88,13 @@ impl RunDevice {
 const ARCHIVE: &str = "pleach-kernels";
 
 /// The kernels of `compiler`, or else those that the program carries or that are among the libraries.
-fn kernels(
-    compiler: Result<Compiler, LibraryError>,
-    places: &GpuPlaces,
-    kind: DeviceKind,
-    form: CodeForm,
-) -> Result<Box<dyn KernelCode>, GpuError> {
+fn kernels(compiler: Result<Compiler, LibraryError>, places: &GpuPlaces) -> Result<Box<dyn KernelCode>, GpuError> {
+    let cache = || Cache::in_folder(&places.code);
     match compiler {
-        Ok(compiler) => Ok(Box::new(CompiledKernels::new(compiler, Cache::in_folder(&places.code), form))),
+        Ok(compiler) => Ok(Box::new(CompiledKernels::new(compiler, cache(), CodeForm::Cubin))),
         Err(error) => match archive(places)? {
             Some(archive) => Ok(Box::new(ArchivedKernels::read(&archive)?)),
-            None => Err(GpuError::NoCompiler(kind, error.to_string())),
+            None => Err(GpuError::NoCompiler(DeviceKind::CUDA, error.to_string())),
         },
     }
 }
@@ -127,7 +117,7 @@ fn archive(places: &GpuPlaces) -> Result<Option<Cow<'static, [u8]>>, GpuError> {
 /// # Errors
 /// A driver or a GPU that is missing or too old.
 pub fn gpus_of(choice: DeviceChoice, wanted: Option<usize>, places: &GpuPlaces) -> Result<Vec<DeviceFacts>, GpuError> {
-    driver(choice, wanted, places)?.map_or(Ok(vec![]), |opened| usable_gpus(&*opened.driver, wanted))
+    driver(choice, places)?.map_or(Ok(vec![]), |opened| usable_gpus(&*opened.driver, wanted))
 }
 
 /// A driver, and the libraries of its GPUs.
@@ -138,14 +128,9 @@ struct Opened {
 }
 
 /// The driver of a choice that has GPUs, and their libraries.
-fn driver(choice: DeviceChoice, wanted: Option<usize>, places: &GpuPlaces) -> Result<Option<Opened>, GpuError> {
+fn driver(choice: DeviceChoice, places: &GpuPlaces) -> Result<Option<Opened>, GpuError> {
     match choice {
         DeviceChoice::Cpu => Ok(None),
-        DeviceChoice::SoftGpu => {
-            let driver = SoftDriver::new(wanted.unwrap_or(1), Settings::default());
-            let (products, attention) = (ProductSource::Soft(driver.clone()), AttentionSource::Soft(driver.clone()));
-            Ok(Some(Opened { driver: Arc::new(driver), products, attention }))
-        }
         DeviceChoice::Cuda => {
             let opened = nvidia::driver::Library::open(&places.search());
             let driver = opened.map_err(|error| GpuError::NoDriver(error.to_string()))?;
@@ -161,7 +146,6 @@ pub fn kind(choice: DeviceChoice) -> DeviceKind {
     match choice {
         DeviceChoice::Cpu => DeviceKind::CPU,
         DeviceChoice::Cuda => DeviceKind::CUDA,
-        DeviceChoice::SoftGpu => DeviceKind::SOFT_GPU,
     }
 }
 
@@ -173,15 +157,6 @@ pub fn check_numerics(device: DeviceChoice, numerics: Numerics) -> Result<(), De
     match device {
         DeviceChoice::Cpu => numerics.accepted_by(kind(device), cpu::accepts),
         DeviceChoice::Cuda => numerics.accepted_by(kind(device), cuda::accepts),
-        // NVIDIA's GPUs are compared when they are found.
-        DeviceChoice::SoftGpu => {
-            let capability = Settings::default().capability;
-            let has_order = |choice| match choice {
-                NumericsChoice::Products(products) => cuda::check_products(products, capability).is_ok(),
-                NumericsChoice::Stored(_) | NumericsChoice::GradientSums(_) => true,
-            };
-            numerics.accepted_by(kind(device), |choice| cuda::accepts(choice) && has_order(choice))
-        }
     }
 }
 
@@ -193,7 +168,7 @@ mod tests {
 
     #[test]
     fn messages_offer_the_orders_of_products_that_a_device_has() {
-        for device in [DeviceChoice::Cpu, DeviceChoice::Cuda, DeviceChoice::SoftGpu] {
+        for device in [DeviceChoice::Cpu, DeviceChoice::Cuda] {
             for products in Products::ALL {
                 let numerics = Numerics { products, stored: Format::Bf16, ..Numerics::SINGLE };
                 assert_eq!(
@@ -209,7 +184,7 @@ mod tests {
     fn refusal(carried: &'static [u8]) -> String {
         let compiler = Compiler::open(&Search::only([PathBuf::from("/no/such/folder")]));
         let places = GpuPlaces { carried, ..GpuPlaces::default() };
-        let kernels = kernels(compiler, &places, DeviceKind::CUDA, CodeForm::Cubin);
+        let kernels = kernels(compiler, &places);
         kernels.err().map_or("kernels".into(), |error| error.to_string())
     }
 
@@ -238,7 +213,7 @@ mod tests {
             let libraries = libraries.iter().map(|folder| folders[*folder].clone()).collect();
             let places = GpuPlaces { libraries, ..GpuPlaces::default() };
             let compiler = Compiler::open(&Search::only([PathBuf::from("/no/such/folder")]));
-            let found = kernels(compiler, &places, DeviceKind::CUDA, CodeForm::Cubin);
+            let found = kernels(compiler, &places);
             found.err().map_or("kernels".into(), |error| error.to_string())
         };
         assert!(said(&[0]).contains("NVRTC is missing"), "{}", said(&[0]));

@@ -8,10 +8,10 @@ use train::Setup;
 use crate::recheck::{losses, model};
 
 /// The bits of a run do not depend on the checks, and nothing is found where nothing is wrong.
-/// `PLEACH_CLEAN_STEPS=1000` does 1,000 steps under each of ten layouts, with either check.
+/// `PLEACH_CASES=1000` does 1,000 steps under each of ten layouts, with either check.
 #[test]
 fn checks_change_no_bit_and_raise_no_alarm() {
-    let steps = std::env::var("PLEACH_CLEAN_STEPS").ok().and_then(|count| count.parse().ok()).unwrap_or(2);
+    let steps = needs::cases!(2);
     let zero = |zero, layout| Parallelism { zero, ..layout };
     let overlapped = |layout| Parallelism { overlap: Some(Overlap::On), ..layout };
     let single = || TrainSpec { steps, ..proof_training() };

@@ -1,5 +1,5 @@
 //! Silent corruption: bits that flip in memory, and in the results of operations, are found on the rank where they
-//! flipped. `PLEACH_FLIPS=200` draws 200 of each kind instead of a few.
+//! flipped. `PLEACH_CASES=200` draws 200 of each kind instead of a few.
 
 mod clean;
 mod memory;
@@ -56,7 +56,7 @@ impl Draw {
 }
 
 fn flips() -> u64 {
-    std::env::var("PLEACH_FLIPS").ok().and_then(|count| count.parse().ok()).unwrap_or(6)
+    needs::cases!(6)
 }
 
 /// Flips a bit of a tensor; `at` counts bits from its start.

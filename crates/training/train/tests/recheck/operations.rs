@@ -68,15 +68,14 @@ fn every_wrong_result_of_an_operation_is_found_and_the_wrong_computation_named()
 
 /// Operations of the faulty rank for each one with a wrong result.
 fn wrong() -> usize {
-    std::env::var("PLEACH_WRONG").ok().and_then(|count| count.parse().ok()).unwrap_or(20)
+    if flips() < 200 { 20 } else { 1000 }
 }
 
 /// Operations for each one that `Recheck::Sample` computes twice.
 const SAMPLED: f64 = SAMPLED_OPERATIONS as f64;
 
 /// With p wrong results per operation and M operations per step, no sample meets one in n steps with probability (1 - p
-/// / 256)^(n M). Here that is one in a million. `PLEACH_FLIPS=200` tries 200 ranks, and with `PLEACH_WRONG=1000` p is
-/// 1 / 1,000.
+/// / 256)^(n M). Here that is one in a million. `PLEACH_CASES=200` tries 200 ranks, and then p is 1 / 1,000.
 #[test]
 fn a_rank_that_is_wrong_now_and_then_is_named_by_samples() {
     let small = four_ranks();

@@ -14,18 +14,15 @@ const RUNS: &[(&str, &[&str])] = &[
     ("zero-3", &["parallelism.zero=3", "parallelism.shard_group=1", "parallelism.overlap=true"]),
 ];
 
-/// Set for every number of processes with every library and form of sharding.
-const ALL: &str = "PLEACH_MPI_ALL";
-
-/// Numbers of processes: all, or one, which takes turns.
+/// Numbers of processes: all where all cases are wanted, or one, which takes turns.
 pub fn numbers(turn: usize) -> Vec<usize> {
     let all = [2, 4, 8];
-    if std::env::var_os(ALL).is_some() { all.to_vec() } else { vec![all[turn % all.len()]] }
+    if needs::all_cases!() { all.to_vec() } else { vec![all[turn % all.len()]] }
 }
 
 /// Whether a library runs this one of `forms` forms: every one, or one, which takes turns.
 pub fn runs_form(library: usize, form: usize, forms: usize) -> bool {
-    std::env::var_os(ALL).is_some() || library % forms == form
+    needs::all_cases!() || library % forms == form
 }
 
 pub fn trained(library: &Library, number: usize, keys: &[&str]) {

@@ -33,7 +33,7 @@ fn drawn(below: u32) -> u32 {
 
 /// Kills in each run.
 fn kills() -> u32 {
-    std::env::var("PLEACH_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(1)
+    needs::cases!(1)
 }
 
 fn newest_checkpoint(run: &Path) -> Option<u32> {
@@ -49,11 +49,6 @@ fn open_attempt(run: &Path, last: u32) -> Option<(u32, Vec<RankHistory>)> {
     (number > last && rings.iter().any(|ring| ring.last().is_some())).then_some((number, rings))
 }
 
-/// Whether the library of this name is wanted: all are, unless `PLEACH_MPI_NAME` has one.
-fn is_wanted(name: &str) -> bool {
-    std::env::var("PLEACH_MPI_NAME").map_or(true, |wanted| wanted == name)
-}
-
 /// Each kill hits a process of the open attempt that has added a checkpoint.
 #[needs::mpi]
 #[test]
@@ -61,7 +56,7 @@ fn a_killed_rank_restarts_the_job_with_the_same_bits() {
     let folder = Folder::new("mpi-restarts");
     let (kills, steps) = (kills(), format!("train.steps={}", 300 + 60 * (kills() - 1)));
     on_threads(&[RUN, &[&steps, &folder.run("threads")]].concat());
-    for library in of_each_library().into_iter().filter(|library| is_wanted(library.name)) {
+    for library in of_each_library() {
         let name = library.name.replace(' ', "-");
         let run = folder.run(&name);
         let at = folder.0.join(&name);

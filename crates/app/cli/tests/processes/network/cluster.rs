@@ -28,6 +28,7 @@ const TINY: &[&str] = &[
     "model.context=32",
     "model.dropout=0.1",
     "data.tokenizer=bytes",
+    "data.held_out=0.001",
     "parallelism.dp=2",
     "parallelism.tp=2",
     "parallelism.pp=2",

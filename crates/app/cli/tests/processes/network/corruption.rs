@@ -58,9 +58,9 @@ fn outputs(network: &Network, folder: &Folder, run: &str, flip: Flip) -> [String
     texts.collect::<Vec<_>>().try_into().expect("two processes")
 }
 
-/// Bytes that are changed: five, or as many as `PLEACH_FLIPS` says.
+/// Bytes that are changed: five, or as many as `PLEACH_CASES` says.
 fn flips() -> usize {
-    std::env::var("PLEACH_FLIPS").ok().and_then(|count| count.parse().ok()).unwrap_or(5)
+    needs::cases!(5)
 }
 
 /// The number of the process whose bytes are changed.

@@ -4,7 +4,7 @@
 //! A sample is tried by default; the figures of `docs/clusters.md` are those of
 //!
 //! ```text
-//! PLEACH_STRANGERS=10000 cargo test -p cli --test suite processes::network::strangers -- --nocapture
+//! PLEACH_CASES=10000 cargo test -p cli --test suite processes::network::strangers -- --nocapture
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
@@ -19,8 +19,7 @@ use super::cluster::{Cluster, Folder, LIMIT, PORT, Plan, Process, TOKEN};
 use super::namespaces::Network;
 use super::relay::{self, Stretch, Way, Wire};
 
-/// Sets the number of connections.
-const COUNT: &str = "PLEACH_STRANGERS";
+/// Connections, unless `PLEACH_CASES` has another number.
 const SAMPLE: usize = 500;
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Connections that are made between two steps of the run.
@@ -341,7 +340,7 @@ fn run(
 #[test]
 fn strangers_at_every_port_disturb_no_run() {
     let network = Network::of(4);
-    let count = std::env::var(COUNT).map_or(SAMPLE, |count| count.parse().expect("a number of connections"));
+    let count = needs::cases!(SAMPLE);
     let steps = count.div_ceil(PER_STEP) + 2 * CALM;
     let folder = Folder::new("strangers");
     let calm = run(&network, &folder, ("calm", steps), |_, _| ());

@@ -1,4 +1,4 @@
-//! Runs whose checkpoints are in a store, by way of a proxy that injects faults. `PLEACH_SAVES=100` counts 100 uploads
+//! Runs whose checkpoints are in a store, by way of a proxy that injects faults. `PLEACH_CASES=100` counts 100 uploads
 //! and 100 resumptions; `PLEACH_S3` is the folder of an environment of Python with moto, whose server is used as well.
 
 mod moto;

@@ -27,8 +27,8 @@ fn an_address_of_a_stranger_runs_nothing_and_writes_nowhere_else() {
     assert!(fs::exists(format!("{run}/run.toml")).expect("a folder") && !said(&back).contains("left out"));
 
     let key = "bucket/theirs/checkpoints/step-00000003/manifest.json";
-    let bytes = server.get(key).expect("a manifest");
-    let bytes = edit_manifest(&bytes, "[run]\n", &format!("[run]\nnotify = \"touch {heard}\"\n"));
+    let sound = server.get(key).expect("a manifest");
+    let bytes = edit_manifest(&sound, "[run]\n", &format!("[run]\nnotify = \"touch {heard}\"\n"));
     let bytes = edit_manifest(&bytes, &format!("folder = \"{run}\""), &format!("folder = \"{elsewhere}\""));
     server.put(key, &bytes);
     let resumed = of(&own, &["train", "--resume", "s3://bucket/theirs", "--set", "train.steps=4"]);
@@ -65,8 +65,13 @@ fn an_address_of_a_stranger_runs_nothing_and_writes_nowhere_else() {
     }
     assert_eq!(server.names("bucket/"), before);
     assert!(!fs::exists(&heard).expect("readable") && !fs::exists(&elsewhere).expect("readable"), "{text}");
-    // The folder that was fetched by those who wrote the run keeps its store.
-    let again = folder.path("again");
-    server.put(key, &server.get("bucket/theirs/checkpoints/step-00000003/manifest.json").expect("a manifest"));
-    succeeds(&of(&own, &["fetch", "s3://bucket/theirs", "--out", &again]));
+    // A folder that is fetched by those who wrote the run keeps its store.
+    let (begun, again) = (run_of(&folder, "kept", 1, &["run.store=s3://bucket/kept"]), folder.path("again"));
+    succeeds(&of(&theirs, &words(&begun)));
+    succeeds(&of(&theirs, &["fetch", "s3://bucket/kept", "--out", &again]));
+    let resumed = of(&theirs, &["train", "--resume", &again, "--set", "train.steps=2"]);
+    succeeds(&resumed);
+    assert!(!said(&resumed).contains("left out"), "{}", said(&resumed));
+    let newest = "bucket/kept/checkpoints/step-00000002/manifest.json";
+    assert_eq!(server.names(newest), [newest], "{}", said(&resumed));
 }

@@ -19,10 +19,9 @@ struct Wanted {
     resumptions: u32,
 }
 
-/// A sample, or as many of both as `PLEACH_SAVES` says.
+/// A sample, or as many of both as `PLEACH_CASES` says.
 fn wanted(sample: Wanted) -> Wanted {
-    let asked = std::env::var("PLEACH_SAVES").ok().map(|count| count.parse().expect("PLEACH_SAVES must be a number"));
-    asked.map_or(sample, |count| Wanted { saves: count, resumptions: count })
+    Wanted { saves: needs::cases!(sample.saves), resumptions: needs::cases!(sample.resumptions) }
 }
 
 #[test]

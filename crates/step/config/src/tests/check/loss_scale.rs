@@ -46,12 +46,7 @@ fn loss_scaling_belongs_to_fp16_and_orders_of_products_to_the_numbers_that_they_
              use train.products = \"chained\", \"blocks16\", \"blocks8\" or \"device\"",
         ),
         (
-            &["train.precision=fp16", "train.products=pairs", "run.device=soft-gpu"],
-            "train.products = \"pairs\" must have train.precision = \"fp32\" or \"bf16\"; got \"fp16\"; \
-             use train.products = \"chained\", \"blocks16\" or \"device\"",
-        ),
-        (
-            &["train.products=blocks16", "run.device=soft-gpu"],
+            &["train.products=blocks16", "run.device=cuda"],
             "train.products = \"blocks16\" must have train.precision = \"bf16\" or \"fp16\"; got \"fp32\"; \
              use train.products = \"chained\"",
         ),

@@ -34,10 +34,6 @@ fn tensor_parallelism_divides_heads_and_columns() {
             "parallelism.tp = 8 must be at most model.num_kv_heads = 4, since key and value heads are not split; use 1, 2 or 4",
         ),
         (
-            &["parallelism.tp=4", "model.num_heads=12", "model.num_kv_heads=6", "model.hidden=96"],
-            "parallelism.tp = 4 must divide model.num_kv_heads = 6; use 1, 2, 3 or 6",
-        ),
-        (
             &["parallelism.tp=4", "model.ffn_hidden=510"],
             "parallelism.tp = 4 must divide model.ffn_hidden = 510; use 1 or 2",
         ),
@@ -82,23 +78,16 @@ fn the_largest_width_of_a_layer_is_legal() {
 
 #[test]
 fn positions_start_anew_only_where_something_reads_them() {
-    expect(&[(
-        &["model.position=alibi", "data.positions=document"],
-        "data.positions = \"document\" has no effect where model.position = \"alibi\", which reads distances only; leave it out",
-    )]);
     let top_query = ["model.position=alibi", "data.positions=document", "model.top_query=true"].map(String::from);
     RunConfig::load("run.toml", "", &top_query).expect("the table of queries is read by position");
 }
 
 #[test]
 fn sharding_groups_divide_the_replicas() {
-    expect(&[
-        (
-            &["parallelism.dp=4", "parallelism.shard_group=3"],
-            "parallelism.shard_group = 3 must divide parallelism.dp = 4; use 1, 2 or 4",
-        ),
-        (&["parallelism.shard_group=0"], "parallelism.shard_group = 0 must be positive; use at least 1"),
-    ]);
+    expect(&[(
+        &["parallelism.dp=4", "parallelism.shard_group=3"],
+        "parallelism.shard_group = 3 must divide parallelism.dp = 4; use 1, 2 or 4",
+    )]);
 }
 
 #[test]
@@ -146,43 +135,8 @@ fn tensor_parallelism_shares_out_tokens() {
 }
 
 #[test]
-fn recomputation_is_said_once() {
-    expect(&[
-        (
-            &["parallelism.recompute=full", "parallelism.recompute_every=0"],
-            "parallelism.recompute_every = 0 must be positive; use at least 1",
-        ),
-        (
-            &["parallelism.recompute=selective", "parallelism.recompute_every=2"],
-            "parallelism.recompute_every has no effect where parallelism.recompute = \"selective\"; \
-             write parallelism.recompute = \"full\", or leave it out",
-        ),
-        (
-            &["parallelism.recompute_inputs=sharded"],
-            "parallelism.recompute_inputs has no effect where parallelism.recompute = \"none\"; \
-             write parallelism.recompute = \"full\", or leave it out",
-        ),
-        (
-            &["parallelism.recompute=full", "parallelism.recompute_inputs=whole", "parallelism.sequence_parallel=true"],
-            "parallelism.recompute_inputs = \"whole\" must be \"sharded\" with parallelism.sequence_parallel = true, where a rank has its own tokens only; \
-             use \"sharded\"",
-        ),
-    ]);
-}
-
-#[test]
 fn pipeline_stages_hold_the_layers() {
     expect(&[
-        (
-            &["parallelism.pp=9"],
-            "parallelism.pp = 9 must give each stage one of the model.num_layers = 6 layers, the embedding or the head; \
-             use at most 8",
-        ),
-        (
-            &["parallelism.pp=5", "parallelism.schedule=zb-v"],
-            "parallelism.pp = 5 x 2 stages must give each stage one of the model.num_layers = 6 layers, the embedding or the head; \
-             use at most 4",
-        ),
         (
             &["parallelism.stage_layers=[2,2,2]"],
             "parallelism.stage_layers = [2, 2, 2] must have as many numbers as stages, 2; got 3; leave it out to balance the stages",
@@ -191,10 +145,6 @@ fn pipeline_stages_hold_the_layers() {
             &["parallelism.stage_layers=[2,3]"],
             "parallelism.stage_layers = [2, 3] must add up to model.num_layers = 6; got 5; leave it out to balance the stages",
         ),
-        (
-            &["parallelism.stage_layers=[3,0,3]", "parallelism.pp=3"],
-            "parallelism.stage_layers = [3, 0, 3] must have at least 1 layer in each stage but the first and the last; use 1 or more",
-        ),
     ]);
 }
 
@@ -202,26 +152,9 @@ fn pipeline_stages_hold_the_layers() {
 fn schedules_have_what_they_need_and_no_more() {
     expect(&[
         (
-            &["parallelism.schedule=interleaved", "parallelism.pp=3"],
-            "train.global_batch = 16 gives 4 microbatches per replica, which must be a multiple of parallelism.pp = 3 with \"interleaved\"; \
-             use 12 or 24",
-        ),
-        (
             &["parallelism.schedule=interleaved", "parallelism.pp=4", "train.global_batch=24"],
             "train.global_batch = 24 gives 6 microbatches per replica, which must be a multiple of parallelism.pp = 4 with \"interleaved\"; \
              use 16 or 32, or parallelism.microbatch_size = 1 or 3",
-        ),
-        (
-            &["parallelism.schedule=interleaved", "parallelism.stages_per_rank=0"],
-            "parallelism.stages_per_rank = 0 must be positive; use at least 1",
-        ),
-        (
-            &["parallelism.stages_per_rank=3"],
-            "parallelism.stages_per_rank has no effect without parallelism.schedule = \"interleaved\"; leave it out",
-        ),
-        (
-            &["parallelism.schedule_memory_percent=150", "parallelism.schedule=zb-h2"],
-            "parallelism.schedule_memory_percent has no effect without parallelism.schedule = \"zb-auto\"; leave it out",
         ),
         (
             &["parallelism.schedule_memory_percent=30", "parallelism.schedule=zb-auto"],
@@ -237,10 +170,6 @@ fn schedules_have_what_they_need_and_no_more() {
 #[test]
 fn the_world_and_the_batch_are_products() {
     expect(&[
-        (
-            &["run.ranks=6", "parallelism.dp=2", "parallelism.tp=2", "parallelism.pp=2"],
-            "run.ranks = 6 must be parallelism.dp x tp x pp = 2 x 2 x 2 = 8; write 8, or omit one of the four",
-        ),
         (
             &["train.global_batch=3"],
             "train.global_batch = 3 must be a multiple of parallelism.dp = 2 x parallelism.microbatch_size = 2; use 4",
@@ -337,24 +266,8 @@ fn groups_name_parameters_and_their_updates_stay_sane() {
              \"layers.3.attention.query.weight\" and \"head.norm.bias\"; * stands for any characters",
         ),
         (
-            &["train.groups=[{ parameters = [] }]"],
-            "train.groups has a group without parameters; use parameters = [\"*.bias\"]",
-        ),
-        (
             &["train.groups=[{ parameters = [\"*.bias\"] }, { parameters = [\"head.*\"] }]"],
             "train.groups has head.norm.bias in group 1 and in group 2; name it in one group",
-        ),
-        (
-            &["train.groups=[{ parameters = [\"*\"], learning_rate_scale = -1 }]"],
-            "train.groups has learning_rate_scale = -1.0, which must not be negative; use 0 or more",
-        ),
-        (
-            &["train.groups=[{ parameters = [\"*\"], learning_rate_scale = 1000, weight_decay = 0 }]"],
-            "train.groups has learning_rate_scale = 1000.0, which times train.learning_rate = 0.003 diverges; use a product of at most 1",
-        ),
-        (
-            &["train.groups=[{ parameters = [\"*\"], weight_decay = -1 }]"],
-            "train.groups has weight_decay = -1.0, which makes weights grow; use 0 or more",
         ),
         (
             &["train.groups=[{ parameters = [\"*\"], learning_rate_scale = 100, weight_decay = 5 }]"],
@@ -391,37 +304,9 @@ fn every_size_of_a_growing_batch_is_a_batch() {
              more than 256; use a larger increment",
         ),
         (
-            &["train.batch_ramp={ start = 4, increment = 4, sequences = 9 }", "parallelism.schedule=interleaved"],
-            "train.batch_ramp = { start = 4, increment = 4, sequences = 9 } has batches that are not whole groups of \
-             parallelism.pp = 2 microbatches; use multiples of 8 for start and increment",
-        ),
-        (
-            &["train.batch_ramp={ start = 4, increment = 4, sequences = 9, grows = \"microbatch_size\" }"],
-            "train.batch_ramp = { start = 4, increment = 4, sequences = 9, grows = \"microbatch_size\" } has batches that are not \
-             multiples of parallelism.dp = 2 x 4 microbatches of a full batch; use multiples of 8 for start and increment",
-        ),
-        (
-            &[
-                "train.batch_ramp={ start = 8, increment = 8, sequences = 9, grows = \"microbatch_size\" }",
-                "train.sequence_length=127",
-                "parallelism.sequence_parallel=true",
-            ],
-            "train.batch_ramp = { start = 8, increment = 8, sequences = 9, grows = \"microbatch_size\" } has microbatches of 127 tokens \
-             and more, whose sizes parallelism.tp = 2 does not always divide; its ranks shard tokens; \
-             use multiples of 16 for start and increment",
-        ),
-        (
-            &["train.embedding_gradient_scale=1.5"],
-            "train.embedding_gradient_scale = 1.5 must be a factor; use more than 0 and at most 1",
-        ),
-        (
             &["train.batch_ramp={ start = 4, increment = 4, sequences = 9, grows = \"fast\" }"],
             "train.batch_ramp = { grows = \"fast\", increment = 4, sequences = 9, start = 4 } is not a ramp such as \
              { start = 4, increment = 4, sequences = 1000 }",
-        ),
-        (
-            &["train.batch_ramp=4"],
-            "train.batch_ramp = 4 is not a ramp such as { start = 4, increment = 4, sequences = 1000 }",
         ),
     ]);
 }
@@ -434,31 +319,17 @@ fn training_numbers_are_sane() {
             "train.sequence_length = 129 is longer than model.context = 128; use at most 128",
         ),
         (
-            &["train.learning_rate=0"],
-            "train.learning_rate = 0.0 must be a learning rate; use more than 0 and at most 1",
-        ),
-        (
             &["train.min_learning_rate=0.01"],
             "train.min_learning_rate = 0.01 must be at most train.learning_rate = 0.003; use at most 0.003",
         ),
-        (&["train.min_learning_rate=-1"], "train.min_learning_rate = -1.0 must not be negative; use 0 or more"),
         (
             &["train.steps=10", "train.warmup_steps=20"],
             "train.warmup_steps = 20 is longer than train.steps = 10, so the peak is never reached; use at most 10",
         ),
-        (&["train.weight_decay=-1"], "train.weight_decay = -1.0 makes weights grow; use 0 or more"),
-        (
-            &["train.weight_decay=1000"],
-            "train.weight_decay = 1000.0 times train.learning_rate = 0.003 is 1 or more, which flips the signs of weights; use a smaller product",
-        ),
-        (&["train.beta1=1"], "train.beta1 = 1.0 must be the decay of a running mean; use 0 or more and less than 1"),
         (
             &["train.beta2=-0.5"],
             "train.beta2 = -0.5 must be the decay of a running mean; use 0 or more and less than 1",
         ),
-        (&["train.epsilon=0"], "train.epsilon = 0.0 must be more than 0; use 1e-8"),
-        (&["train.clip_norm=-1"], "train.clip_norm = -1.0 must not be negative; use 0 for no clipping, or more"),
-        (&["run.threads_per_rank=0"], "run.threads_per_rank = 0 must be positive; use at least 1"),
         (
             &["run.threads_per_rank=1025"],
             "run.threads_per_rank = 1025 exceeds the cores of any machine; use at most 1024",
@@ -473,10 +344,6 @@ fn training_numbers_are_sane() {
             "run.placement = \"pp-tp\" is not one of \"tp-pp-dp\", \"tp-dp-pp\", \"pp-tp-dp\", \"pp-dp-tp\", \"dp-tp-pp\", \"dp-pp-tp\", \"cp-tp-pp-dp\", \"tp-pp-cp-dp\" and \"tp-pp-dp-cp\"",
         ),
         (
-            &["run.engine=threads", "run.transport=tcp"],
-            "run.transport = \"tcp\" has no effect where run.engine = \"threads\"; write run.engine = \"processes\", or leave it out",
-        ),
-        (
             &["run.engine=threads", "run.memory_every=10"],
             "run.memory_every = 10 needs another host; with run.engine = \"threads\" all ranks are in one process; write \
              run.engine = \"processes\", or leave run.memory_every out",
@@ -485,16 +352,6 @@ fn training_numbers_are_sane() {
             &["run.heartbeat_seconds=0"],
             "run.heartbeat_seconds = 0.0 must be a time in seconds; use more than 0 and at most 86400",
         ),
-        (
-            &["run.rendezvous_seconds=90000"],
-            "run.rendezvous_seconds = 90000.0 must be a time in seconds; use more than 0 and at most 86400",
-        ),
-        (
-            &["run.timeout_seconds=0"],
-            "run.timeout_seconds = 0.0 must be a time in seconds; use more than 0 and at most 86400",
-        ),
-        (&["data.path=\"\""], "data.path = \"\" names no file; leave it out for the embedded corpus"),
-        (&["run.folder=\"\""], "run.folder = \"\" names no folder; use \"runs/latest\""),
     ]);
 }
 
@@ -574,21 +431,6 @@ fn what_is_too_large_to_plan_is_refused() {
             &["model.hidden=1048576", "model.num_heads=2048", "model.num_layers=1024"],
             "[model] has 13510814050811904 parameters, more than 17592186044416; \
              use a smaller hidden, ffn_hidden, vocabulary or num_layers",
-        ),
-        (
-            &["parallelism.microbatch_size=1048576", "train.global_batch=2097152"],
-            "parallelism.microbatch_size = 1048576 x train.sequence_length = 128 is 134217728 tokens, more than 16777216; \
-             use smaller microbatches",
-        ),
-        (
-            &["train.global_batch=1048576"],
-            "train.global_batch = 1048576 is 262144 microbatches of 2 per replica; times 8 layers and stages that is more than \
-             65536 passes, the limit of a program; use parallelism.microbatch_size = 64, 128 or 256",
-        ),
-        (
-            &["parallelism.schedule=gpipe", "train.global_batch=8000"],
-            "parallelism.schedule = \"gpipe\" holds 2000 microbatches in 3 layers of a stage at once, more than 4096 together; \
-             use \"1f1b\", larger microbatches or more stages",
         ),
         (
             &["model.num_layers=4097", "run.ranks=1"],

@@ -23,10 +23,6 @@ fn schedules_have_room_and_keys_of_their_own() {
             "train.decay_length = 1.0 is not a number of steps, or a share of all steps such as 0.2",
         ),
         (
-            &["train.decay_shape=cosine"],
-            "train.decay_shape has no effect without train.schedule = \"wsd\"; leave it out",
-        ),
-        (
             &["train.schedule=cosine-restarts", "train.restart_growth=0"],
             "train.restart_growth = 0 must be positive; use at least 1",
         ),
@@ -43,29 +39,9 @@ fn averages_decay() {
 
 #[test]
 fn muon_has_keys_of_its_own() {
-    expect(&[
-        (
-            &["train.optimizer=muon", "train.precision=bf16", "train.products=blocks16"],
-            "train.optimizer = \"muon\" must have train.products = \"chained\" or \"pairs\"; got \"blocks16\"; \
-             use train.products = \"chained\"",
-        ),
-        (
-            &["train.optimizer=muon", "parallelism.overlap=true"],
-            "train.optimizer = \"muon\" gathers the updates of shards in line; with parallelism.zero it \
-             must have parallelism.overlap = false; set parallelism.overlap = false, or parallelism.zero = 0",
-        ),
-        (
-            &["train.muon_momentum=0.9"],
-            "train.muon_momentum has no effect without train.optimizer = \"muon\"; leave it out",
-        ),
-    ]);
-}
-
-#[test]
-fn a_deadline_of_a_store_needs_a_store() {
     expect(&[(
-        &["run.store_seconds=60"],
-        "run.store_seconds has no effect without run.store; give its address, such as run.store = \"s3://bucket/runs/a\", \
-         or leave run.store_seconds out",
+        &["train.optimizer=muon", "train.precision=bf16", "train.products=blocks16"],
+        "train.optimizer = \"muon\" must have train.products = \"chained\" or \"pairs\"; got \"blocks16\"; \
+             use train.products = \"chained\"",
     )]);
 }

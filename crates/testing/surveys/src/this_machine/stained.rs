@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use device::{ArenaSize, Device, DeviceError, Dtype, Numerics, Op, Stream, Tensor};
-use mesh::Rank;
+use device::{ArenaSize, Device, DeviceError, Dtype, Op, Stream, Tensor};
 use sync::lock;
-use train::{Engine, EngineDescription, RankEngine};
+use testkit::layout::engine;
+use testkit::wrapped_engine::WrappedEngine;
+use train::{RankEngine, Setup};
 
 /// A quiet not-a-number that no operation makes: a result that happens to be it would count as unwritten.
 const STAIN: u32 = 0x7fff_5eed;
@@ -16,50 +17,32 @@ const BEYOND_BYTES: usize = 8 << 20;
 /// Stained and read at once.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Ranks whose arenas are stained, with space past their ends.
-pub struct StainedEngine {
-    inner: Box<dyn Engine>,
-    written: Vec<Arc<Mutex<usize>>>,
-}
+/// Bytes that the ranks of a run wrote.
+pub struct Stained(Vec<Arc<Mutex<usize>>>);
 
-impl StainedEngine {
-    /// The ranks of `inner`, of which there are `ranks`.
-    pub fn new(inner: Box<dyn Engine>, ranks: usize) -> StainedEngine {
-        StainedEngine { inner, written: (0..ranks).map(|_| Arc::default()).collect() }
+impl Stained {
+    /// Those of a run on this number of ranks.
+    pub fn of(ranks: usize) -> Stained {
+        Stained((0..ranks).map(|_| Arc::default()).collect())
+    }
+
+    /// Ranks for `setup` whose arenas are stained, with space past their ends.
+    pub fn engine(&self, setup: &Setup) -> WrappedEngine<'_> {
+        WrappedEngine::opened_by(engine(setup, 1), |inner, rank, size, numerics| {
+            let size_bytes = size.end_bytes().next_multiple_of(LINE_BYTES) + BEYOND_BYTES;
+            let opened = inner.open(rank, ArenaSize::of_device(size_bytes), numerics)?;
+            let stain: Vec<u8> = STAIN.to_le_bytes().repeat(PIECE_BYTES / 4);
+            for piece in pieces(size_bytes) {
+                opened.device.write(piece, &stain[..piece.size_bytes()])?;
+            }
+            let written = Arc::clone(&self.0[rank.0]);
+            Ok(RankEngine { device: Box::new(StainedDevice { inner: opened.device, size_bytes, written }), ..opened })
+        })
     }
 
     /// After a run: bytes that were written of each rank's arena and of the space past its end, in whole lines.
     pub fn written_bytes(&self) -> Vec<usize> {
-        self.written.iter().map(|bytes| *lock(bytes)).collect()
-    }
-}
-
-impl Engine for StainedEngine {
-    fn open(&self, rank: Rank, size: ArenaSize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
-        let size_bytes = size.end_bytes().next_multiple_of(LINE_BYTES) + BEYOND_BYTES;
-        let opened = self.inner.open(rank, ArenaSize::of_device(size_bytes), numerics)?;
-        let stain: Vec<u8> = STAIN.to_le_bytes().repeat(PIECE_BYTES / 4);
-        for piece in pieces(size_bytes) {
-            opened.device.write(piece, &stain[..piece.size_bytes()])?;
-        }
-        let written = Arc::clone(&self.written[rank.0]);
-        Ok(RankEngine { device: Box::new(StainedDevice { inner: opened.device, size_bytes, written }), ..opened })
-    }
-
-    fn ranks(&self) -> Vec<Rank> {
-        self.inner.ranks()
-    }
-
-    fn describe(&self) -> EngineDescription {
-        self.inner.describe()
-    }
-
-    fn abort(&self, rank: Rank, description: &str) {
-        self.inner.abort(rank, description);
-    }
-
-    fn failure(&self) -> Option<(Rank, String)> {
-        self.inner.failure()
+        self.0.iter().map(|bytes| *lock(bytes)).collect()
     }
 }
 

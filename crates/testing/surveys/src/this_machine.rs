@@ -1,23 +1,26 @@
 //! Twelve layouts of a small model on this machine: predicted, and run.
 
+mod child;
+mod stained;
+
 use std::sync::Mutex;
 use std::time::Duration;
 
 use cluster::Cluster;
-use comm::Timeouts;
 use config::{Overlap, RunConfig};
 use cpu::gemm::PackingBuffers;
 use mesh::{Axis, Rank};
+use plan::PreparedStep;
 use program::{Extent, RankPlan, plan_memory};
 use sync::lock;
-use train::{
-    Engine, EngineOptions, Observer, Ports, RunDevice, SequenceBuffers, Setup, SetupError, StepReport, TokenSource,
-    TrainError, Wish, open_engine, queued_streams, run,
-};
+use testkit::layout::engine;
+use testkit::text::{Labels, ProofText};
+use train::{Observer, Ports, Setup, SetupError, StepReport, TrainError, Wish, run};
 
-use crate::machine::resident::{peak_bytes, resident_bytes, restart_peak};
-use crate::machine::stained::{LINE_BYTES, StainedEngine};
-use crate::prediction::PreparedStep;
+use crate::resident::{peak_bytes, resident_bytes, restart_peak};
+use stained::{LINE_BYTES, Stained};
+
+pub use child::{answer, run_in_child};
 
 /// Settings of all runs, over the defaults of a run file.
 pub const SMALL_MODEL: [&str; 9] = [
@@ -53,20 +56,6 @@ const WARM_UP: usize = 3;
 
 /// A layout: its name, and the keys of `[parallelism]` that it sets.
 pub type Layout = (&'static str, &'static [&'static str]);
-
-/// Why a layout was not measured.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// Its keys make no run.
-    #[error("{0}")]
-    Keys(String),
-    /// It cannot be planned.
-    #[error(transparent)]
-    Setup(#[from] SetupError),
-    /// It failed.
-    #[error(transparent)]
-    Train(#[from] TrainError),
-}
 
 /// Predictions for a layout.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,63 +116,56 @@ pub struct Measured {
 }
 
 /// A run of the small model.
-fn config(layout: Layout) -> Result<RunConfig, RunError> {
+fn config(layout: Layout) -> Result<RunConfig, String> {
     let (name, keys) = layout;
     let own = keys.iter().map(|key| format!("parallelism.{key}"));
     let overrides: Vec<String> = SMALL_MODEL.iter().map(|key| key.to_string()).chain(own).collect();
-    RunConfig::load(name, "", &overrides).map_err(|problems| {
-        RunError::Keys(problems.iter().map(|problem| format!("{name}: {problem}")).collect::<Vec<_>>().join("\n"))
-    })
+    RunConfig::load(name, "", &overrides)
+        .map_err(|problems| problems.iter().map(|problem| format!("{name}: {problem}")).collect::<Vec<_>>().join("\n"))
 }
 
 /// The step of a layout, to be timed on any profile.
 ///
 /// # Errors
-/// See [`RunError`].
-pub fn prepared(layout: Layout) -> Result<PreparedStep, RunError> {
+/// Keys that make no run, in words.
+pub fn prepared(layout: Layout) -> Result<PreparedStep, String> {
     let RunConfig { model, parallelism, train, .. } = config(layout)?;
-    Ok(PreparedStep::new(&model, &parallelism, &train, None)?)
+    PreparedStep::new(&model, &parallelism, &train, None).map_err(|error| error.to_string())
 }
 
 /// Predicts a layout on `cluster`, the profile of this machine.
 ///
 /// # Errors
-/// See [`RunError`].
-pub fn predict(cluster: &Cluster, layout: Layout) -> Result<Predicted, RunError> {
+/// Keys that make no run, in words.
+pub fn predict(cluster: &Cluster, layout: Layout) -> Result<Predicted, String> {
     let parallelism = config(layout)?.parallelism;
     let step = prepared(layout)?;
-    let mesh = parallelism.mesh().map_err(SetupError::from)?;
+    let mesh = parallelism.mesh().map_err(|error| error.to_string())?;
     let plan = plan_memory(&step.graph, &step.sizes, Overlap::Off);
     let stage = |rank| mesh.coord(Rank(rank)).along(Axis::Pp);
     let arenas = (0..mesh.world_size()).map(|rank| PlannedArena::of(&plan.ranks[stage(rank)])).collect();
-    Ok(Predicted { step_s: step.on(cluster)?.step_ns() as f64 * 1e-9, arenas })
+    let step_ns = step.on(cluster).map_err(|error| error.to_string())?.step_ns();
+    Ok(Predicted { step_s: step_ns as f64 * 1e-9, arenas })
 }
 
 /// Runs a layout in this process: once for its time and its resident memory, and once more with stained arenas.
 ///
 /// # Errors
-/// See [`RunError`].
-pub fn run_layout(layout: Layout) -> Result<Measured, RunError> {
+/// Keys that make no run, in words.
+pub fn run_layout(layout: Layout) -> Result<Measured, String> {
     let RunConfig { model, parallelism, train, .. } = config(layout)?;
-    let tokens = Counting { vocabulary: model.vocabulary };
-    let setup = Setup::new(model, parallelism, train)?;
+    let tokens = ProofText { vocabulary: model.vocabulary, seed: 1, labels: Labels::Every };
+    let setup = Setup::new(model, parallelism, train).map_err(|error: SetupError| error.to_string())?;
+    let failed = |error: TrainError| error.to_string();
     let walls = Walls::default();
     restart_peak();
     let before_bytes = resident_bytes();
-    run(&setup, &*engine(&setup), Ports::new(&tokens, &walls))?;
+    run(&setup, &*engine(&setup, 1), Ports::new(&tokens, &walls)).map_err(failed)?;
     let peak_bytes = peak_bytes();
-    let stained = StainedEngine::new(engine(&setup), setup.mesh.world_size());
-    run(&setup, &stained, Ports::new(&tokens, &Walls::default()))?;
+    let stained = Stained::of(setup.mesh.world_size());
+    run(&setup, &stained.engine(&setup), Ports::new(&tokens, &Walls::default())).map_err(failed)?;
     let written_bytes = stained.written_bytes();
     Ok(Measured { step_s: walls.median_s().unwrap_or_default(), written_bytes, before_bytes, peak_bytes })
-}
-
-fn engine(setup: &Setup) -> Box<dyn Engine> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let timeouts = Timeouts::new(Duration::from_secs(60)).scaled(setup.mesh.world_size(), cores);
-    let queued = queued_streams(&setup.parallelism);
-    let options = EngineOptions { timeouts, queued, threads_per_rank: 1, library: None };
-    open_engine(setup.groups(), options, &RunDevice::Cpu)
 }
 
 /// Wall times of steps.
@@ -202,21 +184,5 @@ impl Observer for Walls {
     fn step(&self, report: &StepReport) -> Wish {
         lock(&self.0).push(report.wall);
         Wish::Continue
-    }
-}
-
-/// Tokens that count; what they are changes no time.
-struct Counting {
-    vocabulary: usize,
-}
-
-impl TokenSource for Counting {
-    fn fill(&self, step: u32, sequence: u64, buffers: SequenceBuffers<'_>) {
-        let SequenceBuffers { tokens, labels, positions, visible } = buffers;
-        let token = |place: usize| ((u64::from(step) + sequence + 7 * place as u64) % self.vocabulary as u64) as i32;
-        for place in 0..tokens.len() {
-            (tokens[place], labels[place], positions[place]) = (token(place), token(place + 1), place as i32);
-            (visible[2 * place], visible[2 * place + 1]) = (0, place as i32 + 1);
-        }
     }
 }

@@ -5,10 +5,10 @@ use std::fmt;
 
 use cluster::{Cluster, Constant};
 
-use crate::accuracy::{CHECKS, Runs};
-use crate::filter::{Filter, FilterError};
-use crate::operations::OPERATIONS;
-use crate::table::Row;
+use plan::{Filter, FilterError, Row};
+
+use super::operations::OPERATIONS;
+use super::{CHECKS, Runs};
 
 /// How a row is related to the rows that constants were fitted to; the nearest relation counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

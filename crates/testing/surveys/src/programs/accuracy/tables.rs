@@ -1,9 +1,9 @@
 //! The section of a check: its constants, and the errors of its tables.
 
-use plan::accuracy::{Outcome, ScoredTable};
 use plan::{Errors, Ranking};
+use surveys::accuracy::{Outcome, ScoredTable};
 
-use crate::paragraph::paragraph;
+use super::paragraph::paragraph;
 
 /// The fitted constants of a check, and its scored tables.
 pub fn section(outcome: &Outcome) -> String {

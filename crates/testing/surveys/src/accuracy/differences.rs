@@ -2,12 +2,10 @@
 
 use cluster::Software;
 use config::SequenceParallel;
+use plan::{MeasuredRun, PreparedRun, Row, Table};
 use train::SetupError;
 
-use crate::accuracy::{ALL, AccuracyError, Runs, runs};
-use crate::measured_run::MeasuredRun;
-use crate::table::Table;
-use crate::validate::PreparedRun;
+use super::{ALL, AccuracyError, Runs, runs};
 
 /// The rows of Korthikanti et al., table 4, of which the first is the baseline of the others.
 pub const LAYERS: Runs = runs!("korthikanti_table4.csv", ALL, "a100-80g-dgx", "megatron-2022");
@@ -63,7 +61,7 @@ pub struct Gain {
 pub fn sequence_parallel_gains() -> Result<Vec<Gain>, AccuracyError> {
     let (cluster, software) =
         (PAIRS.cluster()?, Software::from_toml(Software::named(PAIRS.software).unwrap_or_default())?);
-    let gain = |row: &crate::Row| -> Result<Gain, AccuracyError> {
+    let gain = |row: &Row| -> Result<Gain, AccuracyError> {
         let run = MeasuredRun::new(row)?;
         let step_s = |sequence_parallel| -> Result<f64, AccuracyError> {
             let mut run = run.clone();

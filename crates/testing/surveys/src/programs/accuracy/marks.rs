@@ -1,9 +1,9 @@
 //! How much of each scored row its prediction has seen, and the errors of each class apart.
 
-use plan::accuracy::Outcome;
-use plan::{Basis, Errors};
+use plan::Errors;
+use surveys::accuracy::{Basis, Outcome};
 
-use crate::paragraph::paragraph;
+use super::paragraph::paragraph;
 
 /// The meanings of the marks, and the errors of all checks by mark.
 pub fn section(outcomes: &[Outcome]) -> String {

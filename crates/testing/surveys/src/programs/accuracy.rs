@@ -9,20 +9,43 @@ mod paragraph;
 mod tables;
 
 use std::error::Error;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
 
-use plan::accuracy::{CHECKS, MEMORY, Outcome, Runs, memory_of};
-use plan::machine::{OPTION, answer};
+use clap::Args;
 use plan::{Pair, Scored, known_errors};
+use surveys::accuracy::{CHECKS, MEMORY, Outcome, Runs, memory_of};
+use surveys::page::write;
+use surveys::this_machine::answer;
 
-use crate::paragraph::{item, paragraph};
+use paragraph::{item, paragraph};
+
+/// Fit constants to measured runs, score predictions of others and print their page
+#[derive(Args)]
+#[group(multiple = false)]
+pub struct Arguments {
+    /// Print the section of this machine alone
+    #[arg(long)]
+    machine: bool,
+    /// Where the page goes
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Where the errors go that predictions carry: crates/planning/plan/errors.csv
+    #[arg(long, value_name = "FILE")]
+    errors: Option<PathBuf>,
+    /// Compare all but the section of this machine with a page
+    #[arg(long, value_name = "FILE")]
+    compare: Option<PathBuf>,
+    /// Run a layout of this machine and print what was measured
+    #[arg(long, hide = true)]
+    layout: Option<usize>,
+}
 
 const INTRODUCTION: &str = "# Accuracy
 
 How far `pleach simulate` is from measured runs. This page is written by
 
 ```text
-cargo run --release -p plan --bin accuracy -- --write docs/accuracy.md
+cargo run --release -p surveys -- accuracy --write docs/accuracy.md
 ```
 
 Each check fits a few constants of a cluster profile to its calibration rows and scores the rows that it names; both are
@@ -72,39 +95,24 @@ const UNEXPLAINED: &[&str] = &[
      confirmed.",
 ];
 
-fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (path, text) = match arguments.as_slice() {
-        [] => (None, page()),
-        [option] if option == "--machine" => (None, machine::section()),
-        [option, index] if option == OPTION => (None, answer(index).map_err(Into::into)),
-        [option, path] if option == "--write" => (Some(path), page()),
-        [option, path] if option == "--errors" => {
-            (Some(path), outcomes().and_then(|outcomes| errors::table(&outcomes)))
-        }
-        [option, path] if option == "--compare" => (None, compare(path)),
-        _ => {
-            eprintln!("usage: accuracy [--machine | --write FILE | --errors FILE | --compare FILE]");
-            return ExitCode::from(2);
-        }
+/// Makes the page, or a part of it.
+pub fn run(arguments: &Arguments) -> Result<(), String> {
+    let Arguments { machine, write: to, errors: table, compare: with, layout } = arguments;
+    let text: Result<String, Box<dyn Error>> = match (machine, layout, table, with) {
+        (true, ..) => machine::section(),
+        (_, Some(index), ..) => answer(*index).map_err(Into::into),
+        (_, _, Some(_), _) => outcomes().and_then(|outcomes| errors::table(&outcomes)),
+        (.., Some(path)) => compare(path),
+        _ => page(),
     };
-    let text = match text {
-        Ok(text) => text,
-        Err(error) => {
-            eprintln!("{error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    match path {
-        None => print!("{text}"),
-        Some(path) => {
-            if let Err(error) = std::fs::write(path, text) {
-                eprintln!("{path} cannot be written: {error}");
-                return ExitCode::FAILURE;
-            }
+    let text = text.map_err(|error| error.to_string())?;
+    match to.as_ref().or(table.as_ref()) {
+        Some(path) => write(path, &text),
+        None => {
+            print!("{text}");
+            Ok(())
         }
     }
-    ExitCode::SUCCESS
 }
 
 fn page() -> Result<String, Box<dyn Error>> {
@@ -112,8 +120,9 @@ fn page() -> Result<String, Box<dyn Error>> {
 }
 
 /// Computes all but the section of this machine again: the page at `path` must begin with it.
-fn compare(path: &str) -> Result<String, Box<dyn Error>> {
-    let expected = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+fn compare(path: &Path) -> Result<String, Box<dyn Error>> {
+    let (expected, path) = (std::fs::read_to_string(path), path.display());
+    let expected = expected.map_err(|error| format!("{path}: {error}"))?;
     let text = predictions()?;
     let lines = text.lines().count();
     let differs = text.lines().zip(expected.lines()).enumerate().find(|(_, (got, expected))| got != expected);
@@ -129,7 +138,7 @@ fn compare(path: &str) -> Result<String, Box<dyn Error>> {
 }
 
 fn outcomes() -> Result<Vec<Outcome>, Box<dyn Error>> {
-    Ok(CHECKS.iter().map(|check| check.run()).collect::<Result<_, _>>()?)
+    CHECKS.iter().map(|check| check.run()).collect()
 }
 
 /// The page without the section of the machine that writes it.

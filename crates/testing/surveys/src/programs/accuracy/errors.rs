@@ -5,8 +5,8 @@ use std::error::Error;
 
 use cluster::{Cluster, named};
 use plan::Errors;
-use plan::accuracy::Outcome;
 use plan::known_errors::family;
+use surveys::accuracy::Outcome;
 
 /// The table as comma-separated text.
 pub fn table(outcomes: &[Outcome]) -> Result<String, Box<dyn Error>> {

@@ -1,12 +1,12 @@
 //! The section on the machine that writes the page.
 
 use std::error::Error;
-use std::process::Command;
 
-use plan::machine::{LAYOUTS, Measured, Predicted, SMALL_MODEL, measure, predict, run_in_child};
+use plan::machine::measure;
 use plan::{Errors, Pair};
+use surveys::this_machine::{LAYOUTS, Measured, Predicted, SMALL_MODEL, predict, run_in_child};
 
-use crate::paragraph::paragraph;
+use super::paragraph::paragraph;
 
 const ARENAS: &str = "Bytes of a rank. The arena is stained before the first step. After the last one, every line of \
                  64 bytes that lost its stain counts as *written*, also in the 8 MiB after the arena, where \
@@ -51,7 +51,7 @@ pub fn section() -> Result<String, Box<dyn Error>> {
     let program = std::env::current_exe()?;
     let mut rows = vec![];
     for (index, layout) in LAYOUTS.into_iter().enumerate() {
-        let measured = run_in_child(&mut Command::new(&program), index)?;
+        let measured = run_in_child(&program, index)?;
         rows.push(Row { name: layout.0, predicted: predict(&cluster, layout)?, measured });
     }
     Ok(introduction(&cluster.about, &rows) + &times(&rows) + &memory(&rows))
@@ -61,7 +61,7 @@ fn introduction(about: &str, rows: &[Row]) -> String {
     let errors = Errors::of(rows.iter().filter_map(|row| row.step_s().error()));
     let method = format!(
         "The profile is measured (`pleach cluster measure`). Then each layout is predicted, and run in a process of \
-         its own on the machine that writes this page: {about}. `cargo run --release -p plan --bin accuracy -- \
+         its own on the machine that writes this page: {about}. `cargo run --release -p surveys -- accuracy \
          --machine` prints this section for another machine. The model is the default GPT with `{}`.",
         SMALL_MODEL.join("`, `")
     );

@@ -4,11 +4,11 @@
 use cluster::{Cluster, named};
 use comm::Operation;
 use device::SumTree;
+use plan::{Errors, Pair};
 use sim::{GroupShape, Kernel, Product, collective_ns, kernel_ns};
 
-use crate::accuracy::AccuracyError;
-use crate::basis::{Basis, Provenance};
-use crate::validate::{Errors, Pair};
+use super::AccuracyError;
+use super::basis::{Basis, Provenance};
 
 /// A table of measured operations that is part of this repository.
 #[derive(Clone, Copy, Debug)]
@@ -30,32 +30,23 @@ enum Kind {
     AllReduces,
 }
 
+macro_rules! operations {
+    ($file:literal, $profile:literal, $kind:expr) => {
+        Operations {
+            file: $file,
+            text: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../planning/plan/tables/", $file)),
+            profile: $profile,
+            kind: $kind,
+        }
+    };
+}
+
 /// All tables.
 pub const OPERATIONS: [Operations; 4] = [
-    Operations {
-        file: "products_a100_pcie.csv",
-        text: include_str!("../tables/products_a100_pcie.csv"),
-        profile: "a100-80g-pcie",
-        kind: Kind::Products,
-    },
-    Operations {
-        file: "products_h200.csv",
-        text: include_str!("../tables/products_h200.csv"),
-        profile: "h200-141g-dgx",
-        kind: Kind::Products,
-    },
-    Operations {
-        file: "products_b200.csv",
-        text: include_str!("../tables/products_b200.csv"),
-        profile: "b200-180g-dgx",
-        kind: Kind::Products,
-    },
-    Operations {
-        file: "all_reduce_a100.csv",
-        text: include_str!("../tables/all_reduce_a100.csv"),
-        profile: "a100-80g-dgx",
-        kind: Kind::AllReduces,
-    },
+    operations!("products_a100_pcie.csv", "a100-80g-pcie", Kind::Products),
+    operations!("products_h200.csv", "h200-141g-dgx", Kind::Products),
+    operations!("products_b200.csv", "b200-180g-dgx", Kind::Products),
+    operations!("all_reduce_a100.csv", "a100-80g-dgx", Kind::AllReduces),
 ];
 
 impl Operations {

@@ -3,12 +3,12 @@
 //! Times on a machine that others use say nothing here.
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
-use std::process::Command;
+use std::path::Path;
 
 use cluster::{Cluster, named};
 use config::{Overlap, UnitClass};
-use plan::machine::{LAYOUTS, PlannedArena, Predicted, predict, prepared, run_in_child, run_layout};
 use program::{Sizes, plan_memory};
+use surveys::this_machine::{LAYOUTS, PlannedArena, Predicted, predict, prepared, run_in_child, run_layout};
 
 /// ZeRO-3, sequence parallelism and ZB-H1.
 const SHARDED_AND_SPLIT: [usize; 3] = [6, 8, 11];
@@ -65,7 +65,7 @@ fn the_process_grows_by_its_arenas_and_packing_buffers() {
     let grown: Vec<(usize, usize)> = SHARDED_AND_SPLIT
         .into_iter()
         .map(|index| {
-            let measured = run_in_child(&mut Command::new(env!("CARGO_BIN_EXE_accuracy")), index).unwrap();
+            let measured = run_in_child(Path::new(env!("CARGO_BIN_EXE_survey")), index).unwrap();
             let grown = measured.peak_bytes.unwrap() - measured.before_bytes.unwrap();
             (grown, measured.written_bytes.iter().sum())
         })

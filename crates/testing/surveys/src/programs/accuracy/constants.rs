@@ -3,10 +3,10 @@
 use std::error::Error;
 
 use cluster::Constant;
-use plan::accuracy::{LEFT_OUT, NOT_TUNED_ON};
-use plan::{Errors, OPERATIONS};
+use plan::Errors;
+use surveys::accuracy::{LEFT_OUT, NOT_TUNED_ON, OPERATIONS};
 
-use crate::paragraph::paragraph;
+use super::paragraph::paragraph;
 
 /// All three.
 pub fn section() -> Result<String, Box<dyn Error>> {

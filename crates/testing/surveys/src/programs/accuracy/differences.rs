@@ -1,9 +1,9 @@
 //! Changes by single keys: recomputation and sequence parallelism in a layer, sequence parallelism in steps.
 
-use plan::accuracy::AccuracyError;
-use plan::differences::{Gain, LAYERS, LayerTime, PAIRS, layer_times, sequence_parallel_gains};
+use surveys::accuracy::AccuracyError;
+use surveys::accuracy::differences::{Gain, LAYERS, LayerTime, PAIRS, layer_times, sequence_parallel_gains};
 
-use crate::paragraph::paragraph;
+use super::paragraph::paragraph;
 
 /// Both tables.
 pub(crate) fn section() -> Result<String, AccuracyError> {

@@ -1,0 +1,88 @@
+//! The settings of a copy of the library: the file `softgpu.settings` next to it.
+
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use gpu::Capability;
+use softgpu::Settings as GpuSettings;
+
+/// The name of the file. It has lines `KEY = VALUE` and may be missing.
+const FILE: &str = "softgpu.settings";
+
+/// See the top of the file.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Number of GPUs, which are alike: `gpus`; 1 by default.
+    pub gpus: usize,
+    /// Each of them: `capability`, as 9.0, and `memory_bytes`.
+    pub gpu: GpuSettings,
+    /// NVRTC itself: `nvrtc`, the path of its file. Without it there is no compiler.
+    pub nvrtc: Option<PathBuf>,
+}
+
+impl Settings {
+    fn of(text: &str) -> Result<Settings, String> {
+        let mut settings = Settings { gpus: 1, gpu: GpuSettings::default(), nvrtc: None };
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            settings.set(line).ok_or_else(|| format!("{FILE} has a line that is not a setting: {line}"))?;
+        }
+        Ok(settings)
+    }
+
+    fn set(&mut self, line: &str) -> Option<()> {
+        let (key, value) = line.split_once(" = ")?;
+        match key {
+            "gpus" => self.gpus = value.parse().ok()?,
+            "capability" => {
+                let (major, minor) = value.split_once('.')?;
+                self.gpu.capability = Capability { major: major.parse().ok()?, minor: minor.parse().ok()? };
+            }
+            "memory_bytes" => self.gpu.memory_bytes = value.parse().ok()?,
+            "nvrtc" => self.nvrtc = Some(value.into()),
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+/// `Dl_info` of the system's loader.
+#[repr(C)]
+struct Origin {
+    path: *const c_char,
+    base: *const c_void,
+    symbol: *const c_char,
+    address: *const c_void,
+}
+
+unsafe extern "C" {
+    fn dladdr(address: *const c_void, origin: *mut Origin) -> c_int;
+}
+
+/// The path by which this copy was opened.
+fn own_path() -> Option<PathBuf> {
+    static PLACE: u8 = 0;
+    let mut origin =
+        Origin { path: std::ptr::null(), base: std::ptr::null(), symbol: std::ptr::null(), address: std::ptr::null() };
+    // SAFETY: the call accepts any address, and fills the place.
+    let found = unsafe { dladdr((&raw const PLACE).cast(), &mut origin) };
+    if found == 0 || origin.path.is_null() {
+        return None;
+    }
+    // SAFETY: the loader keeps the path, which ends with a zero.
+    let path = unsafe { CStr::from_ptr(origin.path) };
+    Some(OsStr::from_bytes(path.to_bytes()).into())
+}
+
+/// The settings of this copy.
+///
+/// # Errors
+/// A line that is not one of settings.
+pub fn settings() -> &'static Result<Settings, String> {
+    static SETTINGS: OnceLock<Result<Settings, String>> = OnceLock::new();
+    SETTINGS.get_or_init(|| {
+        let text = own_path().and_then(|path| std::fs::read_to_string(path.with_file_name(FILE)).ok());
+        Settings::of(&text.unwrap_or_default())
+    })
+}
