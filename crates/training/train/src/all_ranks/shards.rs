@@ -57,7 +57,8 @@ fn positions(setup: &Setup, world: &World, seen: &[Seen]) -> Vec<String> {
             let (own_size, own_position) = own.position.model.share(axes);
             if (own_size, own_position) != (size, position) {
                 found.push(format!(
-                    "rank {rank} must hold shard {position} of {size} of split parameters, as its {which}; got shard {} of {}",
+                    "rank {rank} must hold shard {position} of {size} of split parameters, as its {which}; got shard {} \
+                     of {}",
                     own_position, own_size
                 ));
             }
