@@ -294,7 +294,7 @@ pub const NOT_FINITE_WORD: usize = SUM_WORDS - 2;
 pub const COUNT_WORD: usize = SUM_WORDS - 1;
 
 /// An operation by what it is to those who price it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Family {
     /// A matrix product.
     Product {
@@ -312,7 +312,7 @@ pub enum Family {
         operands: AttentionOperands,
     },
     /// Stands for these, in this order.
-    Fused([Op; 2]),
+    Fused(Box<[Op; 2]>),
     /// Of the rows of `x`.
     Norm {
         x: Tensor,
@@ -396,12 +396,12 @@ impl Op {
             Op::MatMulActivation { a, b, bias, activation, x, y } => {
                 let (orientation, write) = (Orientation::Nt, Write::Assign);
                 let product = Op::MatMul { orientation, a, b, bias, out: x, write };
-                Family::Fused([product, Op::Activation { activation, x, y }])
+                Family::Fused(Box::new([product, Op::Activation { activation, x, y }]))
             }
             Op::MatMulActivationBackward { a, b, activation, dy, x, dx, y } => {
                 let (orientation, write) = (Orientation::Nn, Write::Assign);
                 let product = Op::MatMul { orientation, a, b, bias: None, out: dy, write };
-                Family::Fused([product, Op::ActivationBackward { activation, x, dy, dx, y }])
+                Family::Fused(Box::new([product, Op::ActivationBackward { activation, x, dy, dx, y }]))
             }
             Op::Norm { x, .. } => Family::Norm { x },
             Op::NormBackwardInput { tensors, .. } => Family::NormBackward { x: tensors.x },
