@@ -42,6 +42,9 @@ pub struct PageOptions {
     seed: u32,
 }
 
+/// Makes a page of results by key: its text, and every broken promise.
+pub type PageOfRows<'a> = &'a dyn Fn(&BTreeMap<String, Row>) -> (String, Vec<String>);
+
 /// A survey that writes a page.
 pub struct PageSurvey<'a> {
     /// Results are kept in the file `target/NAME.txt`.
@@ -52,7 +55,7 @@ pub struct PageSurvey<'a> {
     /// Adds what is compared besides the points.
     pub others: &'a dyn Fn(&Results),
     /// The page of these results, and every broken promise.
-    pub page: &'a dyn Fn(&BTreeMap<String, Row>) -> (String, Vec<String>),
+    pub page: PageOfRows<'a>,
 }
 
 impl PageSurvey<'_> {

@@ -137,7 +137,7 @@ impl Chooser<'_> {
             decided.choices.entry(gpu.clone()).or_default().tiles = Arc::new(tiles);
             told.push(Told { gpu, timed, other_than_first, left, seconds, failure });
         }
-        let of_all = all_gather(&self.session.company, "tiles of products", &told)?;
+        let of_all = all_gather(self.session.company, "tiles of products", &told)?;
         decided.notes.extend(notes_of_tiles(of_all.into_iter().flatten()));
         Ok(())
     }
