@@ -90,8 +90,8 @@ fn compile_kernels() {
     });
 }
 
-/// Copies the compiled kernels of all tests to a folder of caches; the copies for the GPU in software, the smallest
-/// first.
+/// Copies the compiled kernels of all tests for GPUs in software of capability 9.0 to a folder of caches; returns the
+/// copies, the smallest first.
 fn copied_kernels(caches: &Path) -> Vec<PathBuf> {
     let to = caches.join("pleach/kernels");
     std::fs::create_dir_all(&to).expect("a folder");
@@ -99,7 +99,8 @@ fn copied_kernels(caches: &Path) -> Vec<PathBuf> {
     for entry in std::fs::read_dir(harness::caches().join("pleach/kernels")).expect("kept code") {
         let entry = entry.expect("a file");
         let bytes = std::fs::read(entry.path()).expect("kept code");
-        if String::from_utf8_lossy(&bytes).contains("softgpu") {
+        let text = String::from_utf8_lossy(&bytes);
+        if text.contains("softgpu") && text.contains(".target sm_90a") {
             let path = to.join(entry.file_name());
             std::fs::write(&path, &bytes).expect("written");
             copied.push((bytes.len(), path));
