@@ -27,6 +27,8 @@ pub struct Segment {
     pub rows: usize,
     /// Local columns.
     pub cols: usize,
+    /// Local dims.
+    pub dims: Vec<usize>,
 }
 
 impl Segment {
@@ -69,8 +71,8 @@ impl UnitLayout {
         let segments: Vec<Segment> = params
             .into_iter()
             .map(|param| {
-                let (rows, cols) = param.local_shape(sizes);
-                let segment = Segment { param, offset, rows, cols };
+                let ((rows, cols), dims) = (param.local_shape(sizes), param.local_dims(sizes));
+                let segment = Segment { param, offset, rows, cols, dims };
                 offset += rows * cols;
                 if segment.param.decay {
                     assert!(decayed_len == segment.offset, "decayed parameters come first in {}", segment.param.unit);

@@ -174,7 +174,7 @@ fn a_graph_whose_chain_is_broken_is_a_race() {
     let layout = small(Tied::Yes, [1, 1, 1], ZeroStage::Off, Overlap::Off, 4);
     let faulty = with_one_left_out(&layout, 1, |call| matches!(call, GpuCall::CreateGraph(_)));
     let said = faulty.expect_err("a race");
-    for part in ["rank 0 failed in step ", "GPU 0 (soft GPU", "branch 1 of a graph of stream ", "without an order"] {
+    for part in ["rank 0 failed in step ", "GPU 0 (soft GPU", " of a graph of stream ", "without an order"] {
         assert!(said.contains(part), "{part}: {said}");
     }
 }
@@ -286,7 +286,7 @@ fn calls_of_gpt2(dropout: f32, graphs: &dyn Fn() -> GraphUse) -> Counts {
 #[needs::cuda]
 #[test]
 fn a_step_of_gpt2_has_few_calls() {
-    for (dropout, kernels, nodes_set) in [(0.0, 1174, 27), (0.1, 1202, 223)] {
+    for (dropout, kernels, nodes_set) in [(0.0, 1173, 27), (0.1, 1201, 223)] {
         let step = calls_of_gpt2(dropout, &with_graphs);
         let single = calls_of_gpt2(dropout, &|| GraphUse::Off);
         println!("dropout {dropout}: {step:?}; one by one {single:?}");

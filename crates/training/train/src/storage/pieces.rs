@@ -54,7 +54,7 @@ fn segment_pieces<'a>(segment: &'a Segment, range: &Range<usize>, place: ModelCo
     let (part, parameter) = (place.part(param), Region::whole(&param.shape));
     let mut elements_start = first;
     let mut list = vec![];
-    for mut region in boxes(first - whole.start..last - whole.start, &part.extent) {
+    for mut region in boxes(first - whole.start..last - whole.start, &segment.dims) {
         let start = elements_start;
         elements_start += region.len();
         region.start.iter_mut().zip(&part.start).for_each(|(index, first)| *index += first);
