@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use config::{Overlap, Tied, ZeroStage};
 use gpu::DriverErrorKind;
 use softgpu::{FaultPlan, PlannedFault, Settings};
-use testkit::soft_gpus::{gpus_of, soft_driver};
+use testkit::soft_gpus::{gpus_of, gpus_with_graphs, soft_driver};
 use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
+use train::{GraphNotice, GraphUse};
 
 use crate::gpu_runs::rig::{On, layout, outcome, with_more_sequences};
 
@@ -79,7 +80,9 @@ fn a_gpu_without_memory_names_what_needs_less() {
 fn planned(fault: PlannedFault) -> String {
     let faulty = Settings { faults: FaultPlan::new(&[fault]), ..Settings::default() };
     let settings = [Settings::default(), faulty, Settings::default(), Settings::default()];
-    let gpus = gpus_of(Arc::new(soft_driver(settings)));
+    // The call that learns of the failure may be one that makes a graph. That is a notice first.
+    let graphs = GraphUse::Auto(Arc::new(GraphNotice::new(|_| ())));
+    let gpus = gpus_with_graphs(Arc::new(soft_driver(settings)), graphs);
     let layout = layout(Tied::Yes, [2, 1, 2], ZeroStage::One, Overlap::On, 3);
     let error = outcome(&layout, &On::Gpus(gpus)).expect_err("a GPU has failed").to_string();
     assert!(!error.contains(" waited "), "the failure ends the run, and no deadline: {error}");
