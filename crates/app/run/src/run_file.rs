@@ -18,7 +18,7 @@ use crate::verdict::{self, Planned, Verdict};
 /// listen, send and write.
 #[derive(Clone, Debug, Default)]
 pub struct RunFile {
-    /// The file, or `preset:NAME`; every key has its default where there is none.
+    /// The file, or `preset:NAME`; without it every key has its default.
     pub file: Option<PathBuf>,
     /// Keys that are set, as `section.key=value`; the last value counts.
     pub overrides: Vec<String>,
@@ -116,7 +116,7 @@ impl RunFile {
         name.map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
     }
 
-    /// The name of the file in messages, and what it says; nothing where there is none.
+    /// The name of the file in messages, and its text; nothing without a file.
     fn written(&self) -> Result<(String, String), Failure> {
         let Some(path) = &self.file else { return Ok((String::new(), String::new())) };
         let name = path.display().to_string();

@@ -1,4 +1,4 @@
-//! The run that is trained, and the source of its weights.
+//! The specification of a training, and the origin of its weights.
 
 use std::path::PathBuf;
 
