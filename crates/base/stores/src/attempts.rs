@@ -9,14 +9,14 @@ use ureq::http::StatusCode;
 use crate::answer::Answer;
 use crate::error::StoreError;
 use crate::failure::{About, Failure};
-use crate::http::Turn;
+use crate::http::AttemptKind;
 use crate::pace::Pace;
 use crate::settings::{Settings, Unanswered};
 
 /// The wait after the first failure; each is twice as long as the one before.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
-/// Time until the hearer of the settings gets a request without an answer, and from one time to the next.
+/// Time until `on_unanswered` of the settings gets a request without an answer, and from one time to the next.
 const FIRST_SILENCE: Duration = Duration::from_secs(3);
 const LATER_SILENCE: Duration = Duration::from_secs(15);
 /// The remedies for access that is denied.
@@ -52,7 +52,7 @@ pub struct Attempts<'a> {
     arrived: u64,
     /// Of the last attempt.
     failure: Option<String>,
-    /// When the hearer of the settings hears of it.
+    /// When `on_unanswered` of the settings is called.
     tell_at: Instant,
 }
 
@@ -71,12 +71,12 @@ impl<'a> Attempts<'a> {
 
     /// The end of the time for attempts.
     pub fn end(&self) -> Instant {
-        self.since + self.settings.patience.limit
+        self.since + self.settings.retry_limit.limit
     }
 
     /// Whether a request was made before.
-    pub fn turn(&self) -> Turn {
-        if self.attempt == 1 { Turn::First } else { Turn::Again }
+    pub fn attempt_kind(&self) -> AttemptKind {
+        if self.attempt == 1 { AttemptKind::First } else { AttemptKind::Again }
     }
 
     /// Does `request`, until the given end, again until it succeeds.
@@ -85,11 +85,11 @@ impl<'a> Attempts<'a> {
     /// One that no other attempt can change, or the last one before the deadline.
     pub fn until_done<T>(
         &mut self,
-        mut request: impl FnMut(Instant, Turn) -> Result<T, Failure>,
+        mut request: impl FnMut(Instant, AttemptKind) -> Result<T, Failure>,
     ) -> Result<T, StoreError> {
         loop {
-            let (end, turn) = (self.end(), self.turn());
-            match self.heard(|| request(end, turn)) {
+            let (end, attempt_kind) = (self.end(), self.attempt_kind());
+            match self.while_reported(|| request(end, attempt_kind)) {
                 Ok(value) => return Ok(value),
                 Err(failure) => self.wait_after(failure)?,
             }
@@ -122,21 +122,21 @@ impl<'a> Attempts<'a> {
         self.failure = Some(reason);
         self.attempt += 1;
         let wait = self.wait;
-        self.heard(|| thread::sleep(wait));
+        self.while_reported(|| thread::sleep(wait));
         self.wait = (self.wait * 2).min(LONGEST_WAIT);
         Ok(())
     }
 
-    /// The output of `work`. Meanwhile the request is reported to the hearer of the settings, after a few seconds and
-    /// again in intervals.
-    pub fn heard<T>(&mut self, work: impl FnOnce() -> T) -> T {
+    /// The output of `work`. Meanwhile the request is reported to `on_unanswered` of the settings, after a few seconds
+    /// and again in intervals.
+    pub fn while_reported<T>(&mut self, work: impl FnOnce() -> T) -> T {
         if !self.settings.is_heard() {
             return work();
         }
         let this = &*self;
         let (output, tell_at) = thread::scope(|scope| {
             let (working, end) = mpsc::channel();
-            // Without a thread nobody hears of the request, which is done all the same.
+            // Without a thread the request is not reported, and is done all the same.
             let teller = thread::Builder::new().spawn_scoped(scope, move || this.tell_until(&end));
             let output = work();
             drop(working);

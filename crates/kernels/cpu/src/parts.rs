@@ -30,7 +30,7 @@ const ELEMENTS: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) index: usize,
-    /// Of how many.
+    /// The number of shares.
     pub(crate) number: usize,
 }
 

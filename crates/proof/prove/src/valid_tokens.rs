@@ -3,7 +3,7 @@
 use config::TrainSpec;
 
 use crate::distance::Outcome;
-use crate::fates::first_update;
+use crate::skipped_steps::first_update;
 
 /// Valid tokens of each step, no less than one: errors of the others reach neither a loss nor a gradient.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +20,7 @@ impl ValidTokens {
         ValidTokens { first: of_steps.first().copied().unwrap_or(1.0), of_steps }
     }
 
-    /// Those of `outcomes` of `steps` steps of `train`. Where an outcome has no count, every token counts.
+    /// The valid tokens of `outcomes` of `steps` steps of `train`. Where an outcome has no count, every token counts.
     pub fn of(train: &TrainSpec, steps: u32, outcomes: [&Outcome; 2]) -> ValidTokens {
         let ValidTokens { mut of_steps, .. } = ValidTokens::all(train, steps);
         for outcome in outcomes {
@@ -36,12 +36,12 @@ impl ValidTokens {
         u32::try_from(self.of_steps.len()).unwrap_or(u32::MAX)
     }
 
-    /// Those of the step of the first gradients.
+    /// The valid tokens of the step of the first gradients.
     pub(crate) fn first(&self) -> f64 {
         self.first
     }
 
-    /// Those of `step`, counted from 0.
+    /// The valid tokens of `step`, counted from 0.
     pub(crate) fn of_step(&self, step: u32) -> f64 {
         self.of_steps.get(step as usize).copied().unwrap_or(1.0)
     }
@@ -50,7 +50,7 @@ impl ValidTokens {
 #[cfg(test)]
 mod tests {
     use testkit::models::proof_training;
-    use train::{LossScalingReport, StepFate};
+    use train::{LossScalingReport, UpdateOutcome};
 
     use super::*;
 
@@ -59,10 +59,10 @@ mod tests {
         let train = TrainSpec { global_batch: 2, sequence_length: 4, ..proof_training() };
         let all = ValidTokens::all(&train, 3);
         assert_eq!((all.steps(), all.first(), all.of_step(2)), (3, 8.0, 8.0));
-        let report = |fate| Some(LossScalingReport { factor: 1.0, fate, skipped_steps: 0 });
+        let report = |update| Some(LossScalingReport { factor: 1.0, update, skipped_steps: 0 });
         let outcome = |valid: [u64; 3]| Outcome {
             valid_tokens: valid.to_vec(),
-            scaling: [StepFate::Skipped, StepFate::Updated, StepFate::Updated].map(report).to_vec(),
+            scaling: [UpdateOutcome::Skipped, UpdateOutcome::Updated, UpdateOutcome::Updated].map(report).to_vec(),
             ..Outcome::default()
         };
         let [first, second] = [[8, 3, 5], [8, 6, 0]].map(outcome);

@@ -31,10 +31,10 @@ pub struct OwnFailure {
     pub cause: Cause,
 }
 
-/// The failure that ended the run, as a process heard of it over the control channel.
+/// The failure that ended the run, as a process received it over the control channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Heard {
+pub struct ReportedFailure {
     /// The process in which it happened.
     pub process: usize,
     pub host: String,
@@ -60,8 +60,8 @@ pub struct ProcessPart {
     pub at_ns: u64,
     /// A failure of its own.
     pub own: Option<OwnFailure>,
-    /// The failure that it heard of.
-    pub heard: Option<Heard>,
+    /// The failure that it received.
+    pub heard: Option<ReportedFailure>,
 }
 
 /// The end of one process, as the program saw it that had started it.

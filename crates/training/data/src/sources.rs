@@ -16,14 +16,14 @@ use crate::megatron;
 use crate::read::{Content, read};
 use crate::split::{Split, split, split_conversations, split_tokens};
 use crate::token_file::TokenFile;
-use crate::tokenize::{Listener, Silent};
+use crate::tokenize::{Listener, NoListener};
 use crate::tokenizer::Tokenizer;
 
 /// All sources of a run, read and split.
 #[derive(Debug)]
 pub struct Sources {
     pub(crate) list: Vec<NamedSource>,
-    /// Those of token files.
+    /// The tokenizers of token files.
     pub(crate) own_tokenizers: Vec<Tokenizer>,
     /// Texts that are measured on only, with their names.
     pub(crate) validation: Vec<(String, Source)>,
@@ -52,18 +52,19 @@ impl Sources {
     /// # Errors
     /// All sources that cannot be read.
     pub fn open(data: &DataSpec) -> Result<Sources, DataError> {
-        Sources::open_heard(data, &Silent)
+        Sources::open_with_listener(data, &NoListener)
     }
 
-    /// As [`Sources::open`]; `listener` hears of text that becomes token files of `data.cache`.
+    /// Returns the same as [`Sources::open`]; `listener` gets the progress of text that becomes token files of
+    /// `data.cache`.
     ///
     /// # Errors
     /// See [`Sources::open`].
-    pub fn open_heard(data: &DataSpec, listener: &dyn Listener) -> Result<Sources, DataError> {
+    pub fn open_with_listener(data: &DataSpec, listener: &dyn Listener) -> Result<Sources, DataError> {
         let mut sources = Sources { list: vec![], own_tokenizers: vec![], validation: vec![] };
         let cache = Cache::of(data, listener)?;
         let chat = data.chat.as_ref().map(Chat::open).transpose()?;
-        let ways = Ways { cache: cache.as_ref(), chat: chat.as_ref() };
+        let ways = TextRendering { cache: cache.as_ref(), chat: chat.as_ref() };
         if data.sources.is_empty() {
             let source = Source::Text(split(embedded(), data.held_out));
             sources.list.push(NamedSource { name: String::new(), weight: 1.0, source });
@@ -97,7 +98,7 @@ impl Sources {
         spec: &SourceSpec,
         data: &DataSpec,
         held_out: f32,
-        ways: &Ways,
+        ways: &TextRendering,
     ) -> Result<Source, DataError> {
         let source = open(spec, held_out, ways, &mut self.own_tokenizers)?;
         check_tokenizer(&data.tokenizer, spec, &source)?;
@@ -182,7 +183,7 @@ struct Cache<'a> {
 }
 
 impl<'a> Cache<'a> {
-    /// That of `data`, where it names one and has text.
+    /// The cache of `data`, where it names one and has text.
     fn of(data: &'a DataSpec, listener: &'a dyn Listener) -> Result<Option<Cache<'a>>, DataError> {
         let Some(folder) = &data.cache else { return Ok(None) };
         let tokenizer = match &data.tokenizer {
@@ -198,8 +199,8 @@ impl<'a> Cache<'a> {
     }
 }
 
-/// How text becomes documents, where it is not read as it is.
-struct Ways<'a> {
+/// The cache and the chat template by which text becomes documents, where it is not read as it is.
+struct TextRendering<'a> {
     cache: Option<&'a Cache<'a>>,
     chat: Option<&'a Chat>,
 }
@@ -207,7 +208,7 @@ struct Ways<'a> {
 fn open(
     source: &SourceSpec,
     held_out: f32,
-    ways: &Ways,
+    ways: &TextRendering,
     own_tokenizers: &mut Vec<Tokenizer>,
 ) -> Result<Source, DataError> {
     if let Some(chat) = ways.chat {

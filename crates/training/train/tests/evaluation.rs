@@ -9,8 +9,8 @@ use testkit::layout::engine;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
 use train::{
-    Assembly, Evaluation, EvaluationReport, Observer, Ports, Setup, Start, StepReport, TensorMap, Validation, Wish,
-    run, run_evaluation,
+    Assembly, Evaluation, EvaluationReport, Observer, Ports, Setup, Start, StepReport, StopRequest, TensorMap,
+    Validation, run, run_evaluation,
 };
 
 #[derive(Default)]
@@ -21,9 +21,9 @@ struct Log {
 }
 
 impl Observer for Log {
-    fn step(&self, report: &StepReport) -> Wish {
+    fn step(&self, report: &StepReport) -> StopRequest {
         self.losses.lock().expect("no panic").push(report.loss);
-        Wish::Continue
+        StopRequest::None
     }
 
     fn evaluation(&self, report: &EvaluationReport) {

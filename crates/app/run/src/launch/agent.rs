@@ -32,7 +32,7 @@ pub struct AgentPlan {
     pub hosts: String,
     /// Number of all processes.
     pub processes: usize,
-    /// Those of this host.
+    /// The processes of this host.
     pub own: AgentProcess,
     /// Their working folder.
     pub directory: PathBuf,
@@ -77,7 +77,7 @@ impl AgentPlan {
                 process: Some(process),
                 host: host.clone(),
                 label: (process > 0).then_some(label),
-                last_words: None,
+                last_lines: None,
                 command,
                 plan: None,
             }

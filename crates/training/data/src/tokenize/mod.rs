@@ -25,7 +25,7 @@ use crate::megatron;
 use crate::records::Records;
 use crate::token_file::TokenFile;
 use crate::tokenizer::Tokenizer;
-use spool::{LeftBehind, Spool};
+use spool::{LeftoverFiles, Spool};
 use workers::Batch;
 
 /// How far the work is.
@@ -76,11 +76,11 @@ pub trait Listener {
     fn progress(&self, progress: Progress);
 }
 
-/// Hears nothing.
+/// Ignores all progress.
 #[derive(Clone, Copy, Debug)]
-pub struct Silent;
+pub struct NoListener;
 
-impl Listener for Silent {
+impl Listener for NoListener {
     fn progress(&self, _: Progress) {}
 }
 
@@ -203,7 +203,7 @@ pub(crate) fn inputs(sources: &[SourceSpec]) -> Result<Vec<Input>, DataError> {
     DataError::all(errors).map(|()| inputs)
 }
 
-/// As [`tokenize`], of content whose key is known.
+/// Tokenizes as [`tokenize`] does, content whose key is known.
 pub(crate) fn write(
     inputs: &[Input],
     tokenizer: &Tokenizer,
@@ -249,9 +249,9 @@ pub(crate) fn write(
 fn earlier(spool: &Spool, inputs: &[Input], out: &Path) -> Option<Earlier> {
     let Position { input, record } = spool.position();
     match spool.left_behind() {
-        LeftBehind::Nothing => None,
-        LeftBehind::Changed => Some(Earlier::Changed { out: out.to_path_buf() }),
-        LeftBehind::Whole => Some(Earlier::Continued {
+        LeftoverFiles::Nothing => None,
+        LeftoverFiles::Changed => Some(Earlier::Changed { out: out.to_path_buf() }),
+        LeftoverFiles::Whole => Some(Earlier::Continued {
             input,
             path: inputs.get(input as usize).map(|input| input.path().to_path_buf()),
             files: inputs.len() as u64,

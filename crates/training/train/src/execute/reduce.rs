@@ -7,7 +7,7 @@ use model::{Accumulation, Constants};
 use program::{GradientAxes, GroupCall, Purpose};
 
 use crate::execute::group_call::issue;
-use crate::wish::Wish;
+use crate::stop_request::StopRequest;
 use crate::worker::Worker;
 use crate::worker::ports::RankPorts;
 use crate::worker::rank_state::{RankState, zero_sums};
@@ -156,19 +156,19 @@ pub struct StepOutcome {
     pub valid: u64,
     /// Whether a loss or a gradient was not finite anywhere.
     pub not_finite: bool,
-    /// Whether any rank wished to stop.
+    /// Whether any rank requested to stop.
     pub stop: bool,
 }
 
-/// Puts this rank's wish among the step's sums, in the order of the stream that adds them up, so that all ranks stop
-/// after the same step.
+/// Puts this rank's stop request among the step's sums, in the order of the stream that adds them up, so that all ranks
+/// stop after the same step.
 ///
 /// # Errors
 /// The device's.
-pub fn vote(device: &dyn Device, constants: &Constants, wish: Wish) -> Result<(), DeviceError> {
-    let vote = match wish {
-        Wish::Continue => 0i64,
-        Wish::Stop => 1,
+pub fn vote(device: &dyn Device, constants: &Constants, stop_request: StopRequest) -> Result<(), DeviceError> {
+    let vote = match stop_request {
+        StopRequest::None => 0i64,
+        StopRequest::Stop => 1,
     };
     let votes = constants.norm_sums.elements(COUNT_WORD..COUNT_WORD + 1);
     device.upload(Stream::Reduce, votes, bytemuck::bytes_of(&vote))
