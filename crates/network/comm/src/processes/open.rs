@@ -170,7 +170,7 @@ pub fn open(member: WorldMember) -> Result<LocalRanks, OpenError> {
     open_unless(member, &|| None)
 }
 
-/// As [`open`], until `ended` returns the reason for which the run has ended.
+/// Returns the same as [`open`], until `ended` returns the reason for which the run has ended.
 ///
 /// # Errors
 /// See [`OpenError`].

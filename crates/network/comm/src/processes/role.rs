@@ -66,7 +66,7 @@ impl Role {
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    /// As [`Role::wake`], unless the calling thread is the rank that has the role.
+    /// Wakes as [`Role::wake`] does, unless the calling thread is the rank that has the role.
     pub(super) fn poke(&self) {
         if *lock(&self.poller) != Some(std::thread::current().id()) {
             self.wake();
