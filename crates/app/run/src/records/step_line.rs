@@ -22,7 +22,7 @@ pub enum RemainingTime {
     /// The line is replaced with every step.
     Shown,
     /// The line stays on the screen, where the time would be out of date.
-    None,
+    Hidden,
 }
 
 /// A name with its value: `loss`, `2.3457`. Either may be empty.

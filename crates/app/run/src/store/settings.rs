@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stores::{Patience, Settings};
+use stores::{RetryLimit, Settings};
 
 use crate::store::unanswered::{Deadline, on_screen};
 
@@ -24,7 +24,7 @@ pub enum RetryTime {
 pub fn settings(patient: RetryTime) -> Settings {
     let variables = std::env::vars_os();
     let variables = variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let tried = |seconds| Settings::new(variables, Patience { limit: Duration::from_secs_f32(seconds) });
+    let tried = |seconds| Settings::new(variables, RetryLimit { limit: Duration::from_secs_f32(seconds) });
     match patient {
         RetryTime::OfRun(seconds) => tried(seconds).with_on_unanswered(on_screen(Deadline::StoreSeconds)),
         RetryTime::InBackground(seconds) => tried(seconds),

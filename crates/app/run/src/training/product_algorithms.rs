@@ -19,7 +19,7 @@ use crate::gpus::devices;
 use crate::places::names::ALGORITHMS;
 use crate::process_group::group::ProcessGroup;
 use crate::process_group::member::Part;
-use crate::training::algorithms_file::{self, Kept, Platform, PlatformAlgorithms};
+use crate::training::algorithms_file::{self, AlgorithmsByPlatform, Platform, PlatformAlgorithms};
 use crate::training::library_versions;
 use crate::training::session::Session;
 
@@ -163,7 +163,8 @@ impl Chooser<'_> {
         let Session { verdict, process_group, .. } = self.session;
         let path = &verdict.config.run.folder.join(ALGORITHMS);
         let (kept, unread) = of_first(process_group, "algorithms of the run", || Ok(read(path)))?;
-        let kept = kept.map_or(Ok(Kept::new()), |text| algorithms_file::read(&text)).map_err(Failure::Work)?;
+        let kept =
+            kept.map_or(Ok(AlgorithmsByPlatform::new()), |text| algorithms_file::read(&text)).map_err(Failure::Work)?;
         let own: BTreeMap<Platform, usize> = own.into_iter().map(|(of, index)| (of_file(which, of), index)).collect();
         let platforms: Vec<Platform> = own.keys().cloned().collect();
         let of_all = all_gather(process_group, "GPUs that multiply", &platforms)?;
@@ -198,7 +199,7 @@ impl Chooser<'_> {
         &self,
         which: TimedAlgorithms,
         (platform, index): (&Platform, usize),
-        kept: &Kept,
+        kept: &AlgorithmsByPlatform,
         tiles: &ChosenTiles,
     ) -> Result<Decision, Failure> {
         let none = ChosenAlgorithms::new();
@@ -249,7 +250,7 @@ fn read(path: &Path) -> (Option<String>, Option<String>) {
     }
 }
 
-fn write(path: &Path, all: &Kept) -> Result<(), Failure> {
+fn write(path: &Path, all: &AlgorithmsByPlatform) -> Result<(), Failure> {
     files::replace(path, algorithms_file::text_of(all))
         .map_err(|error| Failure::Write(format!("{} cannot be written: {error}", path.display())))
 }
@@ -288,7 +289,12 @@ fn note_of_tiles(reports: &TileReport) -> String {
 }
 
 /// The line about a choice among proposed algorithms.
-fn note_of_proposed(platform: &Platform, choice: &Choice, known: &ChosenAlgorithms, kept: &Kept) -> String {
+fn note_of_proposed(
+    platform: &Platform,
+    choice: &Choice,
+    known: &ChosenAlgorithms,
+    kept: &AlgorithmsByPlatform,
+) -> String {
     let (on, timed) = (platform.described(), counted(choice.timed as u64, "product"));
     let others = choice.other_than_first;
     let chosen = format!("the fastest algorithms of {timed} on {on}, {others} of them not the first one proposed");
