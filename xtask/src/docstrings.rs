@@ -40,7 +40,7 @@ fn broken(text: &str) -> Option<(String, &'static str)> {
     let mut words = text.split(|c: char| !c.is_alphanumeric());
     let (first, second) = (words.next()?, words.next()?);
     (PREPOSITIONS.contains(&first) && INTERROGATIVES.contains(&second))
-        .then(|| (format!("{first} {second}"), "a clause is no subject: \"The data types in which ...\""))
+        .then(|| (format!("{first} {second}"), "a clause is not a subject: \"The data types in which ...\""))
 }
 
 #[cfg(test)]
@@ -58,8 +58,8 @@ mod tests {
             ("/// Those of a rank.", "\"Those of\"; name the noun: \"The messages of ...\""),
             ("//! That of a rank.", "\"That of\"; name the noun: \"The message of ...\""),
             ("/// As [`a`].", "\"As [`\"; begin with a noun or a verb: \"Returns the same as [`X`], ...\""),
-            ("/// In which order.", "\"In which\"; a clause is no subject: \"The data types in which ...\""),
-            ("//! With whom.", "\"With whom\"; a clause is no subject: \"The data types in which ...\""),
+            ("/// In which order.", "\"In which\"; a clause is not a subject: \"The data types in which ...\""),
+            ("//! With whom.", "\"With whom\"; a clause is not a subject: \"The data types in which ...\""),
         ];
         for (line, expected) in cases {
             assert_eq!(begins(line), [format!("a.rs:4: a docstring must not begin with {expected}")], "{line}");

@@ -17,8 +17,8 @@ pub enum Reduction {
 /// The ranks of one group, seen from one of them. Every member issues the same calls in the same order.
 ///
 /// A group of one is not a special case: its calls do nothing, and an all-to-all or a shift copies. Tensors are dense.
-/// `comm::HostCommunicator` implements it for ranks on CPUs, over memory of a process, connections between processes and
-/// libraries of MPI; crate `gpu_rank` implements it for ranks on GPUs, within a GPU, through the host and by NCCL.
+/// `comm::HostCommunicator` implements it for ranks on CPUs, over memory of a process, connections between processes
+/// and libraries of MPI; crate `gpu_rank` implements it for ranks on GPUs, within a GPU, through the host and by NCCL.
 /// `comm::MetaCommunicator` records calls.
 pub trait Communicator {
     /// Members of the group.

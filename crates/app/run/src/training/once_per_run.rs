@@ -96,17 +96,7 @@ impl<'a> OncePerRun<'a> {
             tell_metrics(address, &event_log);
         }
         if event_log.is_shown() {
-            let engine = describe_engine(config.run.device, config.run.threads_per_rank);
-            let products = product_line::line(config.train.precision, &engine);
-            let memory = memory_line(verdict)
-                + &host::line(&session.process_group.memory(config, &verdict.setup)?)
-                + &session.memory.map_or(String::new(), PeerMemory::line);
-            let device = session.process_group.device_lines(config, &verdict.setup)?;
-            let mpi = session.process_group.mpi_line();
-            let crowded =
-                crowded(config, session.process_group.ranks_of(config, &verdict.setup)?.len(), available_cores());
-            let text = text.description();
-            event_log.say(&format!("{}{products}{memory}{device}{mpi}{crowded}{text}\n", describe(config)));
+            event_log.say(&description(session)?);
         }
         if let Some(work) = kernels::to_compile(config)? {
             event_log.say(&kernels::line(&work));
@@ -313,4 +303,20 @@ fn tell_sample(session: &Session<'_>, interrupt: &Interrupt, event_log: &EventLo
     if let Err(failure) = sampled {
         event_log.say(&format!("no sample: {failure}\n"));
     }
+}
+
+/// What is said of a run before its first step: model, layout, products, memory, devices and text.
+fn description(session: &Session<'_>) -> Result<String, Failure> {
+    let Session { verdict, text, .. } = *session;
+    let config = &verdict.config;
+    let engine = describe_engine(config.run.device, config.run.threads_per_rank);
+    let products = product_line::line(config.train.precision, &engine);
+    let memory = memory_line(verdict)
+        + &host::line(&session.process_group.memory(config, &verdict.setup)?)
+        + &session.memory.map_or(String::new(), PeerMemory::line);
+    let device = session.process_group.device_lines(config, &verdict.setup)?;
+    let mpi = session.process_group.mpi_line();
+    let crowded = crowded(config, session.process_group.ranks_of(config, &verdict.setup)?.len(), available_cores());
+    let text = text.description();
+    Ok(format!("{}{products}{memory}{device}{mpi}{crowded}{text}\n", describe(config)))
 }
