@@ -20,6 +20,7 @@ pub mod modules;
 pub mod page_links;
 pub mod pages;
 pub mod places;
+pub mod places_touched;
 pub mod quick;
 pub mod repository;
 pub mod rust_code;

@@ -13,8 +13,16 @@ const QUESTIONS: usize = 25;
 /// The page of recipes.
 const EXTENDING: &str = "docs/extending.md";
 /// The headings of the recipes.
-const RECIPES: [&str; 7] =
-    ["A transport", "A device", "An operation", "An axis", "A schedule", "A model family", "A checkpoint format"];
+const RECIPES: [&str; 8] = [
+    "A transport",
+    "A device",
+    "A collective",
+    "An operation",
+    "An axis",
+    "A schedule",
+    "A model family",
+    "A checkpoint format",
+];
 
 /// Rows and recipes that are missing, and places in them that do not exist.
 pub fn check(repository: &Repository) -> Vec<Finding> {

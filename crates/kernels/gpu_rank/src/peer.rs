@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex};
 
 use bytemuck::{Pod, Zeroable};
 use comm::{
-    Channel, ChannelId, CommError, GroupChannels, GroupCommunicator, HostMap, Operation, StreamTransports, Tag,
+    Channel, ChannelId, CommError, GroupChannels, GroupCommunicator, HostMap, StreamEnds, StreamTransports, Tag,
 };
-use device::{Communicator, DeviceError, Reduction, Stream, StreamQueues, SumTree, Tensor};
+use device::{Call, Communicator, DeviceError, Operation, Reduction, Stream, StreamQueues, SumTree, Tensor};
 use gpu::{DevicePointer, EventHandle, Gpu};
 use mesh::{Group, Rank, even_split};
 use sync::lock;
@@ -39,19 +39,9 @@ struct Announcement {
     address: u64,
     /// Its size.
     bytes: u64,
-    /// The number of its operation: a place in [`OPERATIONS`].
+    /// The number of its operation.
     operation: u64,
 }
-
-/// Operations of groups, by the number that members send each other.
-const OPERATIONS: [Operation; 6] = [
-    Operation::AllReduce,
-    Operation::ReduceScatter,
-    Operation::AllGather,
-    Operation::PointToPoint,
-    Operation::AllToAll,
-    Operation::Shift,
-];
 
 /// Everything that a group needs of its rank.
 pub struct PeerLanes<'a> {
@@ -73,8 +63,7 @@ pub struct PeerLanes<'a> {
 pub struct PeerCommunicator {
     group: Group,
     queues: Arc<StreamQueues>,
-    /// By stream. Streams that share an end of the transport share the same one.
-    ends: [Arc<PeerEnd>; Stream::COUNT],
+    ends: StreamEnds<PeerEnd>,
 }
 
 /// The calls of one thread of a rank.
@@ -98,40 +87,33 @@ impl PeerCommunicator {
     /// The communicator of `group`, seen from the rank of `lanes`.
     pub fn new(group: Group, lanes: PeerLanes<'_>) -> PeerCommunicator {
         let PeerLanes { transports, channels, queues, streams, kernels, events: keeper } = lanes;
-        let mut opened: Vec<(usize, Arc<PeerEnd>)> = vec![];
-        let ends = Stream::ALL.map(|stream| {
-            let transport = &transports[stream.index()];
-            let is_same = |(other, _): &&(usize, Arc<PeerEnd>)| Arc::ptr_eq(&transports[*other], transport);
-            if let Some((_, end)) = opened.iter().find(is_same) {
-                return Arc::clone(end);
-            }
-            let hosts = HostMap::one_host();
-            let end = Arc::new(PeerEnd {
-                meetings: GroupCommunicator::new(Arc::clone(transport), group.clone(), &hosts, channels.collectives),
-                messages: Channel::new(Arc::clone(transport), group.clone(), channels.sends),
-                channels,
-                streams: streams.clone(),
-                kernels: Arc::clone(&kernels),
-                keeper: Arc::clone(&keeper),
-                events: Mutex::default(),
-            });
-            opened.push((stream.index(), Arc::clone(&end)));
-            end
+        let hosts = HostMap::one_host();
+        let ends = StreamEnds::open(transports, |_, transport| PeerEnd {
+            meetings: GroupCommunicator::new(Arc::clone(transport), group.clone(), &hosts, channels.collectives),
+            messages: Channel::new(Arc::clone(transport), group.clone(), channels.sends),
+            channels,
+            streams: streams.clone(),
+            kernels: Arc::clone(&kernels),
+            keeper: Arc::clone(&keeper),
+            events: Mutex::default(),
         });
         PeerCommunicator { group, queues, ends }
-    }
-
-    fn on(
-        &self,
-        stream: Stream,
-        call: impl FnOnce(&PeerEnd) -> Result<(), DeviceError> + Send + 'static,
-    ) -> Result<(), DeviceError> {
-        let end = Arc::clone(&self.ends[stream.index()]);
-        self.ends[stream.index()].streams.on(&self.queues, stream, move || call(&end))
     }
 }
 
 impl PeerEnd {
+    fn call(&self, stream: Stream, call: Call) -> Result<(), DeviceError> {
+        match call {
+            Call::AllReduce(x, reduction) => self.all_reduce(stream, x, reduction),
+            Call::ReduceScatter(x, tree) => self.reduce_scatter(stream, x, tree),
+            Call::AllGather(x) => self.all_gather(stream, x),
+            Call::AllToAll { from, to } => self.all_to_all(stream, from, to),
+            Call::Shift { from, to } => self.shift(stream, from, to),
+            Call::Send { to, tag, x } => self.send(stream, to, tag, x),
+            Call::Receive { from, tag, x } => self.receive(stream, from, tag, x),
+        }
+    }
+
     fn gpu(&self) -> &dyn Gpu {
         &**self.streams.device.gpu()
     }
@@ -202,7 +184,7 @@ impl PeerEnd {
         (operation, x): (Operation, Tensor),
         other: &Announcement,
     ) -> Result<(), DeviceError> {
-        let peer_operation = OPERATIONS.get(other.operation as usize).copied().unwrap_or(operation);
+        let peer_operation = Operation::of_number(other.operation).unwrap_or(operation);
         if peer_operation == operation && other.bytes == x.size_bytes() as u64 {
             return Ok(());
         }
@@ -355,8 +337,8 @@ impl PeerEnd {
 }
 
 fn announcement(event: EventHandle, address: DevicePointer, x: Tensor, operation: Operation) -> Announcement {
-    let operation = OPERATIONS.iter().position(|known| *known == operation).unwrap_or(OPERATIONS.len());
-    Announcement { event: event.0, address: address.0, bytes: x.size_bytes() as u64, operation: operation as u64 }
+    let (bytes, operation) = (x.size_bytes() as u64, operation.number().into());
+    Announcement { event: event.0, address: address.0, bytes, operation }
 }
 
 fn failed(error: CommError) -> DeviceError {
@@ -372,40 +354,11 @@ impl Communicator for PeerCommunicator {
         self.group.position()
     }
 
-    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
-        if self.size() == 1 {
+    fn call(&self, stream: Stream, call: Call) -> Result<(), DeviceError> {
+        if self.size() == 1 && call.is_in_place() {
             return Ok(());
         }
-        self.on(stream, move |end| end.all_reduce(stream, x, reduction))
-    }
-
-    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
-        if self.size() == 1 {
-            return Ok(());
-        }
-        self.on(stream, move |end| end.reduce_scatter(stream, x, tree))
-    }
-
-    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        if self.size() == 1 {
-            return Ok(());
-        }
-        self.on(stream, move |end| end.all_gather(stream, x))
-    }
-
-    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, move |end| end.all_to_all(stream, from, to))
-    }
-
-    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, move |end| end.shift(stream, from, to))
-    }
-
-    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, move |end| end.send(stream, to, tag, x))
-    }
-
-    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, move |end| end.receive(stream, from, tag, x))
+        let end = Arc::clone(self.ends.of(stream));
+        self.ends.of(stream).streams.on(&self.queues, stream, move || end.call(stream, call))
     }
 }

@@ -1,10 +1,10 @@
 //! Point-to-point messages between the members of a group.
 
 use crate::error::CommError;
-use crate::operation::Operation;
 use crate::tag::{ChannelId, Tag};
 use crate::transport::{Loan, Message, SendHandle, Transport};
 use bytemuck::Pod;
+use device::Operation;
 use mesh::{Group, Rank};
 use std::sync::Arc;
 

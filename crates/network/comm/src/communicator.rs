@@ -1,6 +1,6 @@
 //! The collectives of one group, as layers and the executor see them.
 
-use crate::collectives::{self, Call, Max, Sum, WrappingSum};
+use crate::collectives::{self, Call, Max, Sum, WrappingSum, exchange};
 use crate::error::CommError;
 use crate::host_map::{GroupHosts, HostMap};
 use crate::library::{LibraryGroup, LibraryMember};
@@ -186,7 +186,7 @@ impl GroupCommunicator {
     pub fn all_to_all<E: Pod>(&self, from: &[E], to: &mut [E]) -> Result<(), CommError> {
         match &self.library {
             Some(library) => library.all_to_all(&self.next_call(), from, to),
-            None => collectives::all_to_all(&self.next_call(), from, to),
+            None => exchange::all_to_all(&self.next_call(), from, to),
         }
     }
 
@@ -196,18 +196,7 @@ impl GroupCommunicator {
     /// # Errors
     /// See the type.
     pub fn shift<E: Pod>(&self, from: &[E], to: &mut [E]) -> Result<(), CommError> {
-        collectives::shift(&self.next_call(), from, to)
-    }
-
-    /// Replaces `bytes` by those of the member at position `root`.
-    ///
-    /// # Errors
-    /// See the type.
-    pub fn broadcast_bytes(&self, root: usize, bytes: &mut [u8]) -> Result<(), CommError> {
-        match &self.library {
-            Some(library) => library.broadcast(&self.next_call(), root, bytes),
-            None => collectives::broadcast(&self.next_call(), root, bytes),
-        }
+        exchange::shift(&self.next_call(), from, to)
     }
 
     /// Returns when every member has called it.

@@ -1,7 +1,7 @@
 //! Failures between ranks.
 
-use crate::operation::Operation;
 use crate::tag::Tag;
+use device::Operation;
 use mesh::Rank;
 use std::time::Duration;
 

@@ -3,17 +3,18 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use device::{Arena, Bf16, DeviceError, Dtype, Element, F16, Reduction, Stream, StreamQueues, SumTree, Tensor};
+use device::{Arena, Bf16, Call, DeviceError, Dtype, Element, F16, Reduction, Stream, StreamQueues, SumTree, Tensor};
 use mesh::Group;
 use sync::lock;
 
 use crate::channel::Channel;
 use crate::communicator::GroupCommunicator;
+use crate::ends::{StreamEnds, StreamTransports};
 use crate::error::CommError;
 use crate::host_map::HostMap;
 use crate::library::LibraryGroup;
 use crate::tag::ChannelId;
-use crate::transport::{SendHandle, Transport};
+use crate::transport::SendHandle;
 
 /// The collectives and sends of one group over tensors of one arena.
 ///
@@ -22,8 +23,7 @@ use crate::transport::{SendHandle, Transport};
 pub struct HostCommunicator {
     group: Group,
     queues: Arc<StreamQueues>,
-    /// By stream. Streams that share an end of the transport share the same one.
-    ends: [Arc<End>; Stream::COUNT],
+    ends: StreamEnds<End>,
 }
 
 /// The calls of one thread of a rank.
@@ -34,9 +34,6 @@ struct End {
     /// Sends that their receivers may still be reading, oldest first.
     lent: Mutex<VecDeque<SendHandle>>,
 }
-
-/// A rank's ends of a transport, by stream: one for each thread that communicates.
-pub type StreamTransports = [Arc<dyn Transport>; Stream::COUNT];
 
 /// Which tag spaces a group uses: all members give the same, groups that share two members give different ones.
 #[derive(Clone, Copy, Debug)]
@@ -58,51 +55,36 @@ impl HostCommunicator {
         queues: Arc<StreamQueues>,
         library: &dyn Fn(Stream) -> Option<LibraryGroup>,
     ) -> HostCommunicator {
-        let open = |stream: Stream, transport: &Arc<dyn Transport>| {
+        let ends = StreamEnds::open(transports, |stream, transport| {
             let own = GroupCommunicator::new(Arc::clone(transport), group.clone(), hosts, channels.collectives);
             let collectives = match library(stream) {
                 Some(library) => own.with_library(library),
                 None => own,
             };
-            Arc::new(End {
+            End {
                 collectives,
                 channel: Channel::new(Arc::clone(transport), group.clone(), channels.sends),
                 arena: Arc::clone(arena),
                 lent: Mutex::default(),
-            })
-        };
-        let mut opened: Vec<(&Arc<dyn Transport>, Arc<End>)> = vec![];
-        let ends = Stream::ALL.map(|stream| {
-            let transport = &transports[stream.index()];
-            let known = opened.iter().find(|(other, _)| Arc::ptr_eq(other, transport)).map(|(_, end)| Arc::clone(end));
-            known.unwrap_or_else(|| {
-                let end = open(stream, transport);
-                opened.push((transport, Arc::clone(&end)));
-                end
-            })
+            }
         });
         HostCommunicator { group, queues, ends }
-    }
-
-    /// Makes `call` on the thread of `stream`.
-    fn on(
-        &self,
-        stream: Stream,
-        call: impl FnOnce(&End) -> Result<(), DeviceError> + Send + 'static,
-    ) -> Result<(), DeviceError> {
-        let end = &self.ends[stream.index()];
-        match self.queues.of(stream) {
-            None => call(end),
-            Some(queue) => {
-                let end = Arc::clone(end);
-                queue.submit(Box::new(move || call(&end)));
-                Ok(())
-            }
-        }
     }
 }
 
 impl End {
+    fn call(&self, call: Call) -> Result<(), DeviceError> {
+        match call {
+            Call::AllReduce(x, reduction) => self.all_reduce(x, reduction),
+            Call::ReduceScatter(x, tree) => self.reduce_scatter(x, tree),
+            Call::AllGather(x) => self.all_gather(x),
+            Call::AllToAll { from, to } => self.all_to_all(from, to),
+            Call::Shift { from, to } => self.shift(from, to),
+            Call::Send { to, tag, x } => self.send(to, tag, x),
+            Call::Receive { from, tag, x } => self.receive(from, tag, x),
+        }
+    }
+
     fn sum<E: Element>(&self, x: Tensor) -> Result<(), DeviceError> {
         // SAFETY: a stream runs one operation at a time, others that touch `x` wait for it, and this one has `x` for
         // itself.
@@ -260,32 +242,16 @@ impl device::Communicator for HostCommunicator {
         self.group.position()
     }
 
-    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
-        self.on(stream, move |end| end.all_reduce(x, reduction))
-    }
-
-    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
-        self.on(stream, move |end| end.reduce_scatter(x, tree))
-    }
-
-    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, move |end| end.all_gather(x))
-    }
-
-    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, move |end| end.all_to_all(from, to))
-    }
-
-    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, move |end| end.shift(from, to))
-    }
-
-    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, move |end| end.send(to, tag, x))
-    }
-
-    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, move |end| end.receive(from, tag, x))
+    fn call(&self, stream: Stream, call: Call) -> Result<(), DeviceError> {
+        let end = self.ends.of(stream);
+        match self.queues.of(stream) {
+            None => end.call(call),
+            Some(queue) => {
+                let end = Arc::clone(end);
+                queue.submit(Box::new(move || end.call(call)));
+                Ok(())
+            }
+        }
     }
 }
 
@@ -307,7 +273,7 @@ mod tests {
     use mesh::{Axis, AxisSet, AxisSizes, Mesh};
 
     use super::*;
-    use crate::{ThreadTransport, Timeouts};
+    use crate::{ThreadTransport, Timeouts, Transport};
 
     #[test]
     fn sums_of_narrow_values_in_runs_are_refused() {

@@ -42,12 +42,12 @@
 mod channel;
 pub mod collectives;
 mod communicator;
+mod ends;
 mod error;
 mod host;
 mod host_map;
 mod library;
 mod meta;
-mod operation;
 #[cfg(target_os = "linux")]
 pub mod processes;
 mod tag;
@@ -59,13 +59,14 @@ mod wrappers;
 
 pub use channel::Channel;
 pub use communicator::GroupCommunicator;
+pub use device::Operation;
+pub use ends::{StreamEnds, StreamTransports};
 pub use error::{AbortCause, CommError};
-pub use host::{GroupChannels, HostCommunicator, StreamTransports};
+pub use host::{GroupChannels, HostCommunicator};
 pub use host_map::{GroupHosts, HostMap};
 pub use library::{Library, LibraryCommunicator, LibraryGroup, LibrarySums};
 pub use meta::{CollectiveCall, MetaCommunicator};
 pub use mpi::{Collective as LibraryCall, Number as LibraryNumber, Parts as LibraryParts};
-pub use operation::Operation;
 pub use tag::{ChannelId, Tag};
 pub use threads::{ThreadTransport, WorldFailure};
 pub use transport::{Chunks, Loan, Message, SendHandle, Timeouts, Transport};

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use device::{DeviceError, Reduction, Stream, SumTree, Tensor};
+use device::{Call, DeviceError, Operation, Stream, SumTree, Tensor};
 use mesh::AxisSet;
 use sync::lock;
 
 use crate::collectives::{CollectiveShape, Traffic, traffic};
 use crate::host_map::GroupHosts;
-use crate::operation::Operation;
 
 /// One call of a collective on a recorded group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,7 +69,6 @@ impl MetaCommunicator {
     }
 
     fn record(&self, operation: Operation, x: Tensor, tree: SumTree) {
-        self.touch(x);
         lock(&self.calls).push(CollectiveCall { axes: self.axes, operation, bytes: x.size_bytes() });
         let (len, width_bytes) = (x.len(), x.dtype.size_bytes());
         let shape = CollectiveShape { operation, len, width_bytes, hosts: &self.members, tree };
@@ -92,44 +90,10 @@ impl device::Communicator for MetaCommunicator {
         self.position
     }
 
-    fn all_reduce(&self, _stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
-        let tree = match reduction {
-            Reduction::Sum(tree) => tree,
-            Reduction::Max => SumTree::RANK_ORDER,
-        };
-        self.record(Operation::AllReduce, x, tree);
-        Ok(())
-    }
-
-    fn reduce_scatter(&self, _stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
-        self.record(Operation::ReduceScatter, x, tree);
-        Ok(())
-    }
-
-    fn all_gather(&self, _stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        self.record(Operation::AllGather, x, SumTree::RANK_ORDER);
-        Ok(())
-    }
-
-    fn all_to_all(&self, _stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.touch(to);
-        self.record(Operation::AllToAll, from, SumTree::RANK_ORDER);
-        Ok(())
-    }
-
-    fn shift(&self, _stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.touch(to);
-        self.record(Operation::Shift, from, SumTree::RANK_ORDER);
-        Ok(())
-    }
-
-    fn send(&self, _stream: Stream, _to: usize, _tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.record(Operation::PointToPoint, x, SumTree::RANK_ORDER);
-        Ok(())
-    }
-
-    fn receive(&self, _stream: Stream, _from: usize, _tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.touch(x);
+    fn call(&self, _stream: Stream, call: Call) -> Result<(), DeviceError> {
+        let [read, written] = call.operands();
+        read.iter().chain(&written).for_each(|operand| self.touch(*operand));
+        read.into_iter().for_each(|sent| self.record(call.operation(), sent, call.tree()));
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
 //! Moving bytes between the ranks of one world.
 
 use crate::error::{AbortCause, CommError};
-use crate::operation::Operation;
 use crate::tag::Tag;
+use device::Operation;
 use mesh::Rank;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,11 @@
-//! Collectives of a library, as values: one call of all processes of a communicator.
+//! Collectives of a library, as values, and the functions that begin them: one call of all processes of a communicator.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
+
+use libloading::os::unix::Library as Loaded;
+
+use crate::functions::{Constants, Handle, symbol};
 
 /// The numbers of a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +29,8 @@ impl Number {
 /// A buffer cut into one part per process of a communicator, in the order of its processes, without gaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parts {
-    pub(crate) lens: Arc<[c_int]>,
-    pub(crate) starts: Arc<[c_int]>,
+    lens: Arc<[c_int]>,
+    starts: Arc<[c_int]>,
 }
 
 impl Parts {
@@ -88,13 +92,6 @@ pub enum Collective {
         /// Parts of either half, in bytes.
         parts: Parts,
     },
-    /// `MPI_Ibcast`.
-    Broadcast {
-        /// The process of the communicator whose bytes all get.
-        root: usize,
-        /// Bytes.
-        len: usize,
-    },
     /// `MPI_Ibarrier`.
     Barrier,
 }
@@ -107,7 +104,6 @@ impl Collective {
             Collective::ReduceScatter { number, parts } => number.size_bytes() * parts.total(),
             Collective::AllGather { parts } => parts.total(),
             Collective::AllToAll { parts } => 2 * parts.total(),
-            Collective::Broadcast { len, .. } => *len,
             Collective::Barrier => 0,
         }
     }
@@ -119,8 +115,91 @@ impl Collective {
             Collective::ReduceScatter { .. } => "MPI_Ireduce_scatter",
             Collective::AllGather { .. } => "MPI_Iallgatherv",
             Collective::AllToAll { .. } => "MPI_Ialltoallv",
-            Collective::Broadcast { .. } => "MPI_Ibcast",
             Collective::Barrier => "MPI_Ibarrier",
+        }
+    }
+}
+
+type BeginSum<H> = unsafe extern "C" fn(*const c_void, *mut c_void, c_int, H, H, H, *mut H) -> c_int;
+type BeginSumToParts<H> = unsafe extern "C" fn(*const c_void, *mut c_void, *const c_int, H, H, H, *mut H) -> c_int;
+type BeginGather<H> =
+    unsafe extern "C" fn(*const c_void, c_int, H, *mut c_void, *const c_int, *const c_int, H, H, *mut H) -> c_int;
+type BeginExchange<H> = unsafe extern "C" fn(
+    *const c_void,
+    *const c_int,
+    *const c_int,
+    H,
+    *mut c_void,
+    *const c_int,
+    *const c_int,
+    H,
+    H,
+    *mut H,
+) -> c_int;
+
+/// The functions of a library that begin collectives.
+pub(crate) struct Collectives<H> {
+    sum: BeginSum<H>,
+    sum_to_parts: BeginSumToParts<H>,
+    gather: BeginGather<H>,
+    exchange: BeginExchange<H>,
+    barrier: unsafe extern "C" fn(H, *mut H) -> c_int,
+}
+
+impl<H: Handle> Collectives<H> {
+    /// The functions, or the name of one that is missing.
+    pub(crate) fn bind(library: &Loaded) -> Result<Collectives<H>, &'static str> {
+        Ok(Collectives {
+            sum: symbol(library, "MPI_Iallreduce")?,
+            sum_to_parts: symbol(library, "MPI_Ireduce_scatter")?,
+            gather: symbol(library, "MPI_Iallgatherv")?,
+            exchange: symbol(library, "MPI_Ialltoallv")?,
+            barrier: symbol(library, "MPI_Ibarrier")?,
+        })
+    }
+
+    /// Begins a collective over memory, in place; returns the library's code.
+    ///
+    /// # Safety
+    /// `communicator` is open. The memory has [`Collective::size_bytes`] and must stay where it is, for nobody else's
+    /// use, and the collective must keep its parts, until the request has ended or no further call is made.
+    pub(crate) unsafe fn begin(
+        &self,
+        constants: &Constants<H>,
+        in_place: *const c_void,
+        communicator: H,
+        (collective, memory): (&Collective, *mut [u8]),
+        request: &mut H,
+    ) -> c_int {
+        let Constants { byte, float, integer, sum, .. } = *constants;
+        let place: *mut c_void = memory.cast();
+        let of = |number: &Number| match number {
+            Number::Single => float,
+            Number::Integer => integer,
+        };
+        // SAFETY: the caller keeps the memory, which is as long as the collective says, and the parts, which have an
+        // entry for each process of the communicator; the request is a place of the ABI's size.
+        unsafe {
+            match collective {
+                Collective::AllReduce { number, len } => {
+                    let len = c_int::try_from(*len).unwrap_or(c_int::MAX);
+                    (self.sum)(in_place, place, len, of(number), sum, communicator, request)
+                }
+                Collective::ReduceScatter { number, parts } => {
+                    let lens = parts.lens.as_ptr();
+                    (self.sum_to_parts)(in_place, place, lens, of(number), sum, communicator, request)
+                }
+                Collective::AllGather { parts } => {
+                    let (lens, starts) = (parts.lens.as_ptr(), parts.starts.as_ptr());
+                    (self.gather)(in_place, 0, byte, place, lens, starts, byte, communicator, request)
+                }
+                Collective::AllToAll { parts } => {
+                    let (lens, starts) = (parts.lens.as_ptr(), parts.starts.as_ptr());
+                    let received = place.byte_add(parts.total());
+                    (self.exchange)(place, lens, starts, byte, received, lens, starts, byte, communicator, request)
+                }
+                Collective::Barrier => (self.barrier)(communicator, request),
+            }
         }
     }
 }

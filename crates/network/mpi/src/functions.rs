@@ -1,6 +1,6 @@
 //! The functions of a library, bound by name, and its constants.
 //!
-//! Every call is here. `H` is the type of handles: `c_int` with MPICH, an address with the others.
+//! Every call is here, but for those that begin collectives. `H` is the type of handles: `c_int` with MPICH, an address with the others.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 use libloading::os::unix::Library as Loaded;
 
 use crate::abi::{Abi, ThreadLevel};
-use crate::collective::{Collective, Number};
+use crate::collective::{Collective, Collectives};
 
 /// Longest text of a library: `MPI_MAX_LIBRARY_VERSION_STRING` of all of them, which no error text exceeds.
 const TEXT_BYTES: usize = 8192;
@@ -42,13 +42,13 @@ impl Handle for usize {
 
 /// The constants of a library.
 #[derive(Clone, Copy, Debug)]
-struct Constants<H> {
+pub(crate) struct Constants<H> {
     world: H,
-    byte: H,
-    float: H,
+    pub(crate) byte: H,
+    pub(crate) float: H,
     /// `MPI_UINT64_T`, whose sums are modulo 2^64.
-    integer: H,
-    sum: H,
+    pub(crate) integer: H,
+    pub(crate) sum: H,
     errors_return: H,
 }
 
@@ -61,23 +61,6 @@ type BeginSend<H> = unsafe extern "C" fn(*const c_void, c_int, H, c_int, c_int, 
 type BeginReceive<H> = unsafe extern "C" fn(*mut c_void, c_int, H, c_int, c_int, H, *mut H) -> c_int;
 type OfGroup<H> = unsafe extern "C" fn(H, c_int, *const c_int, *mut H) -> c_int;
 type OpenGroup<H> = unsafe extern "C" fn(H, H, c_int, *mut H) -> c_int;
-type BeginSum<H> = unsafe extern "C" fn(*const c_void, *mut c_void, c_int, H, H, H, *mut H) -> c_int;
-type BeginSumToParts<H> = unsafe extern "C" fn(*const c_void, *mut c_void, *const c_int, H, H, H, *mut H) -> c_int;
-type BeginGather<H> =
-    unsafe extern "C" fn(*const c_void, c_int, H, *mut c_void, *const c_int, *const c_int, H, H, *mut H) -> c_int;
-type BeginExchange<H> = unsafe extern "C" fn(
-    *const c_void,
-    *const c_int,
-    *const c_int,
-    H,
-    *mut c_void,
-    *const c_int,
-    *const c_int,
-    H,
-    H,
-    *mut H,
-) -> c_int;
-type BeginBroadcast<H> = unsafe extern "C" fn(*mut c_void, c_int, H, c_int, H, *mut H) -> c_int;
 type TestSome<H> = unsafe extern "C" fn(c_int, *mut H, *mut c_int, *mut c_int, *mut c_void) -> c_int;
 
 /// See the module.
@@ -103,12 +86,7 @@ pub(crate) struct Functions<H> {
     open_group: OpenGroup<H>,
     free_group: unsafe extern "C" fn(*mut H) -> c_int,
     free_communicator: unsafe extern "C" fn(*mut H) -> c_int,
-    begin_sum: BeginSum<H>,
-    begin_sum_to_parts: BeginSumToParts<H>,
-    begin_gather: BeginGather<H>,
-    begin_exchange: BeginExchange<H>,
-    begin_broadcast: BeginBroadcast<H>,
-    begin_barrier: unsafe extern "C" fn(H, *mut H) -> c_int,
+    collectives: Collectives<H>,
     /// Communicators that were opened, by number; `None` once they are freed.
     communicators: Vec<Option<H>>,
     /// Messages under way.
@@ -123,7 +101,7 @@ pub(crate) struct Functions<H> {
 }
 
 /// The symbol `name`.
-fn symbol<T: Copy>(library: &Loaded, name: &'static str) -> Result<T, &'static str> {
+pub(crate) fn symbol<T: Copy>(library: &Loaded, name: &'static str) -> Result<T, &'static str> {
     // SAFETY: the caller gives the type that the MPI standard declares for the function of this name, or asks for the
     // address of a variable as a number.
     unsafe { library.get::<T>(name.as_bytes()) }.map(|found| *found).map_err(|_| name)
@@ -191,12 +169,7 @@ impl<H: Handle> Functions<H> {
             open_group: symbol(&library, "MPI_Comm_create_group")?,
             free_group: symbol(&library, "MPI_Group_free")?,
             free_communicator: symbol(&library, "MPI_Comm_free")?,
-            begin_sum: symbol(&library, "MPI_Iallreduce")?,
-            begin_sum_to_parts: symbol(&library, "MPI_Ireduce_scatter")?,
-            begin_gather: symbol(&library, "MPI_Iallgatherv")?,
-            begin_exchange: symbol(&library, "MPI_Ialltoallv")?,
-            begin_broadcast: symbol(&library, "MPI_Ibcast")?,
-            begin_barrier: symbol(&library, "MPI_Ibarrier")?,
+            collectives: Collectives::bind(&library)?,
             communicators: Vec::new(),
             requests: Vec::new(),
             forms: Vec::new(),
@@ -414,41 +387,11 @@ impl<H: Handle> Calls for Functions<H> {
     }
 
     unsafe fn begin(&mut self, communicator: usize, collective: &Collective, memory: *mut [u8]) -> Result<(), Code> {
-        let Constants { byte, float, integer, sum, .. } = self.constants;
         let communicator = self.communicators.get(communicator).copied().flatten().ok_or(NO_COMMUNICATOR)?;
-        let (in_place, place): (*const c_void, *mut c_void) = (self.abi.in_place(), memory.cast());
-        let of = |number: &Number| match number {
-            Number::Single => float,
-            Number::Integer => integer,
-        };
-        let count = |len: &usize| c_int::try_from(*len).unwrap_or(c_int::MAX);
-        let mut request = H::EMPTY;
-        let made = &mut request;
-        // SAFETY: the caller keeps `memory`, which is as long as the collective says, and the parts, which have an
-        // entry for each process of the communicator; the request is a place of the ABI's size.
+        let (mut request, in_place) = (H::EMPTY, self.abi.in_place());
+        // SAFETY: the contract is that of this function.
         let begun = unsafe {
-            match collective {
-                Collective::AllReduce { number, len } => {
-                    (self.begin_sum)(in_place, place, count(len), of(number), sum, communicator, made)
-                }
-                Collective::ReduceScatter { number, parts } => {
-                    let lens = parts.lens.as_ptr();
-                    (self.begin_sum_to_parts)(in_place, place, lens, of(number), sum, communicator, made)
-                }
-                Collective::AllGather { parts } => {
-                    let (lens, starts) = (parts.lens.as_ptr(), parts.starts.as_ptr());
-                    (self.begin_gather)(in_place, 0, byte, place, lens, starts, byte, communicator, made)
-                }
-                Collective::AllToAll { parts } => {
-                    let (lens, starts) = (parts.lens.as_ptr(), parts.starts.as_ptr());
-                    let received = place.byte_add(parts.total());
-                    (self.begin_exchange)(place, lens, starts, byte, received, lens, starts, byte, communicator, made)
-                }
-                Collective::Broadcast { root, len } => {
-                    (self.begin_broadcast)(place, count(len), byte, count(root), communicator, made)
-                }
-                Collective::Barrier => (self.begin_barrier)(communicator, made),
-            }
+            self.collectives.begin(&self.constants, in_place, communicator, (collective, memory), &mut request)
         };
         checked(begun)?;
         self.note(request, Form::Joined);

@@ -128,19 +128,14 @@ impl Admission {
         Queue::Waiting
     }
 
-    /// Drops a connection if there are too many: the oldest without a proof of the host that has most of these. So a
-    /// host that opens many connections keeps only its own processes out.
+    /// Drops a connection without a proof if there are too many.
     fn make_room(&mut self) {
         if self.joining.len() < self.limit {
             return;
         }
-        let unknown = || self.joining.iter().filter(|(_, connection)| !matches!(connection.stage, Stage::Introduction));
-        let mut hosts: BTreeMap<IpAddr, usize> = BTreeMap::new();
-        unknown().for_each(|(_, connection)| *hosts.entry(connection.from).or_default() += 1);
-        let most = hosts.into_iter().max_by_key(|(_, count)| *count).map(|(host, _)| host);
-        let oldest = unknown().find(|(_, connection)| Some(connection.from) == most).map(|(id, _)| *id);
-        if let Some(oldest) = oldest {
-            self.joining.remove(&oldest);
+        let unknown = self.joining.iter().filter(|(_, connection)| !matches!(connection.stage, Stage::Introduction));
+        if let Some(first) = session::first_to_go(unknown.map(|(id, connection)| (*id, connection.from))) {
+            self.joining.remove(&first);
         }
     }
 

@@ -1,39 +1,31 @@
-//! The bytes of a connection as sealed records: the length of a record (4 bytes, little endian) is the head of a frame
-//! ([`session::Sealer`]), and its bytes are the payload. A record is short, so that a connection needs little memory
-//! for what is under way, however long its messages are.
+//! The bytes of a connection as sealed records: a record is a frame ([`session::Incoming`]) whose only field is its
+//! length (4 bytes, little endian). A record is short, so that a connection needs little memory for what is under way,
+//! however long its messages are.
 
-use session::{BACK_BYTES, FRONT_BYTES, PayloadSeal, SEAL_BYTES, Session};
+use session::{Incoming, Sealer, Session};
 
 use crate::frame::FrameError;
 
 /// Bytes of the longest record.
 const RECORD_BYTES: usize = 16 << 10;
 const FIELDS_BYTES: usize = size_of::<u32>();
-const HEAD_BYTES: usize = FIELDS_BYTES + SEAL_BYTES;
 
 /// Both directions of one end.
 #[derive(Debug)]
 pub(crate) struct Records {
-    session: Session,
-    /// The record whose bytes are awaited.
-    awaited: Option<(usize, PayloadSeal)>,
+    sealer: Sealer,
+    incoming: Incoming<usize>,
 }
 
 impl Records {
     pub(crate) fn new(session: Session) -> Records {
-        Records { session, awaited: None }
+        Records { sealer: session.sealer, incoming: Incoming::new(session.opener) }
     }
 
     /// Appends the first of `bytes` to `sealed` as a record; returns how many it takes.
     pub(crate) fn seal(&mut self, bytes: &[u8], sealed: &mut Vec<u8>) -> usize {
         let len = bytes.len().min(RECORD_BYTES);
-        let at = sealed.len();
-        sealed.extend([0; FRONT_BYTES]);
-        sealed.extend(u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
-        sealed.extend([0; BACK_BYTES]);
-        sealed.extend(&bytes[..len]);
-        let (head, payload) = sealed[at..].split_at_mut(HEAD_BYTES);
-        self.session.sealer.seal(head, payload);
+        self.sealer.append(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes(), &bytes[..len], sealed);
         len
     }
 
@@ -43,30 +35,24 @@ impl Records {
     /// Bytes that are not the next record of the other end.
     pub(crate) fn open(&mut self, sealed: &mut Vec<u8>, opened: &mut Vec<u8>) -> Result<usize, FrameError> {
         let (mut at, mut count) = (0, 0);
-        loop {
-            let (len, seal) = match self.awaited.take() {
-                Some(awaited) => awaited,
-                None => {
-                    let Some(head) = sealed.get_mut(at..at + HEAD_BYTES) else { break };
-                    let (fields, seal) = self.session.opener.open_head(head)?;
-                    let len = fields.first_chunk().map_or(usize::MAX, |len| u32::from_le_bytes(*len) as usize);
-                    at += HEAD_BYTES;
-                    if len > RECORD_BYTES {
-                        return Err(FrameError::TooLong { bytes: len, limit: RECORD_BYTES });
-                    }
-                    (len, seal)
-                }
-            };
-            let Some(payload) = sealed.get_mut(at..at + len) else {
-                self.awaited = Some((len, seal));
+        while let Some((head, taken)) = self.incoming.head(&mut sealed[at..], FIELDS_BYTES, length)? {
+            at += taken;
+            let Some(payload) = sealed.get_mut(at..at + head.fields) else {
+                self.incoming.keep(head);
                 break;
             };
-            self.session.opener.open_payload(&seal, payload)?;
+            self.incoming.open(&head.seal, payload)?;
             opened.extend(&*payload);
-            at += len;
+            at += head.fields;
             count += 1;
         }
         sealed.drain(..at);
         Ok(count)
     }
+}
+
+/// The length of a record, by the fields of its head.
+fn length(fields: &[u8]) -> Result<usize, FrameError> {
+    let len = fields.first_chunk().map_or(usize::MAX, |len| u32::from_le_bytes(*len) as usize);
+    if len > RECORD_BYTES { Err(FrameError::TooLong { bytes: len, limit: RECORD_BYTES }) } else { Ok(len) }
 }

@@ -33,10 +33,10 @@ use ring::aead::{Aad, LessSafeKey, NONCE_LEN, Nonce, Tag};
 const NUMBER_BYTES: usize = 8;
 const TAG_BYTES: usize = 16;
 /// Bytes before the fields of a head, for the seal.
-pub const FRONT_BYTES: usize = NUMBER_BYTES + TAG_BYTES;
+pub(crate) const FRONT_BYTES: usize = NUMBER_BYTES + TAG_BYTES;
 /// Bytes after them.
-pub const BACK_BYTES: usize = TAG_BYTES;
-/// Both.
+pub(crate) const BACK_BYTES: usize = TAG_BYTES;
+/// Both: bytes that a head has besides its fields.
 pub const SEAL_BYTES: usize = FRONT_BYTES + BACK_BYTES;
 
 /// A frame that is not the next one of the other end.
@@ -91,7 +91,7 @@ impl Sealer {
     }
 
     /// Seals the next frame in place. `head` has [`FRONT_BYTES`] and [`BACK_BYTES`] for the seal around its fields.
-    pub fn seal(&mut self, head: &mut [u8], payload: &mut [u8]) {
+    pub(crate) fn seal(&mut self, head: &mut [u8], payload: &mut [u8]) {
         let number = self.next;
         self.next += 1;
         let of_payload = if payload.is_empty() { [0; TAG_BYTES] } else { self.tag(Part::Payload, number, payload) };

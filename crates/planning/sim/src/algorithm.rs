@@ -1,13 +1,12 @@
 //! The algorithm that a library of collectives takes for a call, by name.
 
 use cluster::{Cluster, CollectiveLibrary};
-use comm::Operation;
 use comm::collectives::{COPY_LIMIT_BYTES, CollectiveShape};
-use device::SumTree;
+use device::{Operation, SumTree};
 use mesh::PlacementOrder;
 
-use crate::collective::{AllReduceSteps, GroupShape, all_reduce_steps};
-use crate::mpi_collective::{MpiAlgorithm, mpi_all_reduce};
+use crate::collective::{mpi, nccl};
+use crate::group_shape::GroupShape;
 use crate::own_collective::hosts;
 
 /// Where the names of algorithms are from.
@@ -40,9 +39,9 @@ impl Algorithms<'_> {
     pub(crate) fn name(&self, group: GroupShape, operation: Operation, tree: SumTree, bytes: usize) -> String {
         let algorithm = match self {
             Algorithms::Priced(cluster, _) => match cluster.collectives {
-                CollectiveLibrary::Nccl => nccl(cluster, group, operation).into(),
+                CollectiveLibrary::Nccl => nccl(cluster, group, operation, bytes as f64).name.into(),
                 CollectiveLibrary::Pleach => own(group, operation, tree, bytes),
-                CollectiveLibrary::Mpi => mpi(cluster, group, operation, bytes).into(),
+                CollectiveLibrary::Mpi => mpi(cluster, group, operation, bytes as f64).name.into(),
             },
             Algorithms::Own { .. } => own(group, operation, tree, bytes),
             Algorithms::Unknown => return operation.name().into(),
@@ -51,59 +50,15 @@ impl Algorithms<'_> {
     }
 }
 
-/// The algorithm of NCCL, by name.
-fn nccl(cluster: &Cluster, group: GroupShape, operation: Operation) -> &'static str {
-    match operation {
-        Operation::AllReduce => match all_reduce_steps(cluster, group) {
-            AllReduceSteps::Ring(_) => "ring",
-            AllReduceSteps::Tree(_) => "tree between nodes",
-        },
-        Operation::ReduceScatter | Operation::AllGather => "ring",
-        Operation::AllToAll
-        | Operation::Shift
-        | Operation::Broadcast
-        | Operation::Barrier
-        | Operation::PointToPoint => "direct",
-    }
-}
-
 /// The algorithm of pleach's own collectives; see [`comm::collectives`].
 fn own(group: GroupShape, operation: Operation, tree: SumTree, bytes: usize) -> String {
     let members = hosts(group);
-    let waits =
-        |operation| CollectiveShape { operation, len: bytes, width_bytes: 1, hosts: &members, tree }.waits_between();
-    let relayed = || if waits(Operation::AllGather) { "one copy to each host" } else { "direct" };
-    match operation {
-        Operation::AllReduce if bytes > COPY_LIMIT_BYTES => {
-            format!("reduce-scatter, {}, and all-gather, {}", in_runs(group, tree), relayed())
-        }
-        Operation::AllReduce | Operation::Barrier if waits(operation) => "through the first member".into(),
-        Operation::ReduceScatter => in_runs(group, tree),
-        Operation::AllGather | Operation::Broadcast => relayed().into(),
-        Operation::AllReduce
-        | Operation::Barrier
-        | Operation::AllToAll
-        | Operation::Shift
-        | Operation::PointToPoint => "direct".into(),
+    let way = |operation| CollectiveShape { operation, len: bytes, width_bytes: 1, hosts: &members, tree }.way();
+    if operation == Operation::AllReduce && bytes > COPY_LIMIT_BYTES {
+        let [reduced, gathered] = [Operation::ReduceScatter, Operation::AllGather].map(way);
+        return format!("reduce-scatter, {reduced}, and all-gather, {gathered}");
     }
-}
-
-fn in_runs(group: GroupShape, tree: SumTree) -> String {
-    tree.run_in(group.size).map_or("direct".into(), |run| format!("in runs of {run}"))
-}
-
-/// The algorithm of a library of MPI, as it is priced.
-fn mpi(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: usize) -> &'static str {
-    match operation {
-        Operation::AllReduce => match mpi_all_reduce(cluster, group, bytes as f64) {
-            MpiAlgorithm::Doubling(_) => "recursive doubling",
-            MpiAlgorithm::Halving(_) => "Rabenseifner's",
-        },
-        Operation::ReduceScatter => "recursive halving",
-        Operation::AllGather => "recursive doubling",
-        Operation::AllToAll => "Bruck's or direct",
-        Operation::Shift | Operation::Broadcast | Operation::Barrier | Operation::PointToPoint => "direct",
-    }
+    way(operation).to_string()
 }
 
 #[cfg(test)]

@@ -1,70 +1,68 @@
-//! How long collectives take on a hierarchy of links.
+//! The algorithm that a library of collectives takes for a call, and its time on a hierarchy of links. Each operation is
+//! here once for each library that prices it by a formula; pleach's own are priced by what they send.
 
 use cluster::{Cluster, CollectiveLibrary};
-use comm::Operation;
-use device::SumTree;
-use mesh::{AxisSet, Mesh, PlacementOrder, Rank};
-use std::collections::BTreeMap;
+use device::{Operation, SumTree};
 
-use crate::mpi_collective::mpi_collective_ns;
+use crate::group_shape::GroupShape;
+use crate::mpi_collective::{halving_ns, mpi_all_reduce};
 use crate::own_collective::own_collective_ns;
 
-/// Where the members of a group are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GroupShape {
-    /// Members.
-    pub size: usize,
-    /// Members on one node, at most.
-    pub per_node: usize,
-    /// Nodes that have members.
-    pub nodes: usize,
-    /// Accelerators of a node that communicate at the same time: all that have a rank, for all ranks do the same.
-    pub beside: usize,
-}
-
-impl GroupShape {
-    /// The group of rank 0 along `axes`, ranks filling nodes of `node` accelerators in `order`.
-    pub fn new(mesh: &Mesh, axes: AxisSet, order: PlacementOrder, node: usize) -> GroupShape {
-        GroupShape::of_members(mesh, mesh.group(Rank(0), axes).members(), order, node)
-    }
-
-    /// A group of `members`, ranks filling nodes of `node` accelerators in `order`.
-    pub(crate) fn of_members(mesh: &Mesh, members: &[Rank], order: PlacementOrder, node: usize) -> GroupShape {
-        let mut nodes: BTreeMap<usize, usize> = BTreeMap::new();
-        for member in members {
-            *nodes.entry(order.slot(mesh, *member) / node).or_default() += 1;
-        }
-        GroupShape {
-            size: members.len(),
-            per_node: nodes.values().copied().max().unwrap_or(1),
-            nodes: nodes.len(),
-            beside: node.min(mesh.world_size()),
-        }
-    }
-
-    /// How many share the network of a node.
-    pub fn sharers(&self) -> f64 {
-        self.beside as f64
-    }
-
-    /// Two ranks of the mesh, whose ranks fill nodes of `node` accelerators in `order`.
-    pub fn pair(mesh: &Mesh, one: Rank, other: Rank, order: PlacementOrder, node: usize) -> GroupShape {
-        let nodes = if order.slot(mesh, one) / node == order.slot(mesh, other) / node { 1 } else { 2 };
-        GroupShape { size: 2, per_node: 3 - nodes, nodes, beside: node.min(mesh.world_size()) }
-    }
+/// The name of an algorithm, and the nanoseconds that a call by it takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Algorithm {
+    pub(crate) name: &'static str,
+    pub(crate) ns: f64,
 }
 
 /// Nanoseconds of one collective over `bytes`, the whole argument, all slices together, by the library that the cluster
 /// has. `tree` is the order of sums, which only pleach's own collectives know.
 pub fn collective_ns(cluster: &Cluster, group: GroupShape, operation: Operation, tree: SumTree, bytes: f64) -> f64 {
+    if group.size <= 1 {
+        return 0.0;
+    }
     match cluster.collectives {
-        CollectiveLibrary::Nccl => ring_ns(cluster, group, operation, bytes),
+        CollectiveLibrary::Nccl => nccl(cluster, group, operation, bytes).ns,
         CollectiveLibrary::Pleach => own_collective_ns(cluster, group, operation, tree, bytes),
-        CollectiveLibrary::Mpi => mpi_collective_ns(cluster, group, operation, bytes),
+        CollectiveLibrary::Mpi => mpi(cluster, group, operation, bytes).ns,
     }
 }
 
-/// Nanoseconds of a collective of NCCL.
+/// A collective of NCCL.
+pub(crate) fn nccl(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f64) -> Algorithm {
+    let (name, ns) = match operation {
+        Operation::AllReduce => {
+            let (name, steps_us) = all_reduce_steps(cluster, group);
+            (name, ring_ns(cluster, group, (2.0, steps_us), bytes))
+        }
+        Operation::ReduceScatter | Operation::AllGather => {
+            ("ring", ring_ns(cluster, group, (1.0, ring_us(cluster, group)), bytes))
+        }
+        Operation::AllToAll => ("direct", exchange_ns(cluster, group, bytes)),
+        Operation::Shift => ("direct", shift_ns(cluster, group, bytes)),
+        Operation::Barrier | Operation::PointToPoint => ("direct", point_to_point_ns(cluster, group, bytes)),
+    };
+    Algorithm { name, ns }
+}
+
+/// A collective of a library of MPI; see [`crate::mpi_collective`].
+pub(crate) fn mpi(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f64) -> Algorithm {
+    let begun = |ns| ns + 1000.0 * group.start_us(cluster);
+    let (name, ns) = match operation {
+        Operation::AllReduce => {
+            let (name, ns) = mpi_all_reduce(cluster, group, bytes);
+            (name, begun(ns))
+        }
+        Operation::ReduceScatter => ("recursive halving", begun(halving_ns(cluster, group, bytes))),
+        Operation::AllGather => ("recursive doubling", begun(halving_ns(cluster, group, bytes))),
+        Operation::AllToAll => ("Bruck's or direct", begun(mpi_exchange_ns(cluster, group, bytes))),
+        Operation::Shift => ("direct", shift_ns(cluster, group, bytes)),
+        Operation::Barrier | Operation::PointToPoint => ("direct", point_to_point_ns(cluster, group, bytes)),
+    };
+    Algorithm { name, ns }
+}
+
+/// Nanoseconds of a collective of NCCL of some rounds, whose steps take some microseconds each round.
 ///
 /// A member sends to its neighbour, at most at the rate of its own link: in a ring of `n` it sends `(n - 1) / n` of the
 /// argument, wherever its neighbour is. So a larger node, whose links carry what the network carried before, is never
@@ -73,46 +71,22 @@ pub fn collective_ns(cluster: &Cluster, group: GroupShape, operation: Operation,
 /// the node use at the same time; both stages run in step, so the slower one counts. A ring of `n` has `n - 1` steps
 /// (an all-reduce twice as many), one of which goes from node to node on each node. For an all-reduce a tree of `log2`
 /// of the nodes is taken where that is less, as NCCL does; gathers and scatters have no tree.
-fn ring_ns(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f64) -> f64 {
+fn ring_ns(cluster: &Cluster, group: GroupShape, (rounds, steps_us): (f64, f64), bytes: f64) -> f64 {
     let GroupShape { size, per_node, nodes, .. } = group;
-    if size <= 1 {
-        return 0.0;
-    }
     let (link, network) = (&cluster.node.link, &cluster.network);
-    let (rounds, steps_us) = match operation {
-        Operation::AllReduce => match all_reduce_steps(cluster, group) {
-            AllReduceSteps::Ring(us) | AllReduceSteps::Tree(us) => (2.0, us),
-        },
-        Operation::ReduceScatter | Operation::AllGather => (1.0, ring_us(cluster, group)),
-        Operation::AllToAll => return exchange_ns(cluster, group, bytes),
-        Operation::Shift => return shift_ns(cluster, group, bytes),
-        Operation::Broadcast | Operation::Barrier | Operation::PointToPoint => {
-            return point_to_point_ns(cluster, group, bytes);
-        }
-    };
     let part = |members: usize| (members - 1) as f64 / members as f64;
     let inside = part(size) * bytes * link.ns_per_byte();
     let between = part(nodes) * bytes / per_node as f64 * network.ns_per_byte() * group.sharers();
-    let start_us = if nodes > 1 { network.start_us.max(link.start_us) } else { link.start_us };
-    rounds * (inside.max(between) + 1000.0 * steps_us) + 1000.0 * start_us
+    rounds * (inside.max(between) + 1000.0 * steps_us) + 1000.0 * group.start_us(cluster)
 }
 
-/// Microseconds of the steps of half an all-reduce of NCCL.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum AllReduceSteps {
-    /// From neighbour to neighbour.
-    Ring(f64),
-    /// Through a tree between nodes.
-    Tree(f64),
-}
-
-/// The faster one of ring and tree.
-pub(crate) fn all_reduce_steps(cluster: &Cluster, group: GroupShape) -> AllReduceSteps {
+/// The faster one of ring and tree, and the microseconds of the steps of half an all-reduce of NCCL.
+fn all_reduce_steps(cluster: &Cluster, group: GroupShape) -> (&'static str, f64) {
     let GroupShape { per_node, nodes, .. } = group;
     let (link, network) = (&cluster.node.link, &cluster.network);
     let ring_us = ring_us(cluster, group);
     let tree_us = 2.0 * (nodes as f64).log2() * network.latency_us + (per_node - 1) as f64 * link.latency_us;
-    if nodes > 1 && tree_us < ring_us { AllReduceSteps::Tree(tree_us) } else { AllReduceSteps::Ring(ring_us) }
+    if nodes > 1 && tree_us < ring_us { ("tree between nodes", tree_us) } else { ("ring", ring_us) }
 }
 
 fn ring_us(cluster: &Cluster, group: GroupShape) -> f64 {
@@ -129,16 +103,31 @@ fn exchange_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
     let slice = bytes / size as f64;
     let inside = (size - 1) as f64 * slice * link.ns_per_byte();
     let between = (size - per_node) as f64 * slice * network.ns_per_byte() * group.sharers();
-    let (start_us, latency_us) = match nodes {
-        0 | 1 => (link.start_us, link.latency_us),
-        _ => (network.start_us.max(link.start_us), network.latency_us),
+    let latency_us = if nodes > 1 { network.latency_us } else { link.latency_us };
+    inside.max(between) + 1000.0 * (group.start_us(cluster) + latency_us)
+}
+
+/// Nanoseconds of an all-to-all of a library of MPI without its start: the best of messages from each member to each
+/// other one and of Bruck's algorithm.
+fn mpi_exchange_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
+    let GroupShape { size, per_node, nodes, .. } = group;
+    let (link, network) = (&cluster.node.link, &cluster.network);
+    let slice = bytes / size as f64;
+    let (inside, between) = ((per_node - 1) as f64, (size - per_node) as f64);
+    let direct = inside * (slice * link.ns_per_byte() + 1000.0 * link.latency_us)
+        + between * (slice * network.ns_per_byte() * group.sharers() + 1000.0 * network.latency_us);
+    // Half of all slices in each step, over the slower link where there is one.
+    let rounds = (size as f64).log2().ceil();
+    let (slowest_ns, latency_us) = match nodes {
+        0 | 1 => (link.ns_per_byte(), link.latency_us),
+        _ => (network.ns_per_byte() * group.sharers(), network.latency_us),
     };
-    inside.max(between) + 1000.0 * (start_us + latency_us)
+    direct.min(rounds * (bytes / 2.0 * slowest_ns + 1000.0 * latency_us))
 }
 
 /// Nanoseconds of messages from each member to the next. One of a node's members sends to another node, so as many
 /// share the node's network cards as the node has such groups.
-pub(crate) fn shift_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
+fn shift_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
     let (link, network) = (&cluster.node.link, &cluster.network);
     let inside = bytes * link.ns_per_byte() + 1000.0 * (link.start_us + link.latency_us);
     let sharers = group.sharers() / group.per_node as f64;
@@ -147,7 +136,7 @@ pub(crate) fn shift_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 
 }
 
 /// Nanoseconds of a message from one member to another.
-pub(crate) fn point_to_point_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
+fn point_to_point_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
     let (link, share) = match group.nodes {
         0 | 1 => (&cluster.node.link, 1.0),
         _ => (&cluster.network, group.beside as f64),

@@ -292,14 +292,9 @@ impl Pricing<'_> {
     /// Nanoseconds of the copies around the gathers and scatters of tokens of a pass.
     fn token_copies_ns(&self, work: &PassWork) -> u64 {
         let copy_bytes = self.software.map_or(0.0, |software| software.token_copy_bytes);
-        let is_of_tokens = |call: &&CollectiveCall| match call.operation {
-            Operation::AllGather | Operation::ReduceScatter => call.axes == self.shape.parallelism.tensor_axes(),
-            Operation::AllReduce
-            | Operation::AllToAll
-            | Operation::Shift
-            | Operation::Broadcast
-            | Operation::Barrier
-            | Operation::PointToPoint => false,
+        let is_of_tokens = |call: &&CollectiveCall| {
+            [Operation::AllGather, Operation::ReduceScatter].contains(&call.operation)
+                && call.axes == self.shape.parallelism.tensor_axes()
         };
         let bytes: usize = work.collectives.iter().filter(is_of_tokens).map(|call| call.bytes).sum();
         self.memory_ns(bytes as f64 / 2.0 * copy_bytes)

@@ -9,8 +9,9 @@ use device::{Dtype, SumTree};
 use mesh::{AxisSet, Mesh, PlacementOrder, Rank};
 use program::{Collective, GradientAxes, GroupCall, PeerGroup, UnitCalls};
 
-use crate::collective::{GroupShape, collective_ns};
+use crate::collective::collective_ns;
 use crate::costs::StepShape;
+use crate::group_shape::GroupShape;
 
 /// The groups of a layout on a cluster.
 pub struct Collectives<'a> {
@@ -49,7 +50,7 @@ impl Collectives<'_> {
 
     /// Nanoseconds of one call over elements of `bytes_per_element`.
     pub fn call_ns(&self, call: &GroupCall, bytes_per_element: f64) -> u64 {
-        let ((operation, tree), bytes) = (operation(call.collective), call.elements.len() as f64 * bytes_per_element);
+        let ((operation, tree), bytes) = (call.collective.operation(), call.elements.len() as f64 * bytes_per_element);
         match call.group {
             PeerGroup::Along(axes) => self.along(axes, operation, tree, bytes),
             PeerGroup::Ends => {
@@ -162,13 +163,5 @@ fn whole(calls: &UnitCalls) -> GroupCall {
         group: PeerGroup::Along(calls.layout.axes().data),
         collective: Collective::AllReduce(SumTree::RANK_ORDER),
         elements: 0..calls.layout.padded_len(),
-    }
-}
-
-pub(crate) fn operation(collective: Collective) -> (Operation, SumTree) {
-    match collective {
-        Collective::AllReduce(tree) => (Operation::AllReduce, tree),
-        Collective::ReduceScatter(tree) => (Operation::ReduceScatter, tree),
-        Collective::AllGather => (Operation::AllGather, SumTree::RANK_ORDER),
     }
 }

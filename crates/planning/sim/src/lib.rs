@@ -15,6 +15,7 @@ mod chrome;
 mod collective;
 mod costs;
 mod group_calls;
+mod group_shape;
 mod kept_beyond;
 mod kernel;
 mod lines;
@@ -37,8 +38,9 @@ mod trace;
 
 pub use algorithm::Algorithms;
 pub use chrome::ChromeTrace;
-pub use collective::{GroupShape, collective_ns};
+pub use collective::collective_ns;
 pub use costs::{PassCost, StateCost, StepCosts, StepShape, updates};
+pub use group_shape::GroupShape;
 pub use kept_beyond::KeptBeyond;
 pub use kernel::{AttentionPass, Kernel, Product, ProductFormat, kernels_of};
 pub use lines::{legend, lines};

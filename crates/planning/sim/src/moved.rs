@@ -10,8 +10,8 @@ use mesh::{Axis, AxisSet, Mesh, Rank};
 use program::{Family, GradientAxes, GroupCall, Instr, Partner, Pass, PeerGroup, RankView, UnitCalls};
 
 use crate::algorithm::Algorithms;
-use crate::collective::GroupShape;
-use crate::group_calls::{operation, reductions};
+use crate::group_calls::reductions;
+use crate::group_shape::GroupShape;
 use crate::recorded::RecordedUnits;
 
 /// Ranks of a group that are named one by one.
@@ -160,7 +160,7 @@ impl Movements<'_> {
                 (axes, ends.map_or(vec![], |ends| ends.members().to_vec()))
             }
         };
-        let (operation, tree) = operation(call.collective);
+        let (operation, tree) = call.collective.operation();
         let bytes = (call.elements.len() as f64 * bytes_per_element).round() as usize;
         Call { axes, members, operation, tree, bytes }
     }
@@ -172,14 +172,7 @@ impl Movements<'_> {
 
     /// `dp of 4: ranks 0, 2, 4, 6`.
     fn group_text(&self, call: &Call) -> String {
-        let named = [
-            ("pp", AxisSet::of(Axis::Pp)),
-            ("dp", AxisSet::DATA),
-            ("cp", AxisSet::of(Axis::Cp)),
-            ("ep", AxisSet::of(Axis::Ep)),
-            ("tp", AxisSet::of(Axis::Tp)),
-        ];
-        let axes = named.into_iter().filter(|(_, axis)| self.mesh.size(call.axes.intersection(*axis)) > 1);
+        let axes = AxisSet::NAMED.into_iter().filter(|(_, axis)| self.mesh.size(call.axes.intersection(*axis)) > 1);
         let axes: Vec<&str> = axes.map(|(name, _)| name).collect();
         format!("{} of {}: ranks {}", axes.join(" x "), call.members.len(), numbers(&call.members))
     }

@@ -2,11 +2,11 @@
 //! [`comm::collectives::traffic`].
 
 use cluster::Cluster;
-use comm::collectives::{COPY_LIMIT_BYTES, CollectiveShape, traffic};
-use comm::{GroupHosts, Operation};
-use device::SumTree;
+use comm::GroupHosts;
+use comm::collectives::{COPY_LIMIT_BYTES, CollectiveShape, TransferDirection, traffic};
+use device::{Operation, SumTree};
 
-use crate::collective::GroupShape;
+use crate::group_shape::GroupShape;
 
 /// Nanoseconds of one collective over `bytes`, the whole argument, all slices together, with sums in the order of
 /// `tree`.
@@ -15,11 +15,6 @@ use crate::collective::GroupShape;
 /// inside its node what came from another, and partial sums leave a run when it has added them: there both links count.
 /// Each such wait is a step.
 pub fn own_collective_ns(cluster: &Cluster, group: GroupShape, operation: Operation, tree: SumTree, bytes: f64) -> f64 {
-    if group.size <= 1 {
-        return 0.0;
-    }
-    let (link, network) = (&cluster.node.link, &cluster.network);
-    let start_us = if group.nodes > 1 { network.start_us.max(link.start_us) } else { link.start_us };
     let hosts = hosts(group);
     let moved = |operation| {
         moved_ns(
@@ -28,20 +23,12 @@ pub fn own_collective_ns(cluster: &Cluster, group: GroupShape, operation: Operat
             &CollectiveShape { operation, len: bytes.round() as usize, width_bytes: 1, hosts: &hosts, tree },
         )
     };
-    let moved_ns = match operation {
-        Operation::AllReduce if bytes > COPY_LIMIT_BYTES as f64 => {
-            moved(Operation::ReduceScatter) + moved(Operation::AllGather)
-        }
-        Operation::AllReduce
-        | Operation::ReduceScatter
-        | Operation::AllGather
-        | Operation::AllToAll
-        | Operation::Shift
-        | Operation::Broadcast
-        | Operation::Barrier
-        | Operation::PointToPoint => moved(operation),
+    let moved_ns = if operation == Operation::AllReduce && bytes > COPY_LIMIT_BYTES as f64 {
+        moved(Operation::ReduceScatter) + moved(Operation::AllGather)
+    } else {
+        moved(operation)
     };
-    moved_ns + 1000.0 * start_us
+    moved_ns + 1000.0 * group.start_us(cluster)
 }
 
 fn moved_ns(cluster: &Cluster, group: GroupShape, shape: &CollectiveShape) -> f64 {
@@ -50,9 +37,11 @@ fn moved_ns(cluster: &Cluster, group: GroupShape, shape: &CollectiveShape) -> f6
     let inside_ns = sent.inside.bytes as f64 * link.ns_per_byte();
     let between_ns = sent.between.bytes as f64 * network.ns_per_byte() * group.sharers();
     let step_us = if group.nodes > 1 { network.latency_us } else { link.latency_us };
-    match shape.waits_between() {
-        false => inside_ns.max(between_ns) + 1000.0 * step_us,
-        true => inside_ns + between_ns + 2000.0 * step_us,
+    match shape.way() {
+        TransferDirection::Direct => inside_ns.max(between_ns) + 1000.0 * step_us,
+        TransferDirection::InRuns(_) | TransferDirection::OverHosts | TransferDirection::OverFirst => {
+            inside_ns + between_ns + 2000.0 * step_us
+        }
     }
 }
 

@@ -51,12 +51,10 @@ impl RankTimes {
     /// Rank `number` of `mesh`, named by its place there, with the `times` of its instructions.
     pub fn of_rank(mesh: &Mesh, number: usize, times: Vec<(u64, u64)>) -> RankTimes {
         let coord = mesh.coord(Rank(number));
-        let (dp, tp, pp) = (coord.position(AxisSet::DATA), coord.along(Axis::Tp), coord.along(Axis::Pp));
-        let cp = match (mesh.sizes().cp, coord.along(Axis::Cp)) {
-            (1, _) => String::new(),
-            (_, cp) => format!(" cp {cp},"),
-        };
-        let name = format!("rank {number}: dp {dp},{cp} tp {tp}, pp {pp}");
+        let mut places: Vec<String> = coord.named().map(|(name, place)| format!("{name} {place}")).collect();
+        // The pipeline rank, which is the outermost, comes last.
+        places.rotate_left(1);
+        let (name, pp) = (format!("rank {number}: {}", places.join(", ")), coord.along(Axis::Pp));
         RankTimes { number, name, pp, pipeline: coord.position(AxisSet::of(Axis::Pp).complement()), times }
     }
 }

@@ -32,7 +32,7 @@ pub struct UnsupportedAxis {
 impl fmt::Display for UnsupportedAxis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let UnsupportedAxis { axis, degree, consumer } = self;
-        write!(f, "{consumer} must have 1 rank along {axis}; got {degree}; use dp, cp, tp or pp")
+        write!(f, "{consumer} must have 1 rank along {axis}; got {degree}; use {}", Degrees::names("or"))
     }
 }
 
@@ -58,6 +58,12 @@ impl Degrees {
     pub const fn named(self) -> [(&'static str, usize); 4] {
         let Degrees { dp, cp, tp, pp } = self;
         [("dp", dp), ("cp", cp), ("tp", tp), ("pp", pp)]
+    }
+
+    /// `dp, cp, tp or pp`, where the last is joined by `last`.
+    pub fn names(last: &str) -> String {
+        let [others @ .., (pp, _)] = Degrees::ONE.named();
+        format!("{} {last} {pp}", others.map(|(name, _)| name).join(", "))
     }
 
     /// Returns the same as [`Degrees::named`], without context parallelism where one rank has whole sequences.

@@ -1,5 +1,7 @@
-//! Collectives, sends and receives of tensors among the ranks of one group.
+//! Joining tensors of the ranks of one group. A call is a value, so whoever stands between layers and a group handles
+//! one value, whatever is called.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::{DeviceError, Stream, SumTree, Tensor};
@@ -12,6 +14,164 @@ pub enum Reduction {
     Sum(SumTree),
     /// The largest; F32.
     Max,
+}
+
+/// Declares [`Operation`]: each operation with its name in messages.
+macro_rules! operations {
+    ($($(#[$doc:meta])* $operation:ident = $name:literal),+ $(,)?) => {
+        /// The operation that a message belongs to. Ranks compare it on receipt, and errors show it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Operation {
+            $($(#[$doc])* $operation),+
+        }
+
+        impl Operation {
+            /// All of them, by their number on the wire.
+            pub const ALL: [Operation; [$($name),+].len()] = [$(Operation::$operation),+];
+
+            /// The name as in messages: `all-reduce`.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Operation::$operation => $name),+
+                }
+            }
+        }
+    };
+}
+
+operations! {
+    /// The sum, or maximum, of a buffer over a group, on every member.
+    AllReduce = "all-reduce",
+    /// The sum over a group, each member keeping one slice.
+    ReduceScatter = "reduce-scatter",
+    /// Every member's slice on every member.
+    AllGather = "all-gather",
+    /// A slice of every member for every member.
+    AllToAll = "all-to-all",
+    /// Every member's buffer on the next member, counted round.
+    Shift = "ring shift",
+    /// Waiting until every member has arrived.
+    Barrier = "barrier",
+    /// A message from one rank to one other.
+    PointToPoint = "send and receive",
+}
+
+impl Operation {
+    /// Its number on the wire.
+    pub const fn number(self) -> u32 {
+        self as u32
+    }
+
+    /// The operation with this number on the wire.
+    pub fn of_number(number: u64) -> Option<Operation> {
+        Operation::ALL.get(usize::try_from(number).ok()?).copied()
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One call of a [`Communicator`]. Tensors are dense.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Call {
+    /// Joins the tensor over the group in place; every member ends with the same bits.
+    AllReduce(Tensor, Reduction),
+    /// The tensor is `size` equal slices; slice `position` ends as the sum over the group in the order of the tree, the
+    /// others are unspecified.
+    ReduceScatter(Tensor, SumTree),
+    /// The tensor is `size` equal slices; every member ends with all of them, slice `p` from member `p`.
+    AllGather(Tensor),
+    /// `from` and `to` are `size` equal slices each, in places that do not overlap; slice `p` of `to` ends as slice
+    /// `position` of the `from` of member `p`.
+    AllToAll { from: Tensor, to: Tensor },
+    /// `to` ends as the `from` of the previous member, counted round; the two places do not overlap.
+    Shift { from: Tensor, to: Tensor },
+    /// Posts `x` to member `to` without blocking. `x` must not be written until `to` has received it.
+    Send { to: usize, tag: u64, x: Tensor },
+    /// Fills `x` with what member `from` sent under `tag`.
+    Receive { from: usize, tag: u64, x: Tensor },
+}
+
+impl Call {
+    /// The operation of all members.
+    pub const fn operation(self) -> Operation {
+        match self {
+            Call::AllReduce(..) => Operation::AllReduce,
+            Call::ReduceScatter(..) => Operation::ReduceScatter,
+            Call::AllGather(_) => Operation::AllGather,
+            Call::AllToAll { .. } => Operation::AllToAll,
+            Call::Shift { .. } => Operation::Shift,
+            Call::Send { .. } | Call::Receive { .. } => Operation::PointToPoint,
+        }
+    }
+
+    /// The method of [`Communicator`] that makes it, for messages of one rank: `all_reduce`.
+    pub const fn method(self) -> &'static str {
+        match self {
+            Call::AllReduce(..) => "all_reduce",
+            Call::ReduceScatter(..) => "reduce_scatter",
+            Call::AllGather(_) => "all_gather",
+            Call::AllToAll { .. } => "all_to_all",
+            Call::Shift { .. } => "shift",
+            Call::Send { .. } => "send",
+            Call::Receive { .. } => "receive",
+        }
+    }
+
+    /// The order in which it adds: rank order where it adds nothing.
+    pub const fn tree(self) -> SumTree {
+        match self {
+            Call::AllReduce(_, Reduction::Sum(tree)) | Call::ReduceScatter(_, tree) => tree,
+            Call::AllReduce(_, Reduction::Max)
+            | Call::AllGather(_)
+            | Call::AllToAll { .. }
+            | Call::Shift { .. }
+            | Call::Send { .. }
+            | Call::Receive { .. } => SumTree::RANK_ORDER,
+        }
+    }
+
+    /// The tensors that the group reads from the rank's memory, and those that it writes.
+    pub const fn operands(self) -> [Option<Tensor>; 2] {
+        match self {
+            Call::AllReduce(x, _) | Call::ReduceScatter(x, _) | Call::AllGather(x) => [Some(x), Some(x)],
+            Call::AllToAll { from, to } | Call::Shift { from, to } => [Some(from), Some(to)],
+            Call::Send { x, .. } => [Some(x), None],
+            Call::Receive { x, .. } => [None, Some(x)],
+        }
+    }
+
+    /// Whether it writes the tensor that it reads, so that there is nothing to do in a group of one.
+    pub fn is_in_place(self) -> bool {
+        let [read, written] = self.operands();
+        read == written
+    }
+
+    /// The parts of its operands that the member at `position` of `size` gives to the others, and those that it gets,
+    /// without empty ones. The rest of what it writes is unspecified.
+    pub fn parts(self, size: usize, position: usize) -> [Vec<Tensor>; 2] {
+        let own = |x: Tensor| {
+            let len = x.len() / size;
+            len * position..len * (position + 1)
+        };
+        let [read, written] = self.operands().map(Vec::from_iter);
+        let [given, gotten] = match self {
+            Call::ReduceScatter(x, _) => [read, vec![x.elements(own(x))]],
+            Call::AllGather(x) => {
+                let own = own(x);
+                [vec![x.elements(own.clone())], vec![x.elements(0..own.start), x.elements(own.end..x.len())]]
+            }
+            Call::AllReduce(..)
+            | Call::AllToAll { .. }
+            | Call::Shift { .. }
+            | Call::Send { .. }
+            | Call::Receive { .. } => [read, written],
+        };
+        [given, gotten].map(|parts| parts.into_iter().filter(|part| !part.is_empty()).collect())
+    }
 }
 
 /// The ranks of one group, seen from one of them. Every member issues the same calls in the same order.
@@ -27,28 +187,46 @@ pub trait Communicator {
     /// This rank's position among them.
     fn position(&self) -> usize;
 
-    /// Joins `x` over the group in place; every member ends with the same bits.
-    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError>;
+    /// Makes `call` in the order of `stream`.
+    ///
+    /// # Errors
+    /// A peer that failed, left, is late or makes another call; tensors that the call does not take.
+    fn call(&self, stream: Stream, call: Call) -> Result<(), DeviceError>;
 
-    /// `x` is `size` equal slices; slice `position` ends as the sum over the group in the order of `tree`, the others
-    /// are unspecified.
-    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError>;
+    /// [`Call::AllReduce`]
+    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
+        self.call(stream, Call::AllReduce(x, reduction))
+    }
 
-    /// `x` is `size` equal slices; every member ends with all of them, slice `p` from member `p`.
-    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError>;
+    /// [`Call::ReduceScatter`]
+    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
+        self.call(stream, Call::ReduceScatter(x, tree))
+    }
 
-    /// `from` and `to` are `size` equal slices each, in places that do not overlap; slice `p` of `to` ends as slice
-    /// `position` of the `from` of member `p`.
-    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError>;
+    /// [`Call::AllGather`]
+    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
+        self.call(stream, Call::AllGather(x))
+    }
 
-    /// `to` ends as the `from` of the previous member, counted round; the two places do not overlap.
-    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError>;
+    /// [`Call::AllToAll`]
+    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.call(stream, Call::AllToAll { from, to })
+    }
 
-    /// Posts `x` to member `to` without blocking. `x` must not be written until `to` has received it.
-    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError>;
+    /// [`Call::Shift`]
+    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.call(stream, Call::Shift { from, to })
+    }
 
-    /// Fills `x` with what member `from` sent under `tag`.
-    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError>;
+    /// [`Call::Send`]
+    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
+        self.call(stream, Call::Send { to, tag, x })
+    }
+
+    /// [`Call::Receive`]
+    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
+        self.call(stream, Call::Receive { from, tag, x })
+    }
 }
 
 /// A group that someone else looks at too.
@@ -61,31 +239,35 @@ impl<C: Communicator + ?Sized> Communicator for Arc<C> {
         (**self).position()
     }
 
-    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
-        (**self).all_reduce(stream, x, reduction)
+    fn call(&self, stream: Stream, call: Call) -> Result<(), DeviceError> {
+        (**self).call(stream, call)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Dtype;
+
+    #[test]
+    fn numbers_on_the_wire_are_places_in_the_list() {
+        for operation in Operation::ALL {
+            assert_eq!(Operation::of_number(operation.number().into()), Some(operation));
+        }
+        assert_eq!(Operation::of_number(Operation::ALL.len() as u64), None);
     }
 
-    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
-        (**self).reduce_scatter(stream, x, tree)
-    }
-
-    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        (**self).all_gather(stream, x)
-    }
-
-    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        (**self).all_to_all(stream, from, to)
-    }
-
-    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        (**self).shift(stream, from, to)
-    }
-
-    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        (**self).send(stream, to, tag, x)
-    }
-
-    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        (**self).receive(stream, from, tag, x)
+    #[test]
+    fn a_member_gives_and_gets_the_parts_of_its_place() {
+        let (x, y) = (Tensor::new(0, 1, 12, Dtype::F32), Tensor::new(64, 1, 12, Dtype::F32));
+        let parts = |call: Call, position: usize| {
+            call.parts(3, position).map(|parts| parts.iter().map(Tensor::bytes).collect::<Vec<_>>())
+        };
+        assert_eq!(parts(Call::AllGather(x), 0), [vec![0..16], vec![16..48]]);
+        assert_eq!(parts(Call::AllGather(x), 1), [vec![16..32], vec![0..16, 32..48]]);
+        assert_eq!(parts(Call::ReduceScatter(x, SumTree::RANK_ORDER), 2), [vec![0..48], vec![32..48]]);
+        assert_eq!(parts(Call::Shift { from: x, to: y }, 1), [vec![0..48], vec![64..112]]);
+        assert_eq!(parts(Call::Send { to: 0, tag: 0, x }, 1), [vec![0..48], vec![]]);
+        assert!(Call::AllGather(x).is_in_place() && !Call::AllToAll { from: x, to: y }.is_in_place());
     }
 }

@@ -54,30 +54,93 @@ pub enum KeptTimes {
     OfAll,
 }
 
-/// The methods of [`Device`] that order streams, passed to the device in this field: for devices around a device.
-#[macro_export]
-macro_rules! forward_order {
-    ($inner:tt) => {
-        fn record(&self, stream: $crate::Stream) -> $crate::StreamEvent {
-            self.$inner.record(stream)
-        }
+/// A device around another one, which has every call that it does not handle itself.
+pub trait Around {
+    /// The device within.
+    fn inner(&self) -> &dyn Device;
 
-        fn reached(&self, event: $crate::StreamEvent) -> Option<std::time::Instant> {
-            self.$inner.reached(event)
-        }
+    /// As [`Device::submit`].
+    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
+        self.inner().submit(stream, op)
+    }
 
-        fn wait(&self, stream: $crate::Stream, event: $crate::StreamEvent) -> Result<(), $crate::DeviceError> {
-            self.$inner.wait(stream, event)
-        }
+    /// As [`Device::upload`].
+    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.inner().upload(stream, to, from)
+    }
 
-        fn synchronize(&self) -> Result<(), $crate::DeviceError> {
-            self.$inner.synchronize()
-        }
+    /// As [`Device::write`].
+    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.inner().write(to, from)
+    }
 
-        fn keep_times(&self, times: $crate::KeptTimes) {
-            self.$inner.keep_times(times);
-        }
-    };
+    /// As [`Device::read`].
+    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
+        self.inner().read(from, to)
+    }
+
+    /// As [`Device::record`].
+    fn record(&self, stream: Stream) -> StreamEvent {
+        self.inner().record(stream)
+    }
+
+    /// As [`Device::reached`].
+    fn reached(&self, event: StreamEvent) -> Option<Instant> {
+        self.inner().reached(event)
+    }
+
+    /// As [`Device::wait`].
+    fn wait(&self, stream: Stream, event: StreamEvent) -> Result<(), DeviceError> {
+        self.inner().wait(stream, event)
+    }
+
+    /// As [`Device::synchronize`].
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        self.inner().synchronize()
+    }
+
+    /// As [`Device::keep_times`].
+    fn keep_times(&self, times: KeptTimes) {
+        self.inner().keep_times(times);
+    }
+}
+
+impl<A: Around> Device for A {
+    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
+        Around::submit(self, stream, op)
+    }
+
+    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        Around::upload(self, stream, to, from)
+    }
+
+    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        Around::write(self, to, from)
+    }
+
+    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
+        Around::read(self, from, to)
+    }
+
+    fn record(&self, stream: Stream) -> StreamEvent {
+        Around::record(self, stream)
+    }
+
+    fn reached(&self, event: StreamEvent) -> Option<Instant> {
+        Around::reached(self, event)
+    }
+
+    fn wait(&self, stream: Stream, event: StreamEvent) -> Result<(), DeviceError> {
+        Around::wait(self, stream, event)
+    }
+
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        Around::synchronize(self)
+    }
+
+    fn keep_times(&self, times: KeptTimes) {
+        Around::keep_times(self, times);
+    }
 }
 
 /// Reads a rank's memory while its device works: the [`Stream::Io`] of storage. Nothing writes these bytes meanwhile;
@@ -91,40 +154,8 @@ pub trait MemoryReader: Send {
 }
 
 /// A device that someone else looks at too: what recorded or counted is read while the rank has its own handle.
-impl<D: Device + ?Sized> Device for Arc<D> {
-    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        (**self).submit(stream, op)
-    }
-
-    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        (**self).upload(stream, to, from)
-    }
-
-    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        (**self).write(to, from)
-    }
-
-    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
-        (**self).read(from, to)
-    }
-
-    fn record(&self, stream: Stream) -> StreamEvent {
-        (**self).record(stream)
-    }
-
-    fn reached(&self, event: StreamEvent) -> Option<Instant> {
-        (**self).reached(event)
-    }
-
-    fn wait(&self, stream: Stream, event: StreamEvent) -> Result<(), DeviceError> {
-        (**self).wait(stream, event)
-    }
-
-    fn synchronize(&self) -> Result<(), DeviceError> {
-        (**self).synchronize()
-    }
-
-    fn keep_times(&self, times: KeptTimes) {
-        (**self).keep_times(times);
+impl<D: Device> Around for Arc<D> {
+    fn inner(&self) -> &dyn Device {
+        &**self
     }
 }

@@ -93,6 +93,15 @@ impl AxisSet {
         AxisSet(self.0 & !other.0)
     }
 
+    /// The axes by the names that users give them, outermost first: both data axes are one.
+    pub const NAMED: [(&'static str, AxisSet); 5] = [
+        ("pp", AxisSet::of(Axis::Pp)),
+        ("dp", AxisSet::DATA),
+        ("cp", AxisSet::of(Axis::Cp)),
+        ("ep", AxisSet::of(Axis::Ep)),
+        ("tp", AxisSet::of(Axis::Tp)),
+    ];
+
     /// The axes that are not in this set.
     pub const fn complement(self) -> AxisSet {
         AxisSet(!self.0 & AxisSet::ALL.0)

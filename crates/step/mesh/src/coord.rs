@@ -28,20 +28,22 @@ impl Coord {
     pub fn position(&self, set: AxisSet) -> usize {
         set.iter().fold(0, |position, axis| position * self.sizes.along(axis) + self.along(axis))
     }
+
+    /// Axes with the position along each, outermost first: the two data axes as one number, and the axes that a plain
+    /// run does not have only where the mesh extends along them.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        let plain = AxisSet::DATA.with(Axis::Pp).with(Axis::Tp);
+        let is_listed = move |axes: AxisSet| !axes.intersection(plain).is_empty() || self.sizes.size(axes) > 1;
+        let listed = AxisSet::NAMED.into_iter().filter(move |(_, axes)| is_listed(*axes));
+        listed.map(|(name, axes)| (name, self.position(axes)))
+    }
 }
 
 impl fmt::Display for Coord {
-    /// `pp 1, dp 0, tp 1`: the two data axes as one number, and the axes that a plain run does not
-    /// have only where the mesh extends along them.
+    /// `pp 1, dp 0, tp 1`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pp = self.along(Axis::Pp);
-        write!(f, "pp {pp}, dp {}", self.position(AxisSet::DATA))?;
-        for axis in [Axis::Cp, Axis::Ep] {
-            if self.sizes.along(axis) > 1 {
-                write!(f, ", {axis} {}", self.along(axis))?;
-            }
-        }
-        write!(f, ", tp {}", self.along(Axis::Tp))
+        let places: Vec<String> = self.named().map(|(name, place)| format!("{name} {place}")).collect();
+        f.write_str(&places.join(", "))
     }
 }
 

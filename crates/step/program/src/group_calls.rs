@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use config::{Parallelism, SumRuns, UnitLayout, ZeroStage};
-use device::{SUM_WORDS, SumTree};
+use device::{Call, Dtype, Operation, Reduction, SUM_WORDS, SumTree, Tensor};
 
 use crate::{GradientAxes, PeerGroup};
 
@@ -17,6 +17,23 @@ pub enum Collective {
     ReduceScatter(SumTree),
     /// Every member's slice, on every member.
     AllGather,
+}
+
+impl Collective {
+    /// The call over `x`.
+    pub fn on(self, x: Tensor) -> Call {
+        match self {
+            Collective::AllReduce(tree) => Call::AllReduce(x, Reduction::Sum(tree)),
+            Collective::ReduceScatter(tree) => Call::ReduceScatter(x, tree),
+            Collective::AllGather => Call::AllGather(x),
+        }
+    }
+
+    /// The operation, and the order in which it adds.
+    pub fn operation(self) -> (Operation, SumTree) {
+        let call = self.on(Tensor::new(0, 1, 0, Dtype::F32));
+        (call.operation(), call.tree())
+    }
 }
 
 /// One call of a collective.

@@ -91,7 +91,7 @@ impl Interceptor for Measured {
 
     fn call(&self, _: &dyn Device, group: Group<'_>, stream: Stream, call: Call) -> Result<(), DeviceError> {
         call.operands().into_iter().flatten().for_each(|tensor| self.touch(tensor));
-        call.perform(group.communicator, stream)
+        group.communicator.call(stream, call)
     }
 }
 

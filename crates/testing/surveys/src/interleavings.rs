@@ -66,7 +66,7 @@ impl Interceptor for Delays {
 
     fn call(&self, _: &dyn Device, group: Group<'_>, stream: Stream, call: Call) -> Result<(), DeviceError> {
         self.before(stream);
-        call.perform(group.communicator, stream)
+        group.communicator.call(stream, call)
     }
 }
 

@@ -4,7 +4,9 @@
 
 use std::rc::Rc;
 
-use device::{Communicator, Device, DeviceError, DropoutKey, MemoryReader, Op, Reduction, Stream, SumTree, Tensor};
+use device::{Around, Communicator, Device, DeviceError, DropoutKey, MemoryReader, Op, Stream, Tensor};
+
+pub use device::Call;
 use program::PeerGroup;
 use train::RankEngine;
 
@@ -47,7 +49,7 @@ pub trait Interceptor {
     /// # Errors
     /// The group's.
     fn call(&self, _device: &dyn Device, group: Group<'_>, stream: Stream, call: Call) -> Result<(), DeviceError> {
-        call.perform(group.communicator, stream)
+        group.communicator.call(stream, call)
     }
 }
 
@@ -68,49 +70,6 @@ pub fn intercept(rank: RankEngine, interceptor: impl Interceptor + 'static) -> R
     RankEngine { device: Box::new(device), memory: rank.memory, communicators: rank.communicators.wrapped(wrap) }
 }
 
-/// One call of a communicator as a value.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Call {
-    /// [`Communicator::all_reduce`]
-    AllReduce(Tensor, Reduction),
-    /// [`Communicator::reduce_scatter`]
-    ReduceScatter(Tensor, SumTree),
-    /// [`Communicator::all_gather`]
-    AllGather(Tensor),
-    /// [`Communicator::all_to_all`]
-    AllToAll {
-        /// The tensor that is sent.
-        from: Tensor,
-        /// The tensor that is filled.
-        to: Tensor,
-    },
-    /// [`Communicator::shift`]
-    Shift {
-        /// The tensor that is sent.
-        from: Tensor,
-        /// The tensor that is filled.
-        to: Tensor,
-    },
-    /// [`Communicator::send`]
-    Send {
-        /// Receiver.
-        to: usize,
-        /// Number of the message.
-        tag: u64,
-        /// The sent tensor.
-        x: Tensor,
-    },
-    /// [`Communicator::receive`]
-    Receive {
-        /// Sender.
-        from: usize,
-        /// Number of the message.
-        tag: u64,
-        /// The received tensor.
-        x: Tensor,
-    },
-}
-
 /// A tensor that dropout masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Masked {
@@ -129,34 +88,6 @@ pub fn dropout_key(op: &mut Op) -> Option<(&mut DropoutKey, Masked)> {
         return Some((key, Masked::Residual));
     }
     None
-}
-
-impl Call {
-    /// The tensors that the group reads from the rank's memory, and those that it writes.
-    pub fn operands(self) -> [Option<Tensor>; 2] {
-        match self {
-            Call::AllReduce(x, _) | Call::ReduceScatter(x, _) | Call::AllGather(x) => [Some(x), Some(x)],
-            Call::AllToAll { from, to } | Call::Shift { from, to } => [Some(from), Some(to)],
-            Call::Send { x, .. } => [Some(x), None],
-            Call::Receive { x, .. } => [None, Some(x)],
-        }
-    }
-
-    /// Makes the call on `group`.
-    ///
-    /// # Errors
-    /// The group's.
-    pub fn perform(self, group: &dyn Communicator, stream: Stream) -> Result<(), DeviceError> {
-        match self {
-            Call::AllReduce(x, reduction) => group.all_reduce(stream, x, reduction),
-            Call::ReduceScatter(x, tree) => group.reduce_scatter(stream, x, tree),
-            Call::AllGather(x) => group.all_gather(stream, x),
-            Call::AllToAll { from, to } => group.all_to_all(stream, from, to),
-            Call::Shift { from, to } => group.shift(stream, from, to),
-            Call::Send { to, tag, x } => group.send(stream, to, tag, x),
-            Call::Receive { from, tag, x } => group.receive(stream, from, tag, x),
-        }
-    }
 }
 
 /// The same rank, every operation handed to `on_op`: `(device, stream, op)`.
@@ -193,7 +124,7 @@ pub fn drop_calls(rank: RankEngine, kind: PeerGroup, is_dropped: impl Fn(&Call) 
         rank,
         kind,
         move |_, group, stream, call| {
-            if is_dropped(&call) { Ok(()) } else { call.perform(group, stream) }
+            if is_dropped(&call) { Ok(()) } else { group.call(stream, call) }
         },
     )
 }
@@ -229,7 +160,7 @@ pub fn intercept_calls(
         fn call(&self, device: &dyn Device, group: Group<'_>, stream: Stream, call: Call) -> Result<(), DeviceError> {
             match group.kind == self.0 {
                 true => (self.1)(device, group.communicator, stream, call),
-                false => call.perform(group.communicator, stream),
+                false => group.communicator.call(stream, call),
             }
         }
     }
@@ -241,7 +172,11 @@ struct InterceptedDevice {
     by: Rc<dyn Interceptor>,
 }
 
-impl Device for InterceptedDevice {
+impl Around for InterceptedDevice {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
+    }
+
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
         self.by.submit(&*self.inner, stream, op)
     }
@@ -257,8 +192,6 @@ impl Device for InterceptedDevice {
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
         self.by.read(&*self.inner, from, to)
     }
-
-    device::forward_order!(inner);
 }
 
 /// Changes the bytes that were read from a tensor.
@@ -284,13 +217,6 @@ struct InterceptedGroup {
     by: Rc<dyn Interceptor>,
 }
 
-impl InterceptedGroup {
-    fn on(&self, stream: Stream, call: Call) -> Result<(), DeviceError> {
-        let group = Group { kind: self.kind, communicator: &*self.inner };
-        self.by.call(&*self.device, group, stream, call)
-    }
-}
-
 impl Communicator for InterceptedGroup {
     fn size(&self) -> usize {
         self.inner.size()
@@ -300,31 +226,8 @@ impl Communicator for InterceptedGroup {
         self.inner.position()
     }
 
-    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
-        self.on(stream, Call::AllReduce(x, reduction))
-    }
-
-    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
-        self.on(stream, Call::ReduceScatter(x, tree))
-    }
-
-    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, Call::AllGather(x))
-    }
-
-    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, Call::AllToAll { from, to })
-    }
-
-    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, Call::Shift { from, to })
-    }
-
-    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, Call::Send { to, tag, x })
-    }
-
-    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, Call::Receive { from, tag, x })
+    fn call(&self, stream: Stream, call: Call) -> Result<(), DeviceError> {
+        let group = Group { kind: self.kind, communicator: &*self.inner };
+        self.by.call(&*self.device, group, stream, call)
     }
 }

@@ -181,14 +181,6 @@ impl PendingCalls {
                 }
             }
             LibraryCall::AllToAll { .. } => exchange(&mut all),
-            LibraryCall::Broadcast { root, len } => {
-                let bytes: &[u8] = bytemuck::cast_slice(&all[*root].memory);
-                let bytes = bytes[..*len].to_vec();
-                for brought in &mut all {
-                    let memory: &mut [u8] = bytemuck::cast_slice_mut(&mut brought.memory);
-                    memory[..*len].copy_from_slice(&bytes);
-                }
-            }
             LibraryCall::Barrier => {}
         }
         // A rank that has failed meanwhile takes nothing.
@@ -238,7 +230,6 @@ fn exchange(all: &mut [Contribution]) {
         LibraryCall::AllReduce { .. }
         | LibraryCall::ReduceScatter { .. }
         | LibraryCall::AllGather { .. }
-        | LibraryCall::Broadcast { .. }
         | LibraryCall::Barrier => None,
     };
     let of_senders: Vec<_> = all.iter().filter_map(parts).collect();

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use device::{Device, DeviceError, Op, Stream, StreamEvent, Tensor};
+use device::{Around, Device, DeviceError, Op, Stream, StreamEvent, Tensor};
 use sync::lock;
 use train::RankEngine;
 
@@ -127,18 +127,9 @@ struct LoggedCalls(StreamLog);
 
 impl Interceptor for LoggedCalls {
     fn call(&self, _: &dyn Device, group: Group<'_>, stream: Stream, call: Call) -> Result<(), DeviceError> {
-        let what = match call {
-            Call::AllReduce(..) => "an all-reduce",
-            Call::ReduceScatter(..) => "a reduce-scatter",
-            Call::AllGather(_) => "an all-gather",
-            Call::AllToAll { .. } => "an all-to-all",
-            Call::Shift { .. } => "a ring shift",
-            Call::Send { .. } => "a send",
-            Call::Receive { .. } => "a receive",
-        };
         let [reads, writes] = call.operands();
-        self.0.access(stream, what, reads.as_slice(), writes.as_slice());
-        call.perform(group.communicator, stream)
+        self.0.access(stream, call.method(), reads.as_slice(), writes.as_slice());
+        group.communicator.call(stream, call)
     }
 }
 
@@ -155,7 +146,11 @@ impl LoggedDevice {
     }
 }
 
-impl Device for LoggedDevice {
+impl Around for LoggedDevice {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
+    }
+
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
         let (operands, name) = (op.operands(), op.name());
         let [reads, writes] = [operands.reads().collect::<Vec<_>>(), operands.writes().collect()];

@@ -83,7 +83,7 @@ fn placed(family: Family, model: &ModelSpec) -> Result<Vec<Placed>, InterchangeE
                 ),
             };
             let base = of_layer.iter().find(|base| base.name == format!("{linear}.weight")).ok_or_else(refused)?;
-            let stored = stored_rows(family, model, base, 1).ok_or_else(refused)?;
+            let stored = stored_rows(family.facts().names, model, base, 1).ok_or_else(refused)?;
             if stored.shape != base.shape || stored.orientation != Orientation::OutputsFirst {
                 return Err(refused());
             }

@@ -34,11 +34,11 @@ pub fn family_of(model: &ModelSpec) -> Result<Family, InterchangeError> {
     // Neither initial values nor a loss of training are part of a trained model.
     let model = ModelSpec { output_init_std: None, xavier_gain: None, z_loss: None, lora: None, ..model.clone() };
     let reads_back = |family: &Family| {
-        let map = config_json::write(*family, &model);
+        let map = family.write(&model);
         let fields = Fields { path: Path::new(CONFIG), map: &map };
-        config_json::read(*family, &fields).is_ok_and(|read| read == model)
+        family.read(&fields).is_ok_and(|read| read == model)
     };
-    Family::ALL.into_iter().find(reads_back).ok_or_else(|| {
+    Family::ALL.iter().copied().find(reads_back).ok_or_else(|| {
         let classes: Vec<&str> = Family::ALL.iter().map(|family| family.class()).collect();
         let reason = format!(
             "its norms, positions, activation, blocks, biases, padding and dropouts together are those of none of {}",
@@ -65,7 +65,7 @@ pub fn export<E: From<InterchangeError>>(
     let mut placed: Vec<(ParamSpec, StoredRows)> = vec![];
     for param in units.flat_map(|unit| params(model, unit)) {
         let nameless = || InterchangeError::NoFamily { reason: format!("{} has no {}", family.class(), param.name) };
-        let stored_rows = stored_rows(family, model, &param, 1).ok_or_else(nameless)?;
+        let stored_rows = stored_rows(family.facts().names, model, &param, 1).ok_or_else(nameless)?;
         placed.push((param, stored_rows));
     }
     let shapes: BTreeMap<String, Vec<usize>> = placed
@@ -86,7 +86,7 @@ pub fn export<E: From<InterchangeError>>(
     writer.finish().map_err(InterchangeError::from)?;
     let file = folder.join(CONFIG);
     let mut map = special_tokens;
-    map.extend(config_json::write(family, model));
+    map.extend(family.write(model));
     map.insert("torch_dtype".into(), config_json::dtype(stored).into());
     let text = format!("{:#}\n", Value::Object(map));
     files::replace(&file, text).map_err(|reason| InterchangeError::Write { path: file, reason })?;

@@ -1,38 +1,66 @@
 //! The classes of the Hugging Face library whose folders are read and written, and the published files that are read.
 
-/// A class of models.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+use config::ModelSpec;
+use serde_json::{Map, Value};
+
+use crate::config_json::{bloom, gemma, gpt_neox, gpt2, llama, number, opt, published};
+use crate::error::InterchangeError;
+use crate::facts::Facts;
+use crate::fields::Fields;
+
+/// Declares [`Family`]: each class with the facts about it.
+macro_rules! families {
+    ($($(#[$doc:meta])* $family:ident = $facts:path),+ $(,)?) => {
+        /// A class of models.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Family {
+            $($(#[$doc])* $family),+
+        }
+
+        impl Family {
+            /// All of them. Where two have a model, the first is written.
+            pub const ALL: &[Family] = &[$(Family::$family),+];
+
+            pub(crate) fn facts(self) -> &'static Facts {
+                match self {
+                    $(Family::$family => &$facts),+
+                }
+            }
+        }
+    };
+}
+
+families! {
     /// `GPTNeoXForCausalLM`
-    GptNeoX,
+    GptNeoX = gpt_neox::GPT_NEOX,
     /// `BloomForCausalLM`
-    Bloom,
+    Bloom = bloom::BLOOM,
     /// `OPTForCausalLM`
-    Opt,
+    Opt = opt::OPT,
     /// `GPT2LMHeadModel`
-    Gpt2,
+    Gpt2 = gpt2::GPT2,
     /// `LlamaForCausalLM`
-    Llama,
+    Llama = llama::LLAMA,
     /// `MistralForCausalLM`
-    Mistral,
+    Mistral = llama::MISTRAL,
     /// `Qwen2ForCausalLM`
-    Qwen2,
+    Qwen2 = llama::QWEN2,
     /// `Qwen3ForCausalLM`
-    Qwen3,
+    Qwen3 = llama::QWEN3,
     /// `Olmo2ForCausalLM`
-    Olmo2,
+    Olmo2 = llama::OLMO2,
     /// `Gemma2ForCausalLM`
-    Gemma2,
+    Gemma2 = gemma::GEMMA2,
     /// `Gemma3ForCausalLM`
-    Gemma3,
+    Gemma3 = gemma::GEMMA3,
     /// GLM-130B as it was published: shards of SwissArmyTransformer.
-    Glm,
+    Glm = published::GLM,
     /// CodeGeeX-13B as it was published.
-    CodeGeeX,
+    CodeGeeX = published::CODEGEEX,
     /// OPT as it was published: shards of metaseq.
-    Metaseq,
+    Metaseq = published::METASEQ,
     /// GPT-NeoX-20B as it was trained: shards of DeepSpeed.
-    GptNeoXShards,
+    GptNeoXShards = published::GPT_NEOX_SHARDS,
 }
 
 /// Matrices that are next to the model's own tensors and so do not have their prefix.
@@ -50,96 +78,59 @@ const BUFFERS: [&str; 7] = [
 ];
 
 impl Family {
-    /// All of them. Where two have a model, the first is written.
-    pub const ALL: [Family; 15] = [
-        Family::GptNeoX,
-        Family::Bloom,
-        Family::Opt,
-        Family::Gpt2,
-        Family::Llama,
-        Family::Mistral,
-        Family::Qwen2,
-        Family::Qwen3,
-        Family::Olmo2,
-        Family::Gemma2,
-        Family::Gemma3,
-        Family::Glm,
-        Family::CodeGeeX,
-        Family::Metaseq,
-        Family::GptNeoXShards,
-    ];
+    /// The family of a configuration.
+    ///
+    /// # Errors
+    /// A class that is not supported.
+    pub fn of(fields: &Fields) -> Result<Family, InterchangeError> {
+        let named = fields.map.get("architectures").and_then(|list| list.get(0)).and_then(Value::as_str);
+        let model_type = fields.text_or("model_type", "")?;
+        let is_this = |family: &&Family| match named {
+            Some(class) => family.facts().class == class,
+            None => family.facts().model_type == model_type,
+        };
+        let key = if named.is_some() { "architectures" } else { "model_type" };
+        Family::ALL.iter().find(is_this).copied().ok_or_else(|| {
+            let known: Vec<&str> = Family::ALL.iter().map(|family| family.class()).collect();
+            fields.refused(key, format!("is not read; use {}", known.join(", ")))
+        })
+    }
 
-    /// Name of the class: `architectures` in `config.json`. Those of published files are what
-    /// `tools/published_weights.py` writes.
+    /// The model that a configuration of this family describes.
+    ///
+    /// # Errors
+    /// A value that means something that is not built here, or a size that is not there.
+    pub fn read(self, fields: &Fields) -> Result<ModelSpec, InterchangeError> {
+        fields.none(
+            "quantization_config",
+            "stores weights in an unsupported format; use a folder with weights of fp32, bf16 or fp16",
+        )?;
+        (self.facts().read)(fields)
+    }
+
+    /// The configuration that comes nearest to `model`: reading it gives the same model if the family has it.
+    pub fn write(self, model: &ModelSpec) -> Map<String, Value> {
+        let mut map = (self.facts().write)(model);
+        map.insert("architectures".into(), vec![self.class()].into());
+        map.insert("model_type".into(), self.facts().model_type.into());
+        map.insert("tie_word_embeddings".into(), model.tied_embeddings.into());
+        map.insert("initializer_range".into(), number(model.init_std));
+        map
+    }
+
+    /// Name of the class: `architectures` in `config.json`.
     pub fn class(self) -> &'static str {
-        match self {
-            Family::GptNeoX => "GPTNeoXForCausalLM",
-            Family::Bloom => "BloomForCausalLM",
-            Family::Opt => "OPTForCausalLM",
-            Family::Gpt2 => "GPT2LMHeadModel",
-            Family::Llama => "LlamaForCausalLM",
-            Family::Mistral => "MistralForCausalLM",
-            Family::Qwen2 => "Qwen2ForCausalLM",
-            Family::Qwen3 => "Qwen3ForCausalLM",
-            Family::Olmo2 => "Olmo2ForCausalLM",
-            Family::Gemma2 => "Gemma2ForCausalLM",
-            Family::Gemma3 => "Gemma3ForCausalLM",
-            Family::Glm => "GLM-130B",
-            Family::CodeGeeX => "CodeGeeX-13B",
-            Family::Metaseq => "metaseq",
-            Family::GptNeoXShards => "GPT-NeoX-20B",
-        }
-    }
-
-    /// `model_type` in `config.json`.
-    pub fn model_type(self) -> &'static str {
-        match self {
-            Family::GptNeoX => "gpt_neox",
-            Family::Bloom => "bloom",
-            Family::Opt => "opt",
-            Family::Gpt2 => "gpt2",
-            Family::Llama => "llama",
-            Family::Mistral => "mistral",
-            Family::Qwen2 => "qwen2",
-            Family::Qwen3 => "qwen3",
-            Family::Olmo2 => "olmo2",
-            Family::Gemma2 => "gemma2",
-            Family::Gemma3 => "gemma3_text",
-            Family::Glm => "glm-130b",
-            Family::CodeGeeX => "codegeex-13b",
-            Family::Metaseq => "metaseq",
-            Family::GptNeoXShards => "gpt-neox-20b",
-        }
-    }
-
-    /// The prefixes of tensors' names, in full and as some files have them.
-    fn prefixes(self) -> [&'static str; 2] {
-        match self {
-            Family::GptNeoX => ["gpt_neox.", ""],
-            Family::Bloom | Family::Gpt2 => ["transformer.", ""],
-            Family::Opt => ["model.decoder.", "decoder."],
-            Family::Llama
-            | Family::Mistral
-            | Family::Qwen2
-            | Family::Qwen3
-            | Family::Olmo2
-            | Family::Gemma2
-            | Family::Gemma3 => ["model.", ""],
-            Family::Glm => ["transformer.", ""],
-            Family::CodeGeeX => ["module.language_model.", "language_model."],
-            Family::Metaseq => ["decoder.", ""],
-            Family::GptNeoXShards => ["", ""],
-        }
+        self.facts().class
     }
 
     /// A tensor's name in whole.
     pub fn full_name(self, tensor: &str) -> String {
-        if OUTPUTS.contains(&tensor) { tensor.into() } else { format!("{}{tensor}", self.prefixes()[0]) }
+        if OUTPUTS.contains(&tensor) { tensor.into() } else { format!("{}{tensor}", self.facts().prefixes[0]) }
     }
 
     /// A tensor's name without what it begins with.
     pub fn short_name(self, tensor: &str) -> &str {
-        self.prefixes().into_iter().find_map(|prefix| tensor.strip_prefix(prefix)).unwrap_or(tensor)
+        self.facts().prefixes.into_iter().find_map(|prefix| tensor.strip_prefix(prefix)).unwrap_or(tensor)
     }
 
     /// Whether a tensor is an output matrix.

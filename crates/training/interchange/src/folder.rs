@@ -10,7 +10,6 @@ use mesh::{CopyRun, Region, copy_runs};
 use serde_json::{Map, Value};
 
 use crate::adapters::{ADAPTER_CONFIG, ADAPTER_TENSORS};
-use crate::config_json;
 use crate::error::InterchangeError;
 use crate::family::Family;
 use crate::fields::Fields;
@@ -65,8 +64,8 @@ impl HuggingFaceFolder {
         let file = path.join(CONFIG);
         let map = read_object(&file)?;
         let fields = Fields { path: &file, map: &map };
-        let family = config_json::family(&fields)?;
-        let model = config_json::read(family, &fields)?;
+        let family = Family::of(&fields)?;
+        let model = family.read(&fields)?;
         let (mut files, mut shards) = (vec![], vec![]);
         for names in files_of_shards(path)? {
             let mut tensors = BTreeMap::new();
@@ -157,7 +156,7 @@ impl HuggingFaceFolder {
     }
 
     fn stored_rows(&self, param: &ParamSpec) -> Option<StoredRows> {
-        stored_rows(self.family, &self.model, param, self.shards.len())
+        stored_rows(self.family.facts().names, &self.model, param, self.shards.len())
     }
 
     /// Assigns all of `values`, row-major: box `region` of `param`.
@@ -165,7 +164,7 @@ impl HuggingFaceFolder {
     /// # Errors
     /// A tensor that the folder does not have, or a file that cannot be read.
     pub fn get(&self, param: &ParamSpec, region: &Region, values: &mut [f32]) -> Result<(), InterchangeError> {
-        let copies = copies(self.family, param);
+        let copies = copies(self.family.facts().copies, param);
         if shards::is_replicated(param) && copies != Copies::First {
             return self.get_of_copies(param, copies, region, values);
         }

@@ -12,6 +12,7 @@ mod adapters;
 pub mod config_json;
 pub mod error;
 pub mod export;
+mod facts;
 pub mod family;
 pub mod fields;
 mod file_names;

@@ -2,10 +2,9 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::Instant;
 
 use comm::{CollectiveCall, MetaCommunicator};
-use device::{Communicator, Device, DeviceError, MetaDevice, Op, Reduction, Stream, StreamEvent, SumTree, Tensor};
+use device::{Around, Call, Communicator, Device, DeviceError, MetaDevice, Op, Stream, StreamEvent};
 
 /// One thing that was asked of a device or of a group, in the order in which it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,24 +55,16 @@ pub(crate) struct OrderedDevice {
     pub(crate) log: Rc<Log>,
 }
 
-impl Device for OrderedDevice {
+impl Around for OrderedDevice {
+    fn inner(&self) -> &dyn Device {
+        &self.inner
+    }
+
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
         op.unfused().try_for_each(|op| {
             self.log.push(Enqueued::Operation(stream));
             self.inner.submit(stream, &op)
         })
-    }
-
-    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.inner.upload(stream, to, from)
-    }
-
-    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write(to, from)
-    }
-
-    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read(from, to)
     }
 
     fn record(&self, stream: Stream) -> StreamEvent {
@@ -83,17 +74,9 @@ impl Device for OrderedDevice {
         event
     }
 
-    fn reached(&self, event: StreamEvent) -> Option<Instant> {
-        self.inner.reached(event)
-    }
-
     fn wait(&self, stream: Stream, event: StreamEvent) -> Result<(), DeviceError> {
         self.log.push(Enqueued::Awaited(stream, event));
         Ok(())
-    }
-
-    fn synchronize(&self) -> Result<(), DeviceError> {
-        self.inner.synchronize()
     }
 }
 
@@ -101,22 +84,6 @@ impl Device for OrderedDevice {
 pub(crate) struct OrderedGroup {
     pub(crate) inner: MetaCommunicator,
     pub(crate) log: Rc<Log>,
-}
-
-impl OrderedGroup {
-    fn on(
-        &self,
-        stream: Stream,
-        call: impl FnOnce(&MetaCommunicator) -> Result<(), DeviceError>,
-    ) -> Result<(), DeviceError> {
-        call(&self.inner)?;
-        let mut collectives = self.log.collectives.borrow_mut();
-        for call in self.inner.take_calls() {
-            self.log.push(Enqueued::Collective(stream, collectives.len()));
-            collectives.push(call);
-        }
-        Ok(())
-    }
 }
 
 impl Communicator for OrderedGroup {
@@ -128,31 +95,13 @@ impl Communicator for OrderedGroup {
         self.inner.position()
     }
 
-    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
-        self.on(stream, |group| group.all_reduce(stream, x, reduction))
-    }
-
-    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
-        self.on(stream, |group| group.reduce_scatter(stream, x, tree))
-    }
-
-    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, |group| group.all_gather(stream, x))
-    }
-
-    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, |group| group.all_to_all(stream, from, to))
-    }
-
-    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, |group| group.shift(stream, from, to))
-    }
-
-    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, |group| group.send(stream, to, tag, x))
-    }
-
-    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, |group| group.receive(stream, from, tag, x))
+    fn call(&self, stream: Stream, call: Call) -> Result<(), DeviceError> {
+        self.inner.call(stream, call)?;
+        let mut collectives = self.log.collectives.borrow_mut();
+        for call in self.inner.take_calls() {
+            self.log.push(Enqueued::Collective(stream, collectives.len()));
+            collectives.push(call);
+        }
+        Ok(())
     }
 }

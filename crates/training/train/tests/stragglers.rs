@@ -96,7 +96,7 @@ fn a_link_that_is_slow_in_every_step_is_named() {
             if let Call::Receive { .. } = call {
                 std::thread::sleep(DELAY);
             }
-            call.perform(group, stream)
+            group.call(stream, call)
         })
     };
     let (found, _) = watched(&setup, &WrappedEngine::new(&setup, &wrap), 1.0);

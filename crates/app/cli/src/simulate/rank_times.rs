@@ -28,7 +28,7 @@ fn numbers(ranks: &TracedRanks, mesh: &Mesh) -> Result<Vec<usize>, Failure> {
     match ranks {
         TracedRanks::All => Ok(of_first(AxisSet::NONE)),
         TracedRanks::Replica => Ok(of_first(AxisSet::DATA)),
-        TracedRanks::Pipeline => Ok(of_first(AxisSet::DATA.with(Axis::Cp).with(Axis::Tp))),
+        TracedRanks::Pipeline => Ok(of_first(AxisSet::of(Axis::Pp).complement())),
         TracedRanks::Numbers(ranges) => {
             let last = mesh.world_size() - 1;
             match ranges.iter().map(|range| *range.end()).find(|number| *number > last) {

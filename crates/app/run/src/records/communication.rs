@@ -7,8 +7,7 @@ use sim::{RankTrace, Trace};
 /// The rank of a trace whose communication is exposed longest; nothing where no rank has a replica or another stage to
 /// communicate with.
 pub fn communication(trace: &Trace, degrees: Degrees) -> String {
-    let Degrees { dp, cp, tp: _, pp } = degrees;
-    if dp * cp * pp == 1 {
+    if degrees.world_size() == degrees.tp {
         return String::new();
     }
     let ranks = trace.ranks.iter().map(RankTrace::communication);

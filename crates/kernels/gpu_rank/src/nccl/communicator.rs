@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use comm::{Channel, GroupChannels, StreamTransports};
-use device::{Communicator, DeviceError, Reduction, Stream, StreamQueues, SumTree, Tensor};
+use comm::{Channel, GroupChannels, StreamEnds, StreamTransports};
+use device::{Call, Communicator, DeviceError, Stream, StreamQueues};
 use mesh::Group;
 
 use super::end::NcclEnd;
@@ -28,38 +28,19 @@ pub struct NcclLanes<'a> {
 pub struct NcclCommunicator {
     group: Group,
     queues: Arc<StreamQueues>,
-    /// By stream. Streams that share an end of the transport share the same one.
-    ends: [Arc<NcclEnd>; Stream::COUNT],
+    ends: StreamEnds<NcclEnd>,
 }
 
 impl NcclCommunicator {
     /// The communicator of `group`, seen from the rank of `lanes`. Ranks meet at the first call.
     pub fn new(group: Group, lanes: NcclLanes<'_>) -> NcclCommunicator {
         let NcclLanes { transports, channels, queues, rank } = lanes;
-        let mut opened: Vec<(usize, Arc<NcclEnd>)> = vec![];
-        let ends = Stream::ALL.map(|stream| {
-            let transport = &transports[stream.index()];
-            let is_same = |(other, _): &&(usize, Arc<NcclEnd>)| Arc::ptr_eq(&transports[*other], transport);
-            if let Some((_, end)) = opened.iter().find(is_same) {
-                return Arc::clone(end);
-            }
+        let ends = StreamEnds::open(transports, |stream, transport| {
             let channel = |channel| Channel::new(Arc::clone(transport), group.clone(), channel);
             let [calls, messages] = [channel(channels.collectives), channel(channels.sends)];
-            // All ranks have the same lanes, so the first stream of one is the same on all of them.
-            let end = Arc::new(NcclEnd::new(Arc::clone(&rank), (stream.index(), channels), calls, messages));
-            opened.push((stream.index(), Arc::clone(&end)));
-            end
+            NcclEnd::new(Arc::clone(&rank), (stream.index(), channels), calls, messages)
         });
         NcclCommunicator { group, queues, ends }
-    }
-
-    fn on(
-        &self,
-        stream: Stream,
-        call: impl FnOnce(&NcclEnd) -> Result<(), DeviceError> + Send + 'static,
-    ) -> Result<(), DeviceError> {
-        let end = Arc::clone(&self.ends[stream.index()]);
-        self.ends[stream.index()].rank.streams.on(&self.queues, stream, move || call(&end))
     }
 }
 
@@ -72,31 +53,8 @@ impl Communicator for NcclCommunicator {
         self.group.position()
     }
 
-    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
-        self.on(stream, move |end| end.all_reduce(stream, x, reduction))
-    }
-
-    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
-        self.on(stream, move |end| end.reduce_scatter(stream, x, tree))
-    }
-
-    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, move |end| end.all_gather(stream, x))
-    }
-
-    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, move |end| end.all_to_all(stream, from, to))
-    }
-
-    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, move |end| end.shift(stream, from, to))
-    }
-
-    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, move |end| end.send(stream, to, tag, x))
-    }
-
-    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, move |end| end.receive(stream, from, tag, x))
+    fn call(&self, stream: Stream, call: Call) -> Result<(), DeviceError> {
+        let end = Arc::clone(self.ends.of(stream));
+        self.ends.of(stream).rank.streams.on(&self.queues, stream, move || end.call(stream, call))
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::{Pod, Zeroable};
-use comm::{Channel, CommError, GroupChannels, Operation, Tag};
-use device::{DeviceError, Dtype, Reduction, Stream, SumTree, Tensor};
+use comm::{Channel, CommError, GroupChannels, Tag};
+use device::{Call, DeviceError, Dtype, Operation, Reduction, Stream, SumTree, Tensor};
 use gpu::{DevicePointer, StreamHandle};
 use mesh::Rank;
 use nvidia::nccl::{CollectiveError, Communicator, Element, GroupId, Progress};
@@ -28,14 +28,10 @@ const MEETING: u64 = 1 << 63;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 struct Announcement {
-    /// A place in [`OPERATIONS`].
+    /// Its number.
     operation: u64,
     bytes: u64,
 }
-
-/// Operations of groups, by the number that members send each other.
-const OPERATIONS: [Operation; 5] =
-    [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather, Operation::AllToAll, Operation::Shift];
 
 /// See the top of the file.
 pub(super) struct NcclEnd {
@@ -48,7 +44,7 @@ pub(super) struct NcclEnd {
     messages: Messages,
 }
 
-/// A call on its way: what [`NcclEnd::call`] gives to those who submit.
+/// A call on its way: what [`NcclEnd::submit`] gives to those who submit.
 struct SubmittedCall<'a> {
     communicator: &'a Communicator,
     stream: StreamHandle,
@@ -64,6 +60,18 @@ impl NcclEnd {
     ) -> NcclEnd {
         let messages = Messages::new(messages, channels.sends);
         NcclEnd { rank, lane, channels, calls, number: AtomicU64::new(0), messages }
+    }
+
+    pub(super) fn call(&self, stream: Stream, call: Call) -> Result<(), DeviceError> {
+        match call {
+            Call::AllReduce(x, reduction) => self.all_reduce(stream, x, reduction),
+            Call::ReduceScatter(x, tree) => self.reduce_scatter(stream, x, tree),
+            Call::AllGather(x) => self.all_gather(stream, x),
+            Call::AllToAll { from, to } => self.all_to_all(stream, from, to),
+            Call::Shift { from, to } => self.shift(stream, from, to),
+            Call::Send { to, tag, x } => self.send(stream, to, tag, x),
+            Call::Receive { from, tag, x } => self.receive(stream, from, tag, x),
+        }
     }
 
     fn members(&self) -> usize {
@@ -96,8 +104,7 @@ impl NcclEnd {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let (members, own) = (self.members(), self.position());
         let (previous, next) = ((own + members - 1) % members, (own + 1) % members);
-        let place = OPERATIONS.iter().position(|known| *known == operation).unwrap_or(OPERATIONS.len());
-        let said = Announcement { operation: place as u64, bytes: bytes as u64 };
+        let said = Announcement { operation: operation.number().into(), bytes: bytes as u64 };
         self.calls.post_send(next, number, &[said]).map_err(failed)?;
         let mut announced = [Announcement::zeroed()];
         let received = self.calls.receive(previous, number, &mut announced);
@@ -111,7 +118,7 @@ impl NcclEnd {
             rank: group.rank(),
             peer: group.member(previous).unwrap_or(Rank(previous)),
             operation,
-            peer_operation: OPERATIONS.get(announced.operation as usize).copied().unwrap_or(operation),
+            peer_operation: Operation::of_number(announced.operation).unwrap_or(operation),
             tag: Tag { channel: self.channels.collectives, number },
             expected_bytes: bytes,
             peer_bytes: announced.bytes as usize,
@@ -119,7 +126,7 @@ impl NcclEnd {
     }
 
     /// Submits a collective of all members on `x`.
-    fn call(
+    fn submit(
         &self,
         stream: Stream,
         operation: Operation,
@@ -188,9 +195,9 @@ impl NcclEnd {
         self.rank.kernels.reduction(x, reduction, &terms, self.address(x)).map(|_| ())
     }
 
-    pub(super) fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
+    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
         self.check_sum(Operation::AllReduce, x, reduction)?;
-        self.call(stream, Operation::AllReduce, x, |submitted_call| match (x.dtype, reduction) {
+        self.submit(stream, Operation::AllReduce, x, |submitted_call| match (x.dtype, reduction) {
             (Dtype::I64, Reduction::Sum(_)) => {
                 let place = self.address(x);
                 let sum = submitted_call.communicator.all_reduce(
@@ -263,12 +270,12 @@ impl NcclEnd {
             .map_err(driver_error("allocate memory for the terms of sums over NCCL"))
     }
 
-    pub(super) fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
+    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
         let (operation, reduction) = (Operation::ReduceScatter, Reduction::Sum(tree));
         self.check_sum(operation, x, reduction)?;
         let slice = x.len() / self.members();
         let own = slice * self.position()..slice * (self.position() + 1);
-        self.call(stream, operation, x, |submitted_call| match x.dtype {
+        self.submit(stream, operation, x, |submitted_call| match x.dtype {
             Dtype::I64 => {
                 let pieces = (self.address(x), self.address(x.elements(own.clone())));
                 let sum =
@@ -321,21 +328,21 @@ impl NcclEnd {
         self.add(submitted_call, (own, reduction), &terms, own_place)
     }
 
-    pub(super) fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
+    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
         self.check(Operation::AllGather, x)?;
         let slice = x.len() / self.members();
         let own = x.elements(slice * self.position()..slice * (self.position() + 1));
-        self.call(stream, Operation::AllGather, x, |submitted_call| {
+        self.submit(stream, Operation::AllGather, x, |submitted_call| {
             let (pieces, amount) = ((self.address(own), self.address(x)), (own.size_bytes(), Element::Bytes));
             self.done(submitted_call, submitted_call.communicator.all_gather(pieces, amount, submitted_call.stream))
         })
     }
 
-    pub(super) fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
         from.exchanges_with(to)?;
         self.check(Operation::AllToAll, from)?;
         to.is_dense_of(from.dtype)?;
-        self.call(stream, Operation::AllToAll, from, |submitted_call| {
+        self.submit(stream, Operation::AllToAll, from, |submitted_call| {
             let amount = (from.size_bytes() / self.members(), Element::Bytes);
             self.done(
                 submitted_call,
@@ -348,13 +355,13 @@ impl NcclEnd {
         })
     }
 
-    pub(super) fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
         from.exchanges_with(to)?;
         from.is_dense_of(to.dtype)?;
         to.is_dense_of(from.dtype)?;
         let (own, members) = (self.position(), self.members());
         let (previous, next) = ((own + members - 1) % members, (own + 1) % members);
-        self.call(stream, Operation::Shift, from, |submitted_call| {
+        self.submit(stream, Operation::Shift, from, |submitted_call| {
             let amount = (from.size_bytes(), Element::Bytes);
             let moved = self.rank.together(|| {
                 submitted_call.communicator.send(self.address(from), amount, next, submitted_call.stream)?;
@@ -367,13 +374,13 @@ impl NcclEnd {
         })
     }
 
-    pub(super) fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
+    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
         self.rank.check()?;
         let handle = self.rank.streams.handle(stream)?;
         self.messages.send(&self.rank, handle, (to, tag), (self.address(x), x.size_bytes()))
     }
 
-    pub(super) fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
+    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
         self.rank.check()?;
         let handle = self.rank.streams.handle(stream)?;
         self.messages.receive(&self.rank, handle, (from, tag), (self.address(x), x.size_bytes()))

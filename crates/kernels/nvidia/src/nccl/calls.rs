@@ -1,7 +1,7 @@
-//! The calls of NCCL with values and errors.
+//! The calls of NCCL on communicators and memory, with values and errors.
 //!
 //! Communicators and windows are made by these calls alone, and their owner in [`super::communicator`] ends them, so a
-//! handle that a call is given is valid. Buffers are addresses of the GPU, which the host does not read.
+//! handle that a call is given is valid.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -11,7 +11,7 @@ use gpu::{DevicePointer, StreamHandle};
 use super::communicator::{CollectiveError, Element, Progress};
 use super::functions::{
     BF16, BYTES, CONFIG_VERSION, Config, DataType, F32, Functions, I64, IN_PROGRESS, MAGIC, NO_COPY_BLOCKS,
-    RawCommunicator, RawId, RawWindow, SHRINK_ABORT, SUCCESS, SUM, SYMMETRIC, Status, Stream, UNDEFINED,
+    RawCommunicator, RawId, RawWindow, SHRINK_ABORT, SUCCESS, SYMMETRIC, Status, Stream, UNDEFINED,
 };
 
 /// No call waits for other ranks; collectives of one domain move by copy engines where they can.
@@ -35,7 +35,7 @@ fn config() -> Config {
     }
 }
 
-fn data_type(element: Element) -> DataType {
+pub(super) fn data_type(element: Element) -> DataType {
     match element {
         Element::Bytes => BYTES,
         Element::I64 => I64,
@@ -44,25 +44,16 @@ fn data_type(element: Element) -> DataType {
     }
 }
 
-fn address(pointer: DevicePointer) -> *mut c_void {
+pub(super) fn address(pointer: DevicePointer) -> *mut c_void {
     pointer.0 as *mut c_void
 }
 
-fn queue(stream: StreamHandle) -> Stream {
+pub(super) fn queue(stream: StreamHandle) -> Stream {
     Stream(stream.0 as *mut c_void)
 }
 
-fn int(number: usize) -> c_int {
+pub(super) fn int(number: usize) -> c_int {
     c_int::try_from(number).unwrap_or(c_int::MAX)
-}
-
-/// A collective's buffers, its number of elements and their type.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Buffers {
-    pub(super) from: DevicePointer,
-    pub(super) to: DevicePointer,
-    pub(super) count: usize,
-    pub(super) element: Element,
 }
 
 impl Functions {
@@ -75,7 +66,7 @@ impl Functions {
     }
 
     /// Whether a call is done, or continues in the background.
-    fn progress(
+    pub(super) fn progress(
         &self,
         call: &'static str,
         of: Option<RawCommunicator>,
@@ -221,107 +212,6 @@ impl Functions {
     pub(super) fn end_group(&self) -> Result<Progress, CollectiveError> {
         // SAFETY: the call has no arguments.
         self.progress("ncclGroupEnd", None, unsafe { (self.group_end)() })
-    }
-
-    /// Submits a call on buffers, whose addresses, count and type `call` takes.
-    fn submit(
-        &self,
-        name: &'static str,
-        communicator: RawCommunicator,
-        Buffers { from, to, count, element }: Buffers,
-        call: impl FnOnce(*const c_void, *mut c_void, usize, DataType) -> Status,
-    ) -> Result<Progress, CollectiveError> {
-        let status = call(address(from), address(to), count, data_type(element));
-        self.progress(name, Some(communicator), status)
-    }
-
-    pub(super) fn sum_to_all(
-        &self,
-        communicator: RawCommunicator,
-        buffers: Buffers,
-        stream: StreamHandle,
-    ) -> Result<Progress, CollectiveError> {
-        self.submit("ncclAllReduce", communicator, buffers, |from, to, count, kind| {
-            // SAFETY: see the module.
-            unsafe { (self.all_reduce)(from, to, count, kind, SUM, communicator, queue(stream)) }
-        })
-    }
-
-    pub(super) fn sum_to_shards(
-        &self,
-        communicator: RawCommunicator,
-        buffers: Buffers,
-        stream: StreamHandle,
-    ) -> Result<Progress, CollectiveError> {
-        self.submit("ncclReduceScatter", communicator, buffers, |from, to, count, kind| {
-            // SAFETY: see the module.
-            unsafe { (self.reduce_scatter)(from, to, count, kind, SUM, communicator, queue(stream)) }
-        })
-    }
-
-    pub(super) fn gather(
-        &self,
-        communicator: RawCommunicator,
-        buffers: Buffers,
-        stream: StreamHandle,
-    ) -> Result<Progress, CollectiveError> {
-        self.submit("ncclAllGather", communicator, buffers, |from, to, count, kind| {
-            // SAFETY: see the module.
-            unsafe { (self.all_gather)(from, to, count, kind, communicator, queue(stream)) }
-        })
-    }
-
-    pub(super) fn exchange(
-        &self,
-        communicator: RawCommunicator,
-        buffers: Buffers,
-        stream: StreamHandle,
-    ) -> Result<Progress, CollectiveError> {
-        self.submit("ncclAlltoAll", communicator, buffers, |from, to, count, kind| {
-            // SAFETY: see the module.
-            unsafe { (self.all_to_all)(from, to, count, kind, communicator, queue(stream)) }
-        })
-    }
-
-    pub(super) fn spread(
-        &self,
-        communicator: RawCommunicator,
-        buffers: Buffers,
-        root: usize,
-        stream: StreamHandle,
-    ) -> Result<Progress, CollectiveError> {
-        self.submit("ncclBroadcast", communicator, buffers, |from, to, count, kind| {
-            // SAFETY: see the module.
-            unsafe { (self.broadcast)(from, to, count, kind, int(root), communicator, queue(stream)) }
-        })
-    }
-
-    pub(super) fn send_to(
-        &self,
-        communicator: RawCommunicator,
-        (from, count, element): (DevicePointer, usize, Element),
-        peer: usize,
-        stream: StreamHandle,
-    ) -> Result<Progress, CollectiveError> {
-        let buffers = Buffers { from, to: from, count, element };
-        self.submit("ncclSend", communicator, buffers, |from, _, count, kind| {
-            // SAFETY: see the module.
-            unsafe { (self.send)(from, count, kind, int(peer), communicator, queue(stream)) }
-        })
-    }
-
-    pub(super) fn receive_from(
-        &self,
-        communicator: RawCommunicator,
-        (to, count, element): (DevicePointer, usize, Element),
-        peer: usize,
-        stream: StreamHandle,
-    ) -> Result<Progress, CollectiveError> {
-        let buffers = Buffers { from: to, to, count, element };
-        self.submit("ncclRecv", communicator, buffers, |_, to, count, kind| {
-            // SAFETY: see the module.
-            unsafe { (self.receive)(to, count, kind, int(peer), communicator, queue(stream)) }
-        })
     }
 }
 

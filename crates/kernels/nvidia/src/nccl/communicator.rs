@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use gpu::{DevicePointer, Gpu, StreamHandle};
+use gpu::{DevicePointer, Gpu};
 use sync::lock;
 
-use super::calls::Buffers;
+use super::collectives::Collectives;
 use super::functions::{Functions, RawCommunicator, RawId, RawWindow};
 use crate::library::{LibraryError, Opened, Wanted};
 use crate::search::Search;
@@ -69,7 +69,8 @@ impl GroupId {
 
 /// NCCL in this process.
 pub struct Library {
-    functions: Functions,
+    pub(super) functions: Functions,
+    pub(super) collectives: Collectives,
     path: PathBuf,
     version: u32,
 }
@@ -82,11 +83,12 @@ impl Library {
     pub fn open(search: &Search) -> Result<Library, LibraryError> {
         let opened = Opened::find(NCCL, search)?;
         let functions = Functions::bind(|name| opened.symbol(name.symbol))?;
+        let collectives = Collectives::bind(|name| opened.symbol(name.symbol))?;
         let version = functions.number().map_err(|error| opened.too_old(error.text))?;
         if version < OLDEST {
             return Err(opened.too_old(version_text(version)));
         }
-        Ok(Library { functions, path: opened.path().to_path_buf(), version })
+        Ok(Library { functions, collectives, path: opened.path().to_path_buf(), version })
     }
 
     /// Its file, or its name where the loader has found it.
@@ -126,7 +128,7 @@ fn version_text(version: u32) -> String {
 
 /// One rank's end of a group. Calls on it must be made in the same order by all ranks.
 pub struct Communicator {
-    library: Arc<Library>,
+    pub(super) library: Arc<Library>,
     /// One call at a time: the library does not lock. None once it has been aborted.
     raw: Mutex<Option<RawCommunicator>>,
 }
@@ -168,7 +170,7 @@ impl Communicator {
     }
 
     /// Makes a call, unless the communicator has been aborted.
-    fn with<T>(
+    pub(super) fn with<T>(
         &self,
         name: &'static str,
         call: impl FnOnce(&Functions, RawCommunicator) -> Result<T, CollectiveError>,
@@ -265,108 +267,6 @@ impl Communicator {
     /// A window of another communicator.
     pub fn deregister(&self, window: Window) -> Result<(), CollectiveError> {
         self.with("ncclCommWindowDeregister", |functions, raw| functions.close_window(raw, window.0))
-    }
-
-    /// `to[count]` of every rank becomes the sum of all `from[count]`, in an order of the library's choice.
-    ///
-    /// # Errors
-    /// An earlier failure of this communicator.
-    pub fn all_reduce(
-        &self,
-        (from, to): (DevicePointer, DevicePointer),
-        (count, element): (usize, Element),
-        stream: StreamHandle,
-    ) -> Result<Progress, CollectiveError> {
-        self.with("ncclAllReduce", |functions, raw| {
-            functions.sum_to_all(raw, Buffers { from, to, count, element }, stream)
-        })
-    }
-
-    /// `to[count]` becomes this rank's piece of the sum of all `from[ranks, count]`.
-    ///
-    /// # Errors
-    /// An earlier failure of this communicator.
-    pub fn reduce_scatter(
-        &self,
-        (from, to): (DevicePointer, DevicePointer),
-        (count, element): (usize, Element),
-        stream: StreamHandle,
-    ) -> Result<Progress, CollectiveError> {
-        self.with("ncclReduceScatter", |functions, raw| {
-            functions.sum_to_shards(raw, Buffers { from, to, count, element }, stream)
-        })
-    }
-
-    /// `to[ranks, count]` becomes all ranks' `from[count]`.
-    ///
-    /// # Errors
-    /// An earlier failure of this communicator.
-    pub fn all_gather(
-        &self,
-        (from, to): (DevicePointer, DevicePointer),
-        (count, element): (usize, Element),
-        stream: StreamHandle,
-    ) -> Result<Progress, CollectiveError> {
-        self.with("ncclAllGather", |functions, raw| functions.gather(raw, Buffers { from, to, count, element }, stream))
-    }
-
-    /// `to[r]` becomes rank r's `from[own rank]`, each of `count` elements.
-    ///
-    /// # Errors
-    /// An earlier failure of this communicator.
-    pub fn all_to_all(
-        &self,
-        (from, to): (DevicePointer, DevicePointer),
-        (count, element): (usize, Element),
-        stream: StreamHandle,
-    ) -> Result<Progress, CollectiveError> {
-        self.with("ncclAlltoAll", |functions, raw| {
-            functions.exchange(raw, Buffers { from, to, count, element }, stream)
-        })
-    }
-
-    /// `to[count]` of every rank becomes `from[count]` of rank `root`.
-    ///
-    /// # Errors
-    /// An earlier failure of this communicator.
-    pub fn broadcast(
-        &self,
-        (from, to): (DevicePointer, DevicePointer),
-        (count, element): (usize, Element),
-        root: usize,
-        stream: StreamHandle,
-    ) -> Result<Progress, CollectiveError> {
-        self.with("ncclBroadcast", |functions, raw| {
-            functions.spread(raw, Buffers { from, to, count, element }, root, stream)
-        })
-    }
-
-    /// Sends `count` elements to `peer`, which receives them.
-    ///
-    /// # Errors
-    /// An earlier failure of this communicator.
-    pub fn send(
-        &self,
-        from: DevicePointer,
-        (count, element): (usize, Element),
-        peer: usize,
-        stream: StreamHandle,
-    ) -> Result<Progress, CollectiveError> {
-        self.with("ncclSend", |functions, raw| functions.send_to(raw, (from, count, element), peer, stream))
-    }
-
-    /// Receives `count` elements from `peer`, which sends them.
-    ///
-    /// # Errors
-    /// An earlier failure of this communicator.
-    pub fn receive(
-        &self,
-        to: DevicePointer,
-        (count, element): (usize, Element),
-        peer: usize,
-        stream: StreamHandle,
-    ) -> Result<Progress, CollectiveError> {
-        self.with("ncclRecv", |functions, raw| functions.receive_from(raw, (to, count, element), peer, stream))
     }
 }
 

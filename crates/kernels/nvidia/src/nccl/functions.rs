@@ -104,19 +104,6 @@ functions! {
         deregister_window = "ncclCommWindowDeregister": (RawCommunicator, RawWindow) -> Status;
         group_start = "ncclGroupStart": () -> Status;
         group_end = "ncclGroupEnd": () -> Status;
-        all_reduce = "ncclAllReduce": (
-            *const c_void, *mut c_void, usize, DataType, Reduction, RawCommunicator, Stream
-        ) -> Status;
-        reduce_scatter = "ncclReduceScatter": (
-            *const c_void, *mut c_void, usize, DataType, Reduction, RawCommunicator, Stream
-        ) -> Status;
-        all_gather = "ncclAllGather": (*const c_void, *mut c_void, usize, DataType, RawCommunicator, Stream) -> Status;
-        all_to_all = "ncclAlltoAll": (*const c_void, *mut c_void, usize, DataType, RawCommunicator, Stream) -> Status;
-        broadcast = "ncclBroadcast": (
-            *const c_void, *mut c_void, usize, DataType, c_int, RawCommunicator, Stream
-        ) -> Status;
-        send = "ncclSend": (*const c_void, usize, DataType, c_int, RawCommunicator, Stream) -> Status;
-        receive = "ncclRecv": (*mut c_void, usize, DataType, c_int, RawCommunicator, Stream) -> Status;
     }
 }
 

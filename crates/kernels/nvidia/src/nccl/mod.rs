@@ -1,6 +1,7 @@
 //! NCCL: collectives between GPUs.
 
 mod calls;
+mod collectives;
 mod communicator;
 mod functions;
 
@@ -9,7 +10,7 @@ pub use communicator::{CollectiveError, Communicator, Element, GroupId, Library,
 pub(crate) fn header() -> crate::header::Header {
     crate::header::Header {
         includes: &["nccl.h"],
-        functions: functions::Functions::declarations(),
+        functions: [functions::Functions::declarations(), collectives::Collectives::declarations()].concat(),
         constants: functions::constants(),
         layouts: functions::layouts(),
     }

@@ -356,8 +356,6 @@ fn collectives(
     keep("all_gather", b, short_all.concat());
     met.all_to_all((from, b), elements, stream).expect("submitted");
     keep("all_to_all", b, all.iter().flat_map(|bytes| part(bytes, rank)).collect());
-    met.broadcast((from, a), elements, 1, stream).expect("submitted");
-    keep("broadcast", a, short_all[1].clone());
     // Messages around the ring, all on one stream: alone, each would wait for the next one.
     let (next, previous) = ((rank + 1) % RANKS, (rank + RANKS - 1) % RANKS);
     let sent = libraries.collectives.together(|| {

@@ -3,8 +3,8 @@
 use super::Call;
 use super::over_hosts::{gather_over_hosts, split};
 use crate::error::CommError;
-use crate::operation::Operation;
 use bytemuck::Pod;
+use device::Operation;
 
 /// Fills the slices of the other members in `data`, cut into one equal slice per member, with what
 /// each of them has there. Slice `position` keeps its values.

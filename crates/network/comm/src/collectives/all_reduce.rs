@@ -7,10 +7,9 @@ use super::reduction::{Reduction, fold_in_rank_order, fold_in_runs};
 use super::runs::{Runs, reduce_in_runs};
 use super::{COPY_LIMIT_BYTES, Call};
 use crate::error::CommError;
-use crate::operation::Operation;
 use crate::transport::Chunks;
 use bytemuck::Pod;
-use device::SumTree;
+use device::{Operation, SumTree};
 
 const OPERATION: Operation = Operation::AllReduce;
 

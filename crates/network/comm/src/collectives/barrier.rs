@@ -3,7 +3,7 @@
 use super::Call;
 use super::over_first::{goes_over_first, reduce_over_first};
 use crate::error::CommError;
-use crate::operation::Operation;
+use device::Operation;
 
 /// Returns when every member has called it.
 ///

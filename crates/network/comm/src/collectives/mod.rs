@@ -10,7 +10,7 @@
 //! not grow with the square of the members.
 //!
 //! Between hosts fewer bytes are to move. A slice that every member gets goes to each host once and
-//! is passed on inside it: large gathers, the gathering half of an all-reduce and broadcasts. A sum may
+//! is passed on inside it: large gathers and the gathering half of an all-reduce. A sum may
 //! be taken in runs of neighbours ([`SumTree`](device::SumTree)), of which only one partial sum
 //! leaves: its order is that of the tree on every transport and for every map of hosts. [`traffic`]
 //! says how many bytes go where.
@@ -19,34 +19,29 @@
 
 mod all_gather;
 mod all_reduce;
-mod all_to_all;
 mod barrier;
-mod broadcast;
+pub mod exchange;
 mod over_first;
 mod over_hosts;
 mod reduce_scatter;
 mod reduction;
 mod runs;
-mod shift;
 mod slices;
 mod traffic;
 
 pub use all_gather::all_gather;
 pub use all_reduce::{all_reduce, all_reduce_in_runs};
-pub use all_to_all::all_to_all;
 pub use barrier::barrier;
-pub use broadcast::broadcast;
 pub use over_first::DIRECT_MEMBERS;
 pub use reduce_scatter::{reduce_scatter, reduce_scatter_in_runs};
 pub use reduction::{Max, Reduction, Sum, WrappingSum};
-pub use shift::shift;
-pub use traffic::{CollectiveShape, HostTraffic, Traffic, traffic};
+pub use traffic::{CollectiveShape, HostTraffic, Traffic, Way, traffic};
 
 use crate::error::CommError;
 use crate::host_map::GroupHosts;
-use crate::operation::Operation;
 use crate::tag::Tag;
 use crate::transport::{Chunks, Message, Transport};
+use device::Operation;
 use mesh::{Group, Rank};
 
 /// Messages up to this length are copied rather than lent: the sender need not wait for its readers

@@ -6,9 +6,9 @@
 
 use super::Call;
 use crate::error::CommError;
-use crate::operation::Operation;
 use crate::transport::Chunks;
 use bytemuck::Pod;
+use device::Operation;
 
 /// Members up to which each sends to each other one. A wait costs as much as about this many messages.
 pub const DIRECT_MEMBERS: usize = 32;

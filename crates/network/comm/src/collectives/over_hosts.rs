@@ -7,9 +7,8 @@
 use super::Call;
 use crate::error::CommError;
 use crate::host_map::GroupHosts;
-use crate::operation::Operation;
-use crate::transport::Message;
 use bytemuck::Pod;
+use device::Operation;
 use mesh::{Rank, even_split};
 use std::mem::take;
 
@@ -48,26 +47,6 @@ pub(super) fn gather_over_hosts<T: Pod>(call: &Call, operation: Operation, data:
             Ok(())
         })
     })
-}
-
-/// Replaces `data` by that of `root`: see [`broadcast`](super::broadcast).
-pub(super) fn broadcast_over_hosts(call: &Call, root: usize, data: &mut [u8]) -> Result<(), CommError> {
-    let (position, operation) = (call.group.position(), Operation::Broadcast);
-    let mates = mates(call.hosts, position);
-    let relay = call.hosts.relay_for(root, position);
-    let receivers = match (position == root, position == relay) {
-        (true, _) => ranks(call, mates.into_iter().chain(call.hosts.relays_of(root))),
-        (false, true) => ranks(call, mates.into_iter()),
-        (false, false) => vec![],
-    };
-    if position != root {
-        receive_whole(call, operation, if position == relay { root } else { relay }, data)?;
-    }
-    if receivers.is_empty() {
-        return Ok(());
-    }
-    let message: Message = call.message(&receivers, operation, data);
-    call.transport.lend(&mut std::iter::once(message), &mut || Ok(()))
 }
 
 /// `data` as one slice per member, as even as possible, the longer ones first.

@@ -5,8 +5,7 @@ use super::reduction::{Reduction, fold_in_rank_order};
 use super::runs::{Runs, reduce_in_runs};
 use super::slices::{cut, member_of_other};
 use crate::error::CommError;
-use crate::operation::Operation;
-use device::SumTree;
+use device::{Operation, SumTree};
 
 /// Replaces slice `position` of `data`, cut into one equal slice per member, by the combination of
 /// all members' slices there, element by element in rank order. The other slices keep their values.

@@ -5,10 +5,11 @@ use super::COPY_LIMIT_BYTES;
 use super::over_first::goes_over_first;
 use super::runs::Runs;
 use crate::host_map::GroupHosts;
-use crate::operation::Operation;
-use device::SumTree;
+use device::{Operation, SumTree};
 use mesh::even_split;
+use std::fmt;
 use std::iter::Sum;
+use std::num::NonZeroUsize;
 use std::ops::Add;
 
 /// Messages and bytes that leave one rank. A message to several ranks counts once for each.
@@ -79,10 +80,34 @@ pub struct CollectiveShape<'a> {
     pub tree: SumTree,
 }
 
+/// The way of the messages of a collective. On all but the first some wait for others of the same call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From each member to each that needs them.
+    Direct,
+    /// Partial sums of runs of this many members go to the owners of slices.
+    InRuns(NonZeroUsize),
+    /// A relay on each host passes on what comes from others.
+    OverHosts,
+    /// The first member of a large group combines all, and answers all.
+    OverFirst,
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Way::Direct => f.write_str("direct"),
+            Way::InRuns(run) => write!(f, "in runs of {run}"),
+            Way::OverHosts => f.write_str("one copy to each host"),
+            Way::OverFirst => f.write_str("through the first member"),
+        }
+    }
+}
+
 /// Messages and bytes that the member at `position` sends in one call.
 ///
-/// A broadcast has its root at position 0. A point-to-point message is counted at its sender, as one between hosts
-/// where the group has several. A [`Counting`](crate::Counting) transport counts the same.
+/// A point-to-point message is counted at its sender, as one between hosts where the group has several. A
+/// [`Counting`](crate::Counting) transport counts the same.
 pub fn traffic(shape: &CollectiveShape, position: usize) -> HostTraffic {
     let whole = shape.len * shape.width_bytes;
     match shape.operation {
@@ -97,13 +122,6 @@ pub fn traffic(shape: &CollectiveShape, position: usize) -> HostTraffic {
         Operation::Shift if shape.hosts.members() == 1 => HostTraffic::default(),
         Operation::Shift => shape.sent_to(position, (position + 1) % shape.hosts.members(), whole),
         Operation::AllToAll => shape.sent_to_all(position, |receiver| shape.slice(receiver)),
-        Operation::Broadcast if shape.goes_over_hosts(whole) => {
-            let is_relay = shape.hosts.relay_for(0, position) == position;
-            shape.passed_on(position, if is_relay { whole } else { 0 }, usize::from(is_relay))
-                + shape.sent_to_relays(position, if position == 0 { Some(whole) } else { None })
-        }
-        Operation::Broadcast if position == 0 => shape.sent_to_all(0, |_| whole),
-        Operation::Broadcast => HostTraffic::default(),
         Operation::Barrier => shape.exchanged(position, 0),
     }
 }
@@ -113,17 +131,21 @@ fn message(bytes: usize) -> Traffic {
 }
 
 impl CollectiveShape<'_> {
-    /// Whether some messages wait for others of the same call: partial sums for those of a run, what a relay passes on,
-    /// and the result that the first member of a large group sends.
-    pub fn waits_between(&self) -> bool {
+    /// The way of its messages; of an all-reduce beyond [`COPY_LIMIT_BYTES`], its reduce-scatter and its all-gather have
+    /// ways of their own.
+    pub fn way(&self) -> Way {
         let slice = self.len.div_ceil(self.hosts.members().max(1)) * self.width_bytes;
         match self.operation {
-            Operation::ReduceScatter => Runs::of(self.tree, self.hosts.members()).is_some(),
-            Operation::AllGather => self.goes_over_hosts(slice),
-            Operation::Broadcast => self.goes_over_hosts(self.len * self.width_bytes),
-            Operation::AllReduce if self.len * self.width_bytes > COPY_LIMIT_BYTES => false,
-            Operation::AllReduce | Operation::Barrier => goes_over_first(self.hosts.members()),
-            Operation::AllToAll | Operation::Shift | Operation::PointToPoint => false,
+            Operation::ReduceScatter => self.tree.run_in(self.hosts.members()).map_or(Way::Direct, Way::InRuns),
+            Operation::AllGather if self.goes_over_hosts(slice) => Way::OverHosts,
+            Operation::AllReduce if self.len * self.width_bytes > COPY_LIMIT_BYTES => Way::Direct,
+            Operation::AllReduce | Operation::Barrier if goes_over_first(self.hosts.members()) => Way::OverFirst,
+            Operation::AllGather
+            | Operation::AllReduce
+            | Operation::Barrier
+            | Operation::AllToAll
+            | Operation::Shift
+            | Operation::PointToPoint => Way::Direct,
         }
     }
 
@@ -158,11 +180,9 @@ impl CollectiveShape<'_> {
         }
     }
 
-    /// A message to one member of each other host, if there is one to send.
-    fn sent_to_relays(&self, position: usize, bytes: Option<usize>) -> HostTraffic {
-        bytes.map_or_else(HostTraffic::default, |bytes| {
-            self.hosts.relays_of(position).map(|relay| self.sent_to(position, relay, bytes)).sum()
-        })
+    /// A message to one member of each other host.
+    fn sent_to_relays(&self, position: usize, bytes: usize) -> HostTraffic {
+        self.hosts.relays_of(position).map(|relay| self.sent_to(position, relay, bytes)).sum()
     }
 
     /// `messages` messages, of `bytes` together, to every other member of the host.
@@ -180,7 +200,7 @@ impl CollectiveShape<'_> {
         }
         let relayed = (0..members).filter(|&source| self.hosts.relay_for(source, position) == position);
         let (messages, bytes) = relayed.fold((0, 0), |(n, bytes), source| (n + 1, bytes + self.slice(source)));
-        self.passed_on(position, bytes, messages) + self.sent_to_relays(position, Some(self.slice(position)))
+        self.passed_on(position, bytes, messages) + self.sent_to_relays(position, self.slice(position))
     }
 
     /// The terms of a sum that each member has in its slice afterwards.

@@ -9,8 +9,8 @@ use super::member::{LibraryMember, Role};
 use super::pieces::Piecewise;
 use crate::collectives::Call;
 use crate::error::CommError;
-use crate::operation::Operation;
 use crate::transport::Chunks;
+use device::Operation;
 
 impl LibraryMember {
     /// Fills slice `p` of `to` with slice `position` of the `from` of the member at `p`: one equal slice per member.

@@ -1,4 +1,4 @@
-//! Gathers, broadcasts and barriers by the library.
+//! Gathers and barriers by the library.
 
 use std::ops::Range;
 
@@ -6,10 +6,10 @@ use bytemuck::Pod;
 use mpi::{Collective, Parts};
 
 use super::member::{LibraryMember, Role};
-use super::pieces::{PIECE_BYTES, Piecewise};
+use super::pieces::Piecewise;
 use crate::collectives::Call;
 use crate::error::CommError;
-use crate::operation::Operation;
+use device::Operation;
 
 impl LibraryMember {
     /// Fills the other members' slices of `data`, cut into one equal slice per member.
@@ -38,34 +38,7 @@ impl LibraryMember {
                 let longest = LibraryMember::longest_piece(members, 1);
                 let mut work = Slices { member: self, data, slice };
                 self.in_pieces(call, operation, (slice, longest), &mut work)?;
-                self.pass_on(call, operation, data, None)
-            }
-        }
-    }
-
-    /// Replaces `bytes` by those of the member at position `root`.
-    pub(crate) fn broadcast(&self, call: &Call, root: usize, bytes: &mut [u8]) -> Result<(), CommError> {
-        let (operation, len) = (Operation::Broadcast, bytes.len());
-        let outside = CommError::NoSuchPosition { rank: call.group.rank(), position: root, members: call.group.size() };
-        let process = self.library.by_process.iter().position(|members| members.contains(&root)).ok_or(outside)?;
-        match &self.role {
-            Role::Follower { leader } if root == call.group.position() => {
-                self.hand_over(call, operation, *leader, bytes)
-            }
-            Role::Follower { leader } => self.take_over(call, operation, *leader, bytes),
-            Role::Leader { .. } => {
-                self.announce(call, operation, len)?;
-                let follower = call.group.member(root).filter(|_| process == self.own && root != call.group.position());
-                if let Some(follower) = follower {
-                    call.receive(&[follower], operation, len, &mut |offset, chunks| {
-                        let piece = chunks.chunk(0);
-                        bytes[offset..offset + piece.len()].copy_from_slice(piece);
-                    })?;
-                }
-                self.meet(call, operation, len)?;
-                let mut work = Whole { root: process, own: self.own, bytes };
-                self.in_pieces(call, operation, (len, PIECE_BYTES), &mut work)?;
-                self.pass_on(call, operation, bytes, follower)
+                self.pass_on(call, operation, data)
             }
         }
     }
@@ -84,23 +57,15 @@ impl LibraryMember {
                 self.meet(call, operation, 0)?;
                 let pending = self.library.communicator.begin(Collective::Barrier, vec![]);
                 self.wait(call, operation, &pending)?;
-                self.pass_on(call, operation, &[], None)
+                self.pass_on(call, operation, &[])
             }
         }
     }
 
-    /// Gives `bytes` to the other members of this process but `without`.
-    fn pass_on(
-        &self,
-        call: &Call,
-        operation: Operation,
-        bytes: &[u8],
-        without: Option<mesh::Rank>,
-    ) -> Result<(), CommError> {
+    /// Gives `bytes` to the other members of this process.
+    fn pass_on(&self, call: &Call, operation: Operation, bytes: &[u8]) -> Result<(), CommError> {
         let Role::Leader { followers, .. } = &self.role else { return Ok(()) };
-        let followers: Vec<mesh::Rank> =
-            followers.iter().copied().filter(|follower| Some(*follower) != without).collect();
-        let message = call.message(&followers, operation, bytes);
+        let message = call.message(followers, operation, bytes);
         call.exchange(bytes.len(), &mut std::iter::once(message), &mut || Ok(()))
     }
 }
@@ -145,33 +110,6 @@ impl Piecewise for Slices<'_> {
             if process != self.member.own {
                 self.data[place].copy_from_slice(memory);
             }
-        }
-    }
-}
-
-/// The bytes of one process.
-struct Whole<'a> {
-    root: usize,
-    own: usize,
-    bytes: &'a mut [u8],
-}
-
-impl Piecewise for Whole<'_> {
-    fn collective(&self, piece: &Range<usize>) -> Result<Collective, CommError> {
-        Ok(Collective::Broadcast { root: self.root, len: piece.len() })
-    }
-
-    fn fill(&self, piece: &Range<usize>, memory: &mut [u64]) {
-        let memory: &mut [u8] = bytemuck::cast_slice_mut(memory);
-        if self.root == self.own {
-            memory[..piece.len()].copy_from_slice(&self.bytes[piece.clone()]);
-        }
-    }
-
-    fn take(&mut self, piece: &Range<usize>, memory: &[u64]) {
-        let memory: &[u8] = bytemuck::cast_slice(memory);
-        if self.root != self.own {
-            self.bytes[piece.clone()].copy_from_slice(&memory[..piece.len()]);
         }
     }
 }

@@ -9,8 +9,8 @@ use mesh::{Group, Rank};
 use super::{LibraryGroup, LibrarySums};
 use crate::collectives::Call;
 use crate::error::CommError;
-use crate::operation::Operation;
 use crate::transport::Chunks;
+use device::Operation;
 
 /// How often a wait for the library looks whether the run has failed.
 const GLANCE: Duration = Duration::from_millis(50);

@@ -9,10 +9,10 @@ use sync::lock;
 use super::member::LibraryMember;
 use crate::collectives::Call;
 use crate::error::CommError;
-use crate::operation::Operation;
+use device::Operation;
 
 /// Memory of one piece, all parts together.
-pub(super) const PIECE_BYTES: usize = 1 << 20;
+const PIECE_BYTES: usize = 1 << 20;
 /// Pieces under way at the same time: one is copied while the library moves the other.
 const UNDER_WAY: usize = 2;
 

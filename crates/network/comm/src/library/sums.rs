@@ -8,9 +8,8 @@ use super::member::{LibraryMember, NoChunks, Role};
 use super::pieces::Piecewise;
 use crate::collectives::{Call, Reduction, Sum, WrappingSum};
 use crate::error::CommError;
-use crate::operation::Operation;
 use crate::transport::Chunks;
-use device::Element;
+use device::{Element, Operation};
 
 /// A sum that a library makes, of what its partial results are.
 pub(crate) trait LibrarySum: Reduction {

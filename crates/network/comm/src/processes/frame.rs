@@ -13,11 +13,11 @@
 //! | 48..56, 56..64 | number of the message, length of the message |
 //! | 64..72 | offset of a piece, or an address in the memory of the sender |
 
-use crate::operation::Operation;
 use crate::tag::{ChannelId, Tag};
 use crate::threads::remote::{Address, Ending};
+use device::Operation;
 use mesh::Rank;
-use session::{BACK_BYTES, FRONT_BYTES, SEAL_BYTES, SealError, Sealer};
+use session::{SEAL_BYTES, SealError, Sealer};
 
 /// Bytes of the fields of a header.
 pub(super) const FIELDS_BYTES: usize = 72;
@@ -147,14 +147,7 @@ impl Header {
 
     /// Appends the frame to `bytes`, sealed, with `payload` after it.
     pub(super) fn seal(&self, payload: &[u8], sealer: &mut Sealer, bytes: &mut Vec<u8>) {
-        let at = bytes.len();
-        bytes.reserve(HEADER_BYTES + payload.len());
-        bytes.extend_from_slice(&[0; FRONT_BYTES]);
-        bytes.extend_from_slice(&self.encode());
-        bytes.extend_from_slice(&[0; BACK_BYTES]);
-        bytes.extend_from_slice(payload);
-        let (head, payload) = bytes[at..].split_at_mut(HEADER_BYTES);
-        sealer.seal(head, payload);
+        sealer.append(&self.encode(), payload, bytes);
     }
 
     /// The fields of the header.
@@ -231,7 +224,7 @@ impl Fields {
             source: rank_number(source),
             destination: rank_number(destination),
             lane: u32::try_from(lane).unwrap_or(u32::MAX),
-            operation: operation_number(operation),
+            operation: operation.number(),
             channel: tag.channel.number(),
             number: tag.number,
             ..self
@@ -271,13 +264,13 @@ impl Fields {
     }
 
     fn address(&self) -> Result<Address, BadFrame> {
-        let operation = OPERATIONS.get(self.operation as usize);
+        let operation = Operation::of_number(self.operation.into());
         Ok(Address {
             source: Rank(self.source as usize),
             destination: Rank(self.destination as usize),
             lane: self.lane as usize,
             tag: Tag { channel: ChannelId::from_number(self.channel), number: self.number },
-            operation: *operation.ok_or(BadFrame::Field { field: "operation", value: self.operation.into() })?,
+            operation: operation.ok_or(BadFrame::Field { field: "operation", value: self.operation.into() })?,
         })
     }
 
@@ -333,31 +326,6 @@ impl Fields {
     }
 }
 
-/// The operations by their number on the wire.
-const OPERATIONS: [Operation; 8] = [
-    Operation::AllReduce,
-    Operation::ReduceScatter,
-    Operation::AllGather,
-    Operation::Broadcast,
-    Operation::Barrier,
-    Operation::PointToPoint,
-    Operation::AllToAll,
-    Operation::Shift,
-];
-
-fn operation_number(operation: Operation) -> u32 {
-    match operation {
-        Operation::AllReduce => 0,
-        Operation::ReduceScatter => 1,
-        Operation::AllGather => 2,
-        Operation::Broadcast => 3,
-        Operation::Barrier => 4,
-        Operation::PointToPoint => 5,
-        Operation::AllToAll => 6,
-        Operation::Shift => 7,
-    }
-}
-
 /// Worlds with more ranks than fit are refused by the process map.
 fn rank_number(rank: Rank) -> u32 {
     u32::try_from(rank.0).unwrap_or(u32::MAX)
@@ -377,13 +345,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn address() -> impl Strategy<Value = Address> {
-        let ranks = (any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>(), any::<u64>(), 0usize..OPERATIONS.len());
+        let ranks =
+            (any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>(), any::<u64>(), 0usize..Operation::ALL.len());
         ranks.prop_map(|(source, destination, lane, channel, number, operation)| Address {
             source: Rank(source as usize),
             destination: Rank(destination as usize),
             lane: lane as usize,
             tag: Tag { channel: ChannelId::from_number(channel), number },
-            operation: OPERATIONS[operation],
+            operation: Operation::ALL[operation],
         })
     }
 

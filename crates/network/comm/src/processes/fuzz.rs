@@ -20,7 +20,7 @@ use super::violations::{address, sessions, world};
 use crate::threads::remote::Ending;
 use bolero::TypeGenerator;
 use mesh::Rank;
-use session::{BACK_BYTES, FRONT_BYTES, Sealer};
+use session::Sealer;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 
@@ -99,10 +99,9 @@ fn bytes_of(bytes: &Bytes, sealer: &mut Sealer) -> Vec<u8> {
             let mut fields = fields(bytes, *kind);
             let payload_len = u32::try_from(payload.len()).unwrap();
             fields[4..8].copy_from_slice(&payload_len.to_le_bytes());
-            let mut head = [&[0; FRONT_BYTES][..], &fields, &[0; BACK_BYTES]].concat();
-            let mut payload = payload.clone();
-            sealer.seal(&mut head, &mut payload);
-            [head, payload].concat()
+            let mut sealed = vec![];
+            sealer.append(&fields, payload, &mut sealed);
+            sealed
         }
     }
 }

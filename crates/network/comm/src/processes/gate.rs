@@ -1,8 +1,7 @@
 //! Where connections begin: those to processes of lower numbers, those from processes of higher ones, and others.
 //!
 //! A connection is worth nothing before its proof of the secret is right. Until then it has a fixed number of bytes
-//! here, is one of a few, and goes at its deadline. When there are too many, the oldest of the host that has most of
-//! them goes: a host that opens many connections keeps only its own processes out.
+//! here, is one of a few, and goes at its deadline, or before where there are too many ([`session::first_to_go`]).
 //!
 //! The end that connects sends a greeting, its proof and its preamble; the end that listens a challenge, which has its
 //! proof, and a preamble with its verdict. With the preambles of two processes that share memory come the files of
@@ -23,7 +22,7 @@ use rustix::net::{
     SocketAddrAny, SocketFlags, acceptfrom_with, recvmsg, sendmsg, sockopt,
 };
 use session::{CHALLENGE_BYTES, Challenged, Connecting, GREETING_BYTES, HandshakeError, PROOF_BYTES, Service, Session};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
@@ -266,16 +265,13 @@ impl Gate {
     /// Drops connections without a proof until at most `kept` are left: each time the oldest of the host that has most.
     fn drop_strangers(&mut self, kept: usize) {
         loop {
-            let strangers =
-                || self.pending.iter().enumerate().filter_map(|(at, pending)| Some((at, pending.stranger()?)));
-            if strangers().count() <= kept {
+            let all = self.pending.iter().enumerate();
+            let strangers = all.filter_map(|(at, pending)| Some((at, pending.stranger()?)));
+            if strangers.clone().count() <= kept {
                 return;
             }
-            let mut hosts: BTreeMap<Option<IpAddr>, usize> = BTreeMap::new();
-            strangers().for_each(|(_, host)| *hosts.entry(host).or_default() += 1);
-            let most = hosts.into_iter().max_by_key(|(_, count)| *count).map(|(host, _)| host);
-            let Some((oldest, _)) = strangers().find(|(_, host)| Some(*host) == most) else { return };
-            self.pending.remove(oldest);
+            let Some(first) = session::first_to_go(strangers) else { return };
+            self.pending.remove(first);
             self.refusals.crowded.fetch_add(1, Ordering::Relaxed);
         }
     }

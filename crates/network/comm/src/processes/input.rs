@@ -2,10 +2,10 @@
 
 use super::arrival::Arrival;
 use super::connection::{Connection, Fault};
-use super::frame::{BadFrame, EAGER_LIMIT_BYTES, Frame, HEADER_BYTES, Header, Part, Route};
+use super::frame::{BadFrame, EAGER_LIMIT_BYTES, FIELDS_BYTES, Frame, HEADER_BYTES, Header, Part, Route};
 use super::pieces::Piece;
 use rustix::io::Errno;
-use session::{Opener, PayloadSeal};
+use session::{Incoming, Opener, PayloadSeal};
 use std::io::IoSliceMut;
 use std::sync::Arc;
 
@@ -36,9 +36,7 @@ pub(super) struct Input {
     /// The unread bytes of the buffer are `start..end`.
     start: usize,
     end: usize,
-    opener: Opener,
-    /// The last header, while the bytes after it are awaited.
-    opened: Option<(Header, PayloadSeal)>,
+    frames: Incoming<Header>,
     filling: Option<Filling>,
 }
 
@@ -55,7 +53,7 @@ struct Filling {
 impl Input {
     /// A reader of what the other end of a session seals.
     pub(super) fn new(opener: Opener) -> Input {
-        Input { buffer: vec![0; BUFFER_BYTES].into(), start: 0, end: 0, opener, opened: None, filling: None }
+        Input { buffer: vec![0; BUFFER_BYTES].into(), start: 0, end: 0, frames: Incoming::new(opener), filling: None }
     }
 
     /// Reads what has come, up to about [`READ_BYTES`]. Pieces go to their places; `on_frame` handles every other
@@ -111,33 +109,22 @@ impl Input {
         if let Some(filling) = self.filling.take() {
             return self.fill_from_buffer(filling, connection);
         }
-        let Some((header, seal)) = self.next_header()? else { return Ok(false) };
-        if let Frame::Piece(part, route) = header.frame {
-            self.begin_piece(seal, part, route, connection)?;
+        let waiting = &mut self.buffer[self.start..self.end];
+        let Some((head, taken)) = self.frames.head(waiting, FIELDS_BYTES, Header::decode)? else { return Ok(false) };
+        self.start += taken;
+        if let Frame::Piece(part, route) = head.fields.frame {
+            self.begin_piece(head.seal, part, route, connection)?;
             return Ok(true);
         }
         let waiting = &mut self.buffer[self.start..self.end];
-        let Some(payload) = waiting.get_mut(..header.payload_len as usize) else {
-            self.opened = Some((header, seal));
+        let Some(payload) = waiting.get_mut(..head.fields.payload_len as usize) else {
+            self.frames.keep(head);
             return Ok(false);
         };
-        self.opener.open_payload(&seal, payload).map_err(BadFrame::from)?;
-        on_frame(header.frame, payload)?;
+        self.frames.open(&head.seal, payload).map_err(BadFrame::from)?;
+        on_frame(head.fields.frame, payload)?;
         self.start += payload.len();
         Ok(true)
-    }
-
-    /// The header of the next frame, if all of it has come.
-    fn next_header(&mut self) -> Result<Option<(Header, PayloadSeal)>, Fault> {
-        if let Some(opened) = self.opened.take() {
-            return Ok(Some(opened));
-        }
-        let waiting = &mut self.buffer[self.start..self.end];
-        let Some(head) = waiting.get_mut(..HEADER_BYTES) else { return Ok(None) };
-        let (fields, seal) = self.opener.open_head(head).map_err(BadFrame::from)?;
-        let header = Header::decode(fields)?;
-        self.start += HEADER_BYTES;
-        Ok(Some((header, seal)))
     }
 
     fn begin_piece(
@@ -170,7 +157,7 @@ impl Input {
             self.filling = Some(filling);
             return Ok(false);
         }
-        self.opener.open_payload(&filling.seal, filling.piece.bytes_mut(len)).map_err(BadFrame::from)?;
+        self.frames.open(&filling.seal, filling.piece.bytes_mut(len)).map_err(BadFrame::from)?;
         connection.complete_piece(filling.part, &filling.arrival, filling.sender, filling.piece);
         Ok(true)
     }

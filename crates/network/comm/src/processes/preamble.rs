@@ -8,7 +8,7 @@
 //! | 16..24 | fingerprint of the process map and the number of lanes |
 //! | 24..32 | number of the file of its places for pieces, which comes with the frame; 0 without one |
 
-use session::{BACK_BYTES, FRONT_BYTES, SEAL_BYTES, Sealer};
+use session::{SEAL_BYTES, Sealer};
 
 const FIELDS_BYTES: usize = 32;
 /// Bytes of a sealed preamble.
@@ -58,10 +58,9 @@ pub(super) struct Preamble {
 
 impl Preamble {
     /// The bytes of the first frame.
-    pub(super) fn seal(&self, sealer: &mut Sealer) -> [u8; PREAMBLE_BYTES] {
-        let mut bytes = [0; PREAMBLE_BYTES];
-        bytes[FRONT_BYTES..PREAMBLE_BYTES - BACK_BYTES].copy_from_slice(&self.encode());
-        sealer.seal(&mut bytes, &mut []);
+    pub(super) fn seal(&self, sealer: &mut Sealer) -> Vec<u8> {
+        let mut bytes = vec![];
+        sealer.append(&self.encode(), &[], &mut bytes);
         bytes
     }
 

@@ -8,11 +8,11 @@ use super::frame::{
 use super::pieces::Pieces;
 use super::preamble::{PREAMBLE_BYTES, Preamble, Verdict};
 use super::{Listeners, LocalAddress, LocalRanks, OpenError, Process, ProcessMap, WorldMember, WorldToken, open};
-use crate::operation::Operation;
 use crate::tag::{ChannelId, Tag};
 use crate::threads::remote::{Address, Ending};
 use crate::transport::{Timeouts, Transport};
 use crate::{CommError, Message};
+use device::Operation;
 use mesh::Rank;
 use rustix::fs::fstat;
 use session::{CHALLENGE_BYTES, Challenged, Connecting, Opener, Sealer, Service, Session};

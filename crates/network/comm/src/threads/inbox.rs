@@ -2,9 +2,9 @@
 
 use super::remote::{Announced, Credit, Polling, Remote};
 use super::shared_memory::{BorrowedBytes, Hold, Ticket};
-use crate::operation::Operation;
 use crate::tag::Tag;
 use crate::transport::Loan;
+use device::Operation;
 use mesh::Rank;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -3,9 +3,9 @@
 use super::inbox::{Envelope, Inbox, Interrupted, Liveness, Payload};
 use super::shared_memory::Ticket;
 use crate::error::AbortCause;
-use crate::operation::Operation;
 use crate::tag::Tag;
 use crate::transport::Chunks;
+use device::Operation;
 use mesh::Rank;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

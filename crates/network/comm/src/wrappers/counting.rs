@@ -2,9 +2,9 @@
 
 use crate::collectives::Traffic;
 use crate::error::{AbortCause, CommError};
-use crate::operation::Operation;
 use crate::tag::Tag;
 use crate::transport::{Chunks, Loan, Message, SendHandle, Transport};
+use device::Operation;
 use mesh::Rank;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

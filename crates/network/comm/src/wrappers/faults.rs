@@ -2,9 +2,9 @@
 //! a test wraps the transport of one rank or of all.
 
 use crate::error::{AbortCause, CommError};
-use crate::operation::Operation;
 use crate::tag::Tag;
 use crate::transport::{Chunks, Loan, Message, SendHandle, Transport};
+use device::Operation;
 use mesh::Rank;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

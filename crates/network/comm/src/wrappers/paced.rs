@@ -8,9 +8,9 @@ use mesh::Rank;
 use sync::lock;
 
 use crate::error::{AbortCause, CommError};
-use crate::operation::Operation;
 use crate::tag::Tag;
 use crate::transport::{Chunks, Loan, Message, SendHandle, Transport};
+use device::Operation;
 
 /// The speed of a link between two ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]

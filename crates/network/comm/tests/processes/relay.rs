@@ -2,10 +2,7 @@
 //! the other one, so that it knows the frames; it changes their sealed bytes, as a relay without the token does.
 
 use secrets::Secret;
-use session::{
-    BACK_BYTES, CHALLENGE_BYTES, Challenged, Connecting, FRONT_BYTES, GREETING_BYTES, Opener, PROOF_BYTES, Sealer,
-    Service, Session,
-};
+use session::{CHALLENGE_BYTES, Challenged, Connecting, GREETING_BYTES, Opener, PROOF_BYTES, Sealer, Service, Session};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -146,9 +143,9 @@ fn next_frame<const HEAD: usize>(
     let mut head: [u8; HEAD] = read(from)?;
     let (fields, seal) = opener.open_head(&mut head).ok()?;
     let (kind, mut payload) = (word(fields, 0), vec![0; payload_len(fields)]);
-    let mut head = [&[0; FRONT_BYTES][..], fields, &[0; BACK_BYTES]].concat();
     from.read_exact(&mut payload).ok()?;
     opener.open_payload(&seal, &mut payload).ok()?;
-    sealer.seal(&mut head, &mut payload);
-    Some((kind, [head, payload].concat()))
+    let mut sealed = vec![];
+    sealer.append(fields, &payload, &mut sealed);
+    Some((kind, sealed))
 }

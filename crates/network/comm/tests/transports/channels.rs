@@ -2,12 +2,13 @@
 
 use crate::worlds::{Wire, communicator, everybody, input, run};
 use comm::collectives::{CollectiveShape, Traffic, traffic};
-use comm::{Channel, ChannelId, Counting, GroupCommunicator, GroupHosts, HostMap, Operation, Transport};
+use comm::{Channel, ChannelId, CommError, Counting, GroupCommunicator, GroupHosts, HostMap, Operation, Transport};
 use device::SumTree;
 use mesh::{Axis, AxisSet, AxisSizes, Mesh, Rank};
 use std::sync::Arc;
 
 over_every_wire!(
+    a_position_outside_the_group_is_refused,
     sends_do_not_block_and_numbers_are_received_in_any_order,
     messages_of_one_number_arrive_in_order,
     a_loan_is_read_in_place_and_is_free_after_the_wait,
@@ -19,6 +20,11 @@ over_every_wire!(
 fn channel(transport: &Arc<dyn Transport>) -> Channel {
     let id = ChannelId::new(AxisSet::of(Axis::Pp), 0);
     Channel::new(Arc::clone(transport), everybody(transport), id)
+}
+
+fn a_position_outside_the_group_is_refused(wire: Wire) {
+    let error = run(wire, 2, |t| channel(&t).post_send(2, 1, &[0u8]).unwrap_err());
+    assert!(matches!(error[0], CommError::NoSuchPosition { position: 2, .. }));
 }
 
 fn sends_do_not_block_and_numbers_are_received_in_any_order(wire: Wire) {
@@ -116,8 +122,6 @@ fn count_all_collectives(transport: Arc<dyn Transport>, len: usize) {
     };
     communicator.all_reduce_sum(&mut data).unwrap();
     check(Operation::AllReduce);
-    communicator.broadcast_bytes(0, bytemuck::cast_slice_mut(&mut data)).unwrap();
-    check(Operation::Broadcast);
     communicator.barrier().unwrap();
     check(Operation::Barrier);
     if len.is_multiple_of(members) {

@@ -8,7 +8,7 @@ use crate::worlds::{
     Wire, bits, communicator, everybody, impatient, input, patient, run, run_within, run_world, serial,
 };
 use comm::faults::{Fault, Faulty};
-use comm::{AbortCause, Channel, ChannelId, CommError, Operation, Timeouts, Transport};
+use comm::{AbortCause, Channel, ChannelId, CommError, Message, Operation, Tag, Timeouts, Transport};
 use mesh::{AxisSet, Rank};
 use std::sync::Arc;
 use std::time::Duration;
@@ -140,7 +140,11 @@ fn an_abort_wakes_every_waiting_rank_with_its_cause(wire: Wire) {
                 let send = channel.post_loan(5, 1, Arc::new(vec![0u8; 8]));
                 send.and_then(|send| channel.wait(send)).unwrap_err()
             }
-            1 => communicator(&transport).broadcast_bytes(1, &mut [0; 40_000]).unwrap_err(),
+            1 => {
+                let tag = Tag { channel: ChannelId::new(AxisSet::ALL, 0), number: 0 };
+                let message = Message { to: &[Rank(2)], tag, operation: Operation::PointToPoint, bytes: &[0; 40_000] };
+                transport.lend(&mut std::iter::once(message), &mut || Ok(())).unwrap_err()
+            }
             _ => communicator(&transport).barrier().unwrap_err(),
         }
     });

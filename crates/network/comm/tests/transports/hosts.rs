@@ -57,7 +57,6 @@ struct Results {
     own_slice: Vec<u32>,
     own_integers: Vec<i64>,
     gathered: Vec<u8>,
-    broadcast: Vec<f32>,
 }
 
 /// Every collective of `len` elements, or as many more as there are equal slices for.
@@ -75,15 +74,12 @@ fn all_collectives<E: Element>(communicator: &GroupCommunicator, len: usize, tre
     communicator.reduce_scatter_integers_in_runs(&mut own_integers, tree).unwrap();
     let mut gathered: Vec<E> = input(position, padded).into_iter().map(E::narrow).collect();
     communicator.all_gather(&mut gathered).unwrap();
-    let mut broadcast = input(position, len);
-    communicator.broadcast_bytes(len % members, bytemuck::cast_slice_mut(&mut broadcast)).unwrap();
     Results {
         reduced: bits(&reduced),
         integers: sums,
         own_slice: bits(&scattered[own(padded)]),
         own_integers: own_integers[own(padded)].to_vec(),
         gathered: bytemuck::cast_slice(&gathered).to_vec(),
-        broadcast,
     }
 }
 
@@ -104,7 +100,6 @@ fn check<E: Element>(wire: Wire, host_of: &[usize], len: usize, run: usize) {
         assert!(got.own_slice == padded_sum[own.clone()], "reduce-scatter on {case}");
         assert!(got.own_integers == integer_sums(ranks, padded)[own], "reduce-scatter of integers on {case}");
         assert!(got.gathered == bytemuck::cast_slice::<E, u8>(&whole), "all-gather on {case}");
-        assert!(got.broadcast == input(len % ranks, len), "broadcast on {case}");
     }
 }
 
@@ -175,9 +170,6 @@ fn counted_and_derived(
             Operation::AllGather => communicator.all_gather(&mut data).unwrap(),
             Operation::Shift => communicator.shift(&input(position, len), &mut data).unwrap(),
             Operation::AllToAll => communicator.all_to_all(&input(position, len), &mut data).unwrap(),
-            Operation::Broadcast => {
-                communicator.broadcast_bytes(0, bytemuck::cast_slice_mut(&mut data)).unwrap();
-            }
             Operation::Barrier | Operation::PointToPoint => unreachable!("no traffic of a buffer"),
         }
         let to = |peer: usize| match host_of[peer] == host_of[position] {
@@ -189,14 +181,8 @@ fn counted_and_derived(
     })
 }
 
-const OPERATIONS: [Operation; 6] = [
-    Operation::AllReduce,
-    Operation::ReduceScatter,
-    Operation::AllGather,
-    Operation::AllToAll,
-    Operation::Shift,
-    Operation::Broadcast,
-];
+const OPERATIONS: [Operation; 5] =
+    [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather, Operation::AllToAll, Operation::Shift];
 
 fn every_rank_and_every_host_link_sends_what_the_formulas_say(wire: Wire) {
     for hosts in [&[2, 2][..], &[4, 4], &[2, 2, 2, 2], &[3, 1], &[4], &[1, 1, 1]] {

@@ -273,11 +273,11 @@ fn another_version_is_refused_on_both_sides() {
     for (bytes, version) in [(&newer[..], 7), (&older, 2)] {
         let (reason, answer) = refused_version(bytes);
         let expected = format!(
-            "; connections from 127.0.0.1 had version {version} of the messages, and this process has version 3: start all \
+            "; connections from 127.0.0.1 had version {version} of the messages, and this process has version 4: start all \
              processes with the same binary"
         );
         assert!(reason.ends_with(&expected), "{reason}");
-        assert!(answer.len() >= 24 && answer.starts_with(b"plch\x03\x00"), "{answer:?}");
+        assert!(answer.len() >= 24 && answer.starts_with(b"plch\x04\x00"), "{answer:?}");
     }
 }
 
@@ -287,7 +287,7 @@ fn a_process_0_of_another_version_is_named() {
     let address = rig::address(squatter.local_addr().expect("an address").port());
     let connection = std::thread::spawn(move || meet(Some(&address), &token(), introduction(1, 2), QUICK).map(drop));
     let (mut stream, _) = squatter.accept().expect("a process");
-    stream.write_all(b"plch\x04\x00").expect("sent");
+    stream.write_all(b"plch\x05\x00").expect("sent");
     let error = connection.join().expect("no panic").expect_err("refused").to_string();
-    assert!(error.contains("it has version 4 of the messages, and this process version 3; start all"), "{error}");
+    assert!(error.contains("it has version 5 of the messages, and this process version 4; start all"), "{error}");
 }

@@ -72,9 +72,9 @@ struct Changed {
 fn any_frames_of_others_are_refused() {
     bolero::check!().with_type::<Changed>().for_each(|Changed { fields, payload, changes, cut }| {
         let (mut near, mut far) = ends();
-        let mut head = [&[0; session::FRONT_BYTES][..], fields, &[0; session::BACK_BYTES]].concat();
-        let mut sealed = payload.clone();
-        near.sealer.seal(&mut head, &mut sealed);
+        let mut head = vec![];
+        near.sealer.append(fields, payload, &mut head);
+        let mut sealed = head.split_off(fields.len() + SEAL_BYTES);
         let whole = (head.clone(), sealed.clone());
         for (at, byte) in changes {
             let at = usize::from(*at) % (head.len() + sealed.len());
@@ -92,5 +92,4 @@ fn any_frames_of_others_are_refused() {
             Err(_) => assert!(!is_same, "{fields:?}"),
         }
     });
-    assert_eq!(SEAL_BYTES, session::FRONT_BYTES + session::BACK_BYTES);
 }

@@ -2,11 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use cluster::{Cluster, named};
-use comm::Operation;
 use config::{Degrees, GradientSums, Parallelism, PerClass, RunConfig, Unit, UnitLayout, ZeroStage};
-use device::SumTree;
 use mesh::{AxisSet, Mesh, PlacementOrder, Rank};
-use program::{Collective, Footprint, GradientAxes, GroupCall, Partner, PeerGroup, UnitCalls};
+use program::{Footprint, GradientAxes, GroupCall, Partner, PeerGroup, UnitCalls};
 use sim::{GroupShape, RecordedUnits, StepCosts, StepShape, collective_ns};
 
 /// Two sharding groups of four replicas, tensor parallelism in a node, two stages.
@@ -40,11 +38,7 @@ fn price(cluster: &Cluster, mesh: &Mesh, call: &GroupCall, element_bytes: usize)
         PeerGroup::Along(axes) => GroupShape::new(mesh, axes, placement, node),
         PeerGroup::Ends => GroupShape::pair(mesh, Rank(0), Rank(mesh.ranks_per_stage()), placement, node),
     };
-    let (operation, tree) = match call.collective {
-        Collective::AllReduce(tree) => (Operation::AllReduce, tree),
-        Collective::ReduceScatter(tree) => (Operation::ReduceScatter, tree),
-        Collective::AllGather => (Operation::AllGather, SumTree::RANK_ORDER),
-    };
+    let (operation, tree) = call.collective.operation();
     collective_ns(cluster, group, operation, tree, (call.elements.len() * element_bytes) as f64).round() as u64
 }
 

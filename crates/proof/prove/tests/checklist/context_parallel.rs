@@ -99,7 +99,7 @@ fn position(coord: Coord) -> usize {
 /// The keys and values of the first two ranks change places; with them the queries, where heads are exchanged.
 fn swapped(rank: RankEngine) -> RankEngine {
     intercept_calls(rank, PeerGroup::CONTEXT, |device, group, stream, call| {
-        call.perform(group, stream)?;
+        group.call(stream, call)?;
         let (Call::AllGather(x) | Call::AllToAll { to: x, .. }) = call else { return Ok(()) };
         // The losses are gathered, too.
         if group.size() == 1 || x.cols == 1 {
@@ -259,11 +259,11 @@ fn gradients_that_do_not_come_home_are_found() {
     let without_last = |_, rank: RankEngine| {
         let calls = std::cell::Cell::new(0);
         intercept_calls(rank, PeerGroup::CONTEXT, move |_, group, stream, call| {
-            let Call::Shift { .. } = call else { return call.perform(group, stream) };
+            let Call::Shift { .. } = call else { return group.call(stream, call) };
             calls.set(calls.get() + 1);
             // Of a layer: 3 in the forward pass and 3 + 4 in the backward pass, or 1 and 1 + 2 of two ranks.
             let of_layer = 3 * group.size() - 2;
-            if usize::is_multiple_of(calls.get(), of_layer) { Ok(()) } else { call.perform(group, stream) }
+            if usize::is_multiple_of(calls.get(), of_layer) { Ok(()) } else { group.call(stream, call) }
         })
     };
     assert_found(check(&model, &training(2), &RAGGED, &without_last), "Ring Balanced");

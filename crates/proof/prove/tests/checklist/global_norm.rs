@@ -146,7 +146,7 @@ fn a_stage_that_the_norm_leaves_out_is_found() {
             if let (Call::AllReduce(x, _), true, true) = (call, is_norm, is_left_out) {
                 device.write(x, &vec![0; x.size_bytes()])?;
             }
-            call.perform(group, stream)
+            group.call(stream, call)
         })
     };
     for at in [(1, 1, 2), (2, 2, 2)] {

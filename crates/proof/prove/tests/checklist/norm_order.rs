@@ -61,7 +61,7 @@ fn add_in_single_precision(_: mesh::Coord, rank: RankEngine) -> RankEngine {
             words[..COUNT_WORD].copy_from_slice(&fixed_point(own)[..COUNT_WORD]);
             device.write(x, bytemuck::cast_slice(&words))?;
         }
-        call.perform(group, stream)
+        group.call(stream, call)
     });
     intercept_ops(rank, move |device, stream, op| {
         let Op::SquaredSum { x, .. } = *op else { return device.submit(stream, op) };

@@ -108,7 +108,7 @@ fn gather_before_the_update(_: mesh::Coord, rank: RankEngine) -> RankEngine {
     });
     let gathered = RefCell::new(None::<Vec<u8>>);
     intercept_calls(rank, PeerGroup::SHARDS, move |device, group, stream, call| {
-        call.perform(group, stream)?;
+        group.call(stream, call)?;
         if let (Call::AllGather(x), true) = (call, is_first.get()) {
             is_first.set(false);
             let mut now = vec![0; x.size_bytes()];

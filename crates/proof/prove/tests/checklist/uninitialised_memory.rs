@@ -87,7 +87,7 @@ fn parameters_read_after_they_were_freed_are_found() {
             if let Call::ReduceScatter(..) = call {
                 steps.set(1);
             }
-            if matches!(call, Call::AllGather(_)) && steps.get() > 0 { Ok(()) } else { call.perform(group, stream) }
+            if matches!(call, Call::AllGather(_)) && steps.get() > 0 { Ok(()) } else { group.call(stream, call) }
         })
     };
     let layout = Parallelism { zero: three(GradientReduction::Step, 0, Reshard::AfterUse), ..degrees((2, 1, 1)) };

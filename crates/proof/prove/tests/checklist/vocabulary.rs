@@ -84,7 +84,7 @@ fn a_maximum_or_a_sum_over_a_ranks_own_rows_is_found() {
 
 /// Sums over whole rows of logits are summed over the ranks once more.
 fn sum_gathered(device: &dyn Device, group: &dyn Communicator, stream: Stream, call: Call) -> Result<(), DeviceError> {
-    call.perform(group, stream)?;
+    group.call(stream, call)?;
     if let Call::AllReduce(x, Reduction::Sum(_)) = call
         && x.cols == 2
     {

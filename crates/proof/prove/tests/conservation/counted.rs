@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use comm::{Counting, Counts};
 use cpu::{ArenaReader, CpuDevice};
-use device::{Arena, ArenaSize, Device, DeviceError, Dtype, Numerics, Op, Stream, Tensor};
+use device::{Arena, ArenaSize, Around, Device, DeviceError, Dtype, Numerics, Op, Stream, Tensor};
 use mesh::{Axis, Rank};
 use program::PeerGroup;
 use testkit::intercepted::{Call, intercept_calls};
@@ -94,9 +94,9 @@ impl Engine for CountingEngine<'_> {
         let is_due = Cell::new(true);
         Ok(intercept_calls(rank, PeerGroup::TENSOR, move |_, group, stream, call| {
             if matches!(call, Call::AllReduce(..)) && is_due.take() {
-                call.perform(group, stream)?;
+                group.call(stream, call)?;
             }
-            call.perform(group, stream)
+            group.call(stream, call)
         }))
     }
 
@@ -125,7 +125,11 @@ struct Metered {
     is_due: Cell<bool>,
 }
 
-impl Device for Metered {
+impl Around for Metered {
+    fn inner(&self) -> &dyn Device {
+        &self.cpu
+    }
+
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
         self.cpu.submit(stream, op)?;
         if self.extra == Extra::Operation(op.name()) && self.is_due.take() {
@@ -134,20 +138,6 @@ impl Device for Metered {
         self.published.store(self.cpu.multiply_adds(), Ordering::Relaxed);
         Ok(())
     }
-
-    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.cpu.upload(stream, to, from)
-    }
-
-    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.cpu.write(to, from)
-    }
-
-    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
-        self.cpu.read(from, to)
-    }
-
-    device::forward_order!(cpu);
 }
 
 struct Counter<'a> {

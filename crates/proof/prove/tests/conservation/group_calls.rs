@@ -82,7 +82,7 @@ fn logged(rank: RankEngine, groups: &PeerGroups, log: &Log, fault: Option<Fault>
                 if stream == Stream::Reduce {
                     log.lock().unwrap().push(seen(group, call));
                 }
-                call.perform(communicator, stream)?;
+                communicator.call(stream, call)?;
             }
             Ok(())
         })

@@ -78,6 +78,6 @@ impl Interceptor for Touches {
         self.note(Access::Read, read);
         // A tensor that is reduced or gathered in place counts as read.
         self.note(Access::Write, written.filter(|written| read != Some(*written)));
-        call.perform(group.communicator, stream)
+        group.communicator.call(stream, call)
     }
 }

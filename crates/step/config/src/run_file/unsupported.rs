@@ -1,5 +1,6 @@
 //! Features of other trainers that runs do not have, each with what to do instead.
 
+use crate::degrees::Degrees;
 use crate::problem::Problem;
 
 /// Names as keys and options, written with underscores, and the end of a sentence about each.
@@ -80,7 +81,7 @@ const OTHER_AXES: &[(&str, &str)] = &[
 pub fn other_axis(name: &str) -> Option<String> {
     let name = name.trim_start_matches("--").replace('-', "_");
     let (_, axis) = OTHER_AXES.iter().find(|(other, _)| *other == name)?;
-    Some(format!("is {axis}, an axis that runs do not have; use dp, cp, tp and pp"))
+    Some(format!("is {axis}, an axis that runs do not have; use {}", Degrees::names("and")))
 }
 
 /// The answer to the name of a feature that runs do not have, as the end of a sentence about it; `--fp8` and `fp8` are

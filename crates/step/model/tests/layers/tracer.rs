@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ops::Range;
 
-use device::{Communicator, Device, DeviceError, Op, Reduction, Stream, SumTree, Tensor};
+use device::{Around, Call, Communicator, Device, DeviceError, Op, Reduction, Stream, SumTree, Tensor};
 
 /// Sections of the arena, by name.
 pub type Sections = Vec<(String, Range<usize>)>;
@@ -57,7 +57,11 @@ fn check_aliases(op: &Op) {
     }
 }
 
-impl Device for Tracer<'_> {
+impl Around for Tracer<'_> {
+    fn inner(&self) -> &dyn Device {
+        self.device
+    }
+
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
         check_aliases(op);
         let operands = op.operands();
@@ -65,20 +69,6 @@ impl Device for Tracer<'_> {
         self.lines.borrow_mut().push(line);
         self.device.submit(stream, op)
     }
-
-    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.device.upload(stream, to, from)
-    }
-
-    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.device.write(to, from)
-    }
-
-    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
-        self.device.read(from, to)
-    }
-
-    device::forward_order!(device);
 }
 
 impl Communicator for Tracer<'_> {
@@ -90,40 +80,18 @@ impl Communicator for Tracer<'_> {
         self.communicator.position()
     }
 
-    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
-        assert!(x.is_dense(), "{x:?}");
-        let joined = match reduction {
-            Reduction::Sum(tree) => {
-                assert_eq!(tree, SumTree::RANK_ORDER, "sums over tp are in rank order");
-                "Sum"
-            }
-            Reduction::Max => "Max",
-        };
-        self.lines.borrow_mut().push(format!("all_reduce {joined} {}", self.named(x)));
-        self.communicator.all_reduce(stream, x, reduction)
-    }
-
-    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
-        self.communicator.reduce_scatter(stream, x, tree)
-    }
-
-    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        self.communicator.all_gather(stream, x)
-    }
-
-    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.communicator.all_to_all(stream, from, to)
-    }
-
-    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.communicator.shift(stream, from, to)
-    }
-
-    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.communicator.send(stream, to, tag, x)
-    }
-
-    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.communicator.receive(stream, from, tag, x)
+    fn call(&self, stream: Stream, call: Call) -> Result<(), DeviceError> {
+        if let Call::AllReduce(x, reduction) = call {
+            assert!(x.is_dense(), "{x:?}");
+            let joined = match reduction {
+                Reduction::Sum(tree) => {
+                    assert_eq!(tree, SumTree::RANK_ORDER, "sums over tp are in rank order");
+                    "Sum"
+                }
+                Reduction::Max => "Max",
+            };
+            self.lines.borrow_mut().push(format!("all_reduce {joined} {}", self.named(x)));
+        }
+        self.communicator.call(stream, call)
     }
 }

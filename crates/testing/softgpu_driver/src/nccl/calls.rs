@@ -382,11 +382,8 @@ fn call(
     let (Some(member), Some(element)) = (member(communicator), Element::of(element)) else { return INVALID_ARGUMENT };
     let is_sum = matches!(kind, Kind::AllReduce | Kind::ReduceScatter);
     let ranks = member.ranks();
-    let is_rank = match kind {
-        Kind::Broadcast(rank) | Kind::Send(rank) | Kind::Receive(rank) => rank < ranks,
-        Kind::AllReduce | Kind::ReduceScatter | Kind::AllGather | Kind::AllToAll => true,
-    };
-    if is_sum && element == Element::Bytes || !is_rank {
+    let is_of_ranks = kind.ends(0).is_none_or(|ends| ends.iter().all(|rank| *rank < ranks));
+    if is_sum && element == Element::Bytes || !is_of_ranks {
         return INVALID_ARGUMENT;
     }
     let request = Request { kind, element, count };
@@ -461,21 +458,6 @@ pub extern "C" fn ncclAlltoAll(
 ) -> Status {
     let places = (from.addr() as u64, to.addr() as u64);
     call("ncclAlltoAll", (communicator, stream), Kind::AllToAll, places, (count, element))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn ncclBroadcast(
-    from: *const c_void,
-    to: *mut c_void,
-    count: usize,
-    element: c_uint,
-    root: c_int,
-    communicator: u64,
-    stream: u64,
-) -> Status {
-    let Ok(root) = usize::try_from(root) else { return INVALID_ARGUMENT };
-    let places = (from.addr() as u64, to.addr() as u64);
-    call("ncclBroadcast", (communicator, stream), Kind::Broadcast(root), places, (count, element))
 }
 
 #[unsafe(no_mangle)]

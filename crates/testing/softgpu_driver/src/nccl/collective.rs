@@ -94,12 +94,21 @@ pub enum Kind {
     AllGather,
     /// Everybody has a piece of each.
     AllToAll,
-    /// Everybody has what a rank has.
-    Broadcast(usize),
     /// A message to a rank.
     Send(usize),
     /// A message from a rank.
     Receive(usize),
+}
+
+impl Kind {
+    /// The sender and the receiver, as `rank` sees them, of a message.
+    pub fn ends(self, rank: usize) -> Option<[usize; 2]> {
+        match self {
+            Kind::Send(peer) => Some([rank, peer]),
+            Kind::Receive(peer) => Some([peer, rank]),
+            Kind::AllReduce | Kind::ReduceScatter | Kind::AllGather | Kind::AllToAll => None,
+        }
+    }
 }
 
 /// The part of a call that all ranks have in common.
@@ -138,16 +147,14 @@ impl Request {
         self.count.saturating_mul(self.element.bytes())
     }
 
-    /// Bytes that `rank` of `ranks` reads, and bytes that it writes.
-    pub fn bytes(&self, ranks: usize, rank: usize) -> [usize; 2] {
+    /// Bytes that each of `ranks` reads, and bytes that it writes.
+    pub fn bytes(&self, ranks: usize) -> [usize; 2] {
         let (piece, all) = (self.piece(), self.piece().saturating_mul(ranks));
         match self.kind {
             Kind::AllReduce => [piece, piece],
             Kind::ReduceScatter => [all, piece],
             Kind::AllGather => [piece, all],
             Kind::AllToAll => [all, all],
-            // Of a broadcast only the root's memory is read.
-            Kind::Broadcast(root) => [if rank == root { piece } else { 0 }, piece],
             Kind::Send(_) => [piece, 0],
             Kind::Receive(_) => [0, piece],
         }
@@ -165,7 +172,7 @@ pub fn results(request: &Request, parts: &[Vec<u8>]) -> Vec<Vec<u8>> {
             let sum = request.element.sum(&all);
             (0..ranks).map(|rank| of(&sum, rank)).collect()
         }
-        Kind::AllGather | Kind::Broadcast(_) => vec![all.concat(); ranks],
+        Kind::AllGather => vec![all.concat(); ranks],
         Kind::AllToAll => (0..ranks).map(|rank| all.iter().flat_map(|from| of(from, rank)).collect()).collect(),
         Kind::Send(_) | Kind::Receive(_) => vec![],
     }

@@ -128,12 +128,9 @@ impl Group {
 
     /// Adds a rank's part; all parts of the call once they have come.
     fn add(&mut self, rank: usize, number: u64, part: Part) -> Option<BTreeMap<usize, Part>> {
-        let (place, members) = match part.request.kind {
-            Kind::Send(peer) => (Place::Message(rank, peer, number), 2),
-            Kind::Receive(peer) => (Place::Message(peer, rank, number), 2),
-            Kind::AllReduce | Kind::ReduceScatter | Kind::AllGather | Kind::AllToAll | Kind::Broadcast(_) => {
-                (Place::Collective(number), self.ranks)
-            }
+        let (place, members) = match part.request.kind.ends(rank) {
+            Some([from, to]) => (Place::Message(from, to, number), 2),
+            None => (Place::Collective(number), self.ranks),
         };
         let is_own = place == Place::Message(rank, rank, number);
         let parts = self.calls.entry(place).or_default();

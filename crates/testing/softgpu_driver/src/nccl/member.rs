@@ -313,11 +313,9 @@ impl Member {
             refused @ (State::Continues | State::PeerHasLeft | State::Misused) => return Err(Refusal::Group(refused)),
         }
         let promise = self.gpu.promise()?;
-        let count = match call.request.kind {
-            Kind::Send(_) | Kind::Receive(_) => inside.messages.entry(call.request.kind).or_default(),
-            Kind::AllReduce | Kind::ReduceScatter | Kind::AllGather | Kind::AllToAll | Kind::Broadcast(_) => {
-                &mut inside.collectives
-            }
+        let count = match call.request.kind.ends(self.rank) {
+            Some(_) => inside.messages.entry(call.request.kind).or_default(),
+            None => &mut inside.collectives,
         };
         let number = *count;
         *count += 1;
@@ -350,7 +348,7 @@ pub fn submit(submissions: &[Submission]) -> Result<(), Refusal> {
     let mut waits = vec![];
     for Submission { member, name, call, stream } in submissions {
         let Reserved { ticket, number, promise, result } = member.reserve(call)?;
-        let [read, written] = call.request.bytes(member.ranks, member.rank);
+        let [read, written] = call.request.bytes(member.ranks);
         let (own, request, after) = (Arc::clone(member), call.request, member.gpu.promise()?);
         let send = move |read: &[Vec<u8>]| -> Vec<Vec<u8>> {
             let bytes = read.first().cloned().unwrap_or_default();

@@ -103,9 +103,8 @@ fn words_of(request: &Request) -> [u64; 4] {
         Kind::ReduceScatter => (1, 0),
         Kind::AllGather => (2, 0),
         Kind::AllToAll => (3, 0),
-        Kind::Broadcast(root) => (4, root),
-        Kind::Send(peer) => (5, peer),
-        Kind::Receive(peer) => (6, peer),
+        Kind::Send(peer) => (4, peer),
+        Kind::Receive(peer) => (5, peer),
     };
     [kind, rank as u64, u64::from(request.element.number()), request.count as u64]
 }
@@ -117,9 +116,8 @@ fn request_of([kind, rank, element, count]: [u64; 4]) -> Option<Request> {
         1 => Kind::ReduceScatter,
         2 => Kind::AllGather,
         3 => Kind::AllToAll,
-        4 => Kind::Broadcast(rank),
-        5 => Kind::Send(rank),
-        6 => Kind::Receive(rank),
+        4 => Kind::Send(rank),
+        5 => Kind::Receive(rank),
         _ => return None,
     };
     let element = Element::of(u32::try_from(element).ok()?)?;
@@ -196,7 +194,7 @@ mod tests {
 
     #[test]
     fn messages_are_read_as_they_are_written_and_others_are_refused() {
-        let request = Request { kind: Kind::Broadcast(3), element: Element::Bf16, count: 7 };
+        let request = Request { kind: Kind::Send(3), element: Element::Bf16, count: 7 };
         let sent = [
             FromRank::Hello { key: 9, ranks: 4, rank: 2 },
             FromRank::Call { ticket: 5, number: 6, request, known: [(7, 8)].into(), bytes: vec![1, 2, 3] },

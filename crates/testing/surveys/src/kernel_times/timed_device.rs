@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use device::{Device, DeviceError, Op, Stream, StreamEvent, Tensor};
+use device::{Around, Device, DeviceError, Op, Stream, StreamEvent, Tensor};
 use sync::lock;
 
 /// Operations between two waits for the device, which keeps the times of its last points only; fewer in later steps, so
@@ -59,7 +59,11 @@ impl TimedDevice {
     }
 }
 
-impl Device for TimedDevice {
+impl Around for TimedDevice {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
+    }
+
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
         self.inner.submit(stream, op)?;
         if stream != Stream::Compute {
@@ -90,14 +94,4 @@ impl Device for TimedDevice {
         }
         self.inner.upload(stream, to, from)
     }
-
-    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write(to, from)
-    }
-
-    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read(from, to)
-    }
-
-    device::forward_order!(inner);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use device::{ArenaSize, Device, DeviceError, Dtype, Op, Stream, Tensor};
+use device::{ArenaSize, Around, Device, DeviceError, Dtype, Tensor};
 use sync::lock;
 use testkit::layout::engine;
 use testkit::wrapped_engine::WrappedEngine;
@@ -81,22 +81,8 @@ impl Drop for StainedDevice {
     }
 }
 
-impl Device for StainedDevice {
-    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        self.inner.submit(stream, op)
+impl Around for StainedDevice {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
     }
-
-    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.inner.upload(stream, to, from)
-    }
-
-    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write(to, from)
-    }
-
-    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read(from, to)
-    }
-
-    device::forward_order!(inner);
 }

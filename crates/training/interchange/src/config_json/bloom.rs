@@ -5,9 +5,41 @@ use serde_json::{Map, Value};
 
 use super::{layer_norm, model, number, object};
 use crate::error::InterchangeError;
+use crate::facts::Facts;
 use crate::fields::Fields;
+use crate::names::{Form::InEachHead, Form::Whole, LM_HEAD, Names, ShardCopies};
 
-pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
+pub(crate) const BLOOM: Facts = Facts {
+    class: "BloomForCausalLM",
+    model_type: "bloom",
+    prefixes: ["transformer.", ""],
+    names: &NAMES,
+    copies: ShardCopies::Alike,
+    read: read,
+    write: write,
+};
+
+const NAMES: Names = Names {
+    layer: "h",
+    of_layer: &[
+        ("attention_norm", "input_layernorm", Whole),
+        ("attention.query", "self_attention.query_key_value", InEachHead(0)),
+        ("attention.key", "self_attention.query_key_value", InEachHead(1)),
+        ("attention.value", "self_attention.query_key_value", InEachHead(2)),
+        ("attention.output", "self_attention.dense", Whole),
+        ("ffn_norm", "post_attention_layernorm", Whole),
+        ("ffn.up", "mlp.dense_h_to_4h", Whole),
+        ("ffn.down", "mlp.dense_4h_to_h", Whole),
+    ],
+    others: &[
+        ("embedding.token", "word_embeddings", Whole),
+        ("embedding.norm", "word_embeddings_layernorm", Whole),
+        ("head.norm", "ln_f", Whole),
+        LM_HEAD,
+    ],
+};
+
+fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     fields.only("apply_residual_connection_post_layernorm", false)?;
     // There the library leaves the biases of maps back into the stream out.
     if fields.count_or("pretraining_tp", 1)? > 1 {
@@ -33,7 +65,7 @@ pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     })
 }
 
-pub(super) fn write(model: &ModelSpec) -> Map<String, Value> {
+fn write(model: &ModelSpec) -> Map<String, Value> {
     object([
         ("hidden_size", model.hidden.into()),
         ("n_head", model.num_heads.into()),

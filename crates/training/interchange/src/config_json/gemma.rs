@@ -4,11 +4,65 @@ use config::{Activation, Biases, Blocks, LocalAttention, ModelSpec, Norm, NormKi
 use serde_json::{Map, Value};
 
 use super::rope::{self, Rotated};
-use super::windows;
+use super::windows::{self, Period, Windows};
 use super::{activation, activation_name, model, number, object, padding_token, sizes, write_sizes};
 use crate::error::InterchangeError;
-use crate::family::Family;
+use crate::facts::Facts;
 use crate::fields::Fields;
+use crate::names::{Form::Whole, LM_HEAD, Names, ShardCopies};
+
+pub(crate) const GEMMA2: Facts = Facts {
+    class: "Gemma2ForCausalLM",
+    model_type: "gemma2",
+    prefixes: ["model.", ""],
+    names: &NAMES,
+    copies: ShardCopies::Alike,
+    read: |fields| read(Version::Two, fields),
+    write: |model| write(Version::Two, model),
+};
+
+pub(crate) const GEMMA3: Facts = Facts {
+    class: "Gemma3ForCausalLM",
+    model_type: "gemma3_text",
+    read: |fields| read(Version::Three, fields),
+    write: |model| write(Version::Three, model),
+    ..GEMMA2
+};
+
+const NAMES: Names = Names {
+    layer: "layers",
+    of_layer: &[
+        ("attention_norm", "input_layernorm", Whole),
+        ("attention.query", "self_attn.q_proj", Whole),
+        ("attention.key", "self_attn.k_proj", Whole),
+        ("attention.value", "self_attn.v_proj", Whole),
+        ("attention.output", "self_attn.o_proj", Whole),
+        ("attention.query_norm", "self_attn.q_norm", Whole),
+        ("attention.key_norm", "self_attn.k_norm", Whole),
+        ("attention_output_norm", "post_attention_layernorm", Whole),
+        ("ffn_norm", "pre_feedforward_layernorm", Whole),
+        ("ffn.gate", "mlp.gate_proj", Whole),
+        ("ffn.up", "mlp.up_proj", Whole),
+        ("ffn.down", "mlp.down_proj", Whole),
+        ("ffn_output_norm", "post_feedforward_layernorm", Whole),
+    ],
+    others: &[("embedding.token", "embed_tokens", Whole), ("head.norm", "norm", Whole), LM_HEAD],
+};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Version {
+    Two,
+    Three,
+}
+
+impl Version {
+    fn windows(self) -> Windows {
+        match self {
+            Version::Two => Windows::Periods(Period::Of(2)),
+            Version::Three => Windows::Periods(Period::InFile("sliding_window_pattern", 6)),
+        }
+    }
+}
 
 /// The library's names of functions of the gate.
 const GATES: [(&str, Activation); 4] = [
@@ -24,19 +78,19 @@ const HEAD_DIM: usize = 256;
 /// Base of the rotary angles of global layers, and of local ones.
 const BASES: [f32; 2] = [1_000_000.0, 10_000.0];
 
-pub(super) fn read(family: Family, fields: &Fields) -> Result<ModelSpec, InterchangeError> {
+fn read(version: Version, fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     fields.only("use_bidirectional_attention", false)?;
-    let [attention_soft_cap, logit_soft_cap] = soft_caps(family, fields)?;
+    let [attention_soft_cap, logit_soft_cap] = soft_caps(version, fields)?;
     let sizes = sizes(fields)?;
     let [num_layers, hidden, num_heads, _, vocabulary, context] = sizes;
     let head_dim = fields.count_or("head_dim", HEAD_DIM)?;
     let norm = Norm { kind: NormKind::RmsPlusOne, epsilon: fields.number_or("rms_norm_eps", 1e-6)? };
-    let (position, local_base) = if family == Family::Gemma2 {
+    let (position, local_base) = if version == Version::Two {
         (rope::read(fields, ("rope_theta", BASES[1]), Rotated::All, head_dim, context)?, None)
     } else {
         rotations(fields, head_dim, context)?
     };
-    let local_attention = windows::read(family, fields, num_layers)?;
+    let local_attention = windows::read(version.windows(), fields, num_layers)?;
     let scalar = fields.number_or("query_pre_attn_scalar", HEAD_DIM as f32)?;
     Ok(ModelSpec {
         num_kv_heads: fields.count_or("num_key_value_heads", num_heads)?,
@@ -50,7 +104,7 @@ pub(super) fn read(family: Family, fields: &Fields) -> Result<ModelSpec, Interch
         logit_soft_cap,
         query_scalar: (scalar != head_dim as f32).then_some(scalar),
         padding_token: padding_token(fields, vocabulary, Some(0))?,
-        qk_norm: if family == Family::Gemma2 { QkNorm::Off } else { QkNorm::Heads },
+        qk_norm: if version == Version::Two { QkNorm::Off } else { QkNorm::Heads },
         tied_embeddings: fields.truth_or("tie_word_embeddings", true)?,
         attention_dropout: fields.number_or("attention_dropout", 0.0)?,
         init_std: fields.number_or("initializer_range", 0.02)?,
@@ -64,13 +118,13 @@ fn embedding_scale(hidden: usize) -> f32 {
 }
 
 /// Caps of scores and of logits; null means no cap. The library does not cap the scores of Gemma 3.
-fn soft_caps(family: Family, fields: &Fields) -> Result<[Option<f32>; 2], InterchangeError> {
-    let cap = |key, usual: f32| match (family, fields.map.get(key)) {
-        (Family::Gemma2, None) => Ok(Some(usual)),
+fn soft_caps(version: Version, fields: &Fields) -> Result<[Option<f32>; 2], InterchangeError> {
+    let cap = |key, usual: f32| match (version, fields.map.get(key)) {
+        (Version::Two, None) => Ok(Some(usual)),
         (_, None | Some(Value::Null)) => Ok(None),
         (_, Some(_)) => fields.number(key).map(Some),
     };
-    if family == Family::Gemma3 {
+    if version == Version::Three {
         fields.absent(SCORE_CAP)?;
     }
     Ok([cap(SCORE_CAP, 50.0)?, cap(LOGIT_CAP, 30.0)?])
@@ -104,10 +158,10 @@ fn rotations(fields: &Fields, head_dim: usize, context: usize) -> Result<(Positi
     Ok((position, Some(base)))
 }
 
-pub(super) fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
+fn write(version: Version, model: &ModelSpec) -> Map<String, Value> {
     let mut map = write_sizes(model);
     map.extend(rope::write("rope_theta", Rotated::All, model));
-    map.extend(windows::write(family, model));
+    map.extend(windows::write(version.windows(), model));
     let local_base = model.local_attention.as_ref().and_then(|local| local.rotary_base);
     map.extend(object([
         ("num_key_value_heads", model.num_kv_heads.into()),
@@ -121,7 +175,7 @@ pub(super) fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
         (SCORE_CAP, model.attention_soft_cap.map(number).into()),
         (LOGIT_CAP, model.logit_soft_cap.map(number).into()),
     ]));
-    if family == Family::Gemma3 {
+    if version == Version::Three {
         map.insert("rope_local_base_freq".into(), number(local_base.unwrap_or(BASES[1])));
     }
     map

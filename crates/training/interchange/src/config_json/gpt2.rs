@@ -5,9 +5,41 @@ use serde_json::{Map, Value};
 
 use super::{PLAIN, activation, activation_name, layer_norm, model, number, object};
 use crate::error::InterchangeError;
+use crate::facts::Facts;
 use crate::fields::Fields;
+use crate::names::{Form::Transposed, Form::TransposedThird, Form::Whole, LM_HEAD, Names, ShardCopies};
 
-pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
+pub(crate) const GPT2: Facts = Facts {
+    class: "GPT2LMHeadModel",
+    model_type: "gpt2",
+    prefixes: ["transformer.", ""],
+    names: &NAMES,
+    copies: ShardCopies::Alike,
+    read: read,
+    write: write,
+};
+
+const NAMES: Names = Names {
+    layer: "h",
+    of_layer: &[
+        ("attention_norm", "ln_1", Whole),
+        ("attention.query", "attn.c_attn", TransposedThird(0)),
+        ("attention.key", "attn.c_attn", TransposedThird(1)),
+        ("attention.value", "attn.c_attn", TransposedThird(2)),
+        ("attention.output", "attn.c_proj", Transposed),
+        ("ffn_norm", "ln_2", Whole),
+        ("ffn.up", "mlp.c_fc", Transposed),
+        ("ffn.down", "mlp.c_proj", Transposed),
+    ],
+    others: &[
+        ("embedding.token", "wte", Whole),
+        ("embedding.position", "wpe", Whole),
+        ("head.norm", "ln_f", Whole),
+        LM_HEAD,
+    ],
+};
+
+fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     fields.only("scale_attn_weights", true)?;
     fields.only("scale_attn_by_inverse_layer_idx", false)?;
     fields.only("add_cross_attention", false)?;
@@ -31,7 +63,7 @@ pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     })
 }
 
-pub(super) fn write(model: &ModelSpec) -> Map<String, Value> {
+fn write(model: &ModelSpec) -> Map<String, Value> {
     object([
         ("n_embd", model.hidden.into()),
         ("n_head", model.num_heads.into()),

@@ -6,12 +6,45 @@ use serde_json::{Map, Value};
 use super::rope::{self, Rotated};
 use super::{PLAIN, activation, activation_name, layer_norm, model, number, object, sizes, write_sizes};
 use crate::error::InterchangeError;
+use crate::facts::Facts;
 use crate::fields::Fields;
+use crate::names::{Form::InEachHead, Form::Whole, Names, ShardCopies, Table};
+
+pub(crate) const GPT_NEOX: Facts = Facts {
+    class: "GPTNeoXForCausalLM",
+    model_type: "gpt_neox",
+    prefixes: ["gpt_neox.", ""],
+    names: &NAMES,
+    copies: ShardCopies::Alike,
+    read: read,
+    write: write,
+};
+
+pub(super) const LAYER: &Table = &[
+    ("attention_norm", "input_layernorm", Whole),
+    ("attention.query", "attention.query_key_value", InEachHead(0)),
+    ("attention.key", "attention.query_key_value", InEachHead(1)),
+    ("attention.value", "attention.query_key_value", InEachHead(2)),
+    ("attention.output", "attention.dense", Whole),
+    ("ffn_norm", "post_attention_layernorm", Whole),
+    ("ffn.up", "mlp.dense_h_to_4h", Whole),
+    ("ffn.down", "mlp.dense_4h_to_h", Whole),
+];
+
+const NAMES: Names = Names {
+    layer: "layers",
+    of_layer: LAYER,
+    others: &[
+        ("embedding.token", "embed_in", Whole),
+        ("head.norm", "final_layer_norm", Whole),
+        ("head.output", "embed_out", Whole),
+    ],
+};
 
 const BASE: &str = "rotary_emb_base";
 const ROTATED: Rotated = Rotated::Share("rotary_pct", 0.25);
 
-pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
+fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     let sizes = sizes(fields)?;
     let [_, hidden, num_heads, _, _, context] = sizes;
     let head_dim = hidden / num_heads.max(1);
@@ -29,7 +62,7 @@ pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     })
 }
 
-pub(super) fn write(model: &ModelSpec) -> Map<String, Value> {
+fn write(model: &ModelSpec) -> Map<String, Value> {
     let mut map = write_sizes(model);
     map.extend(rope::write(BASE, ROTATED, model));
     map.extend(object([

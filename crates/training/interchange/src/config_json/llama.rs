@@ -5,28 +5,155 @@ use config::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, QkNorm};
 use serde_json::{Map, Value};
 
 use super::rope::{self, Rotated};
-use super::windows;
+use super::windows::{self, Windows};
 use super::{activation, activation_name, model, number, object, padding_token, sizes, write_sizes};
 use crate::error::InterchangeError;
-use crate::family::Family;
+use crate::facts::Facts;
 use crate::fields::Fields;
+use crate::names::{Form::Whole, LM_HEAD, Names, ShardCopies};
 
-pub(super) fn read(family: Family, fields: &Fields) -> Result<ModelSpec, InterchangeError> {
+pub(crate) const LLAMA: Facts = Facts {
+    class: "LlamaForCausalLM",
+    model_type: "llama",
+    prefixes: ["model.", ""],
+    names: &NAMES,
+    copies: ShardCopies::Alike,
+    read: |fields| read(&USUAL, fields),
+    write: |model| write(&USUAL, model),
+};
+
+pub(crate) const MISTRAL: Facts = Facts {
+    class: "MistralForCausalLM",
+    model_type: "mistral",
+    read: |fields| read(&OF_MISTRAL, fields),
+    write: |model| write(&OF_MISTRAL, model),
+    ..LLAMA
+};
+
+pub(crate) const QWEN2: Facts = Facts {
+    class: "Qwen2ForCausalLM",
+    model_type: "qwen2",
+    read: |fields| read(&OF_QWEN2, fields),
+    write: |model| write(&OF_QWEN2, model),
+    ..LLAMA
+};
+
+pub(crate) const QWEN3: Facts = Facts {
+    class: "Qwen3ForCausalLM",
+    model_type: "qwen3",
+    read: |fields| read(&OF_QWEN3, fields),
+    write: |model| write(&OF_QWEN3, model),
+    ..LLAMA
+};
+
+pub(crate) const OLMO2: Facts = Facts {
+    class: "Olmo2ForCausalLM",
+    model_type: "olmo2",
+    names: &NAMES_OF_OLMO2,
+    read: |fields| read(&OF_OLMO2, fields),
+    write: |model| write(&OF_OLMO2, model),
+    ..LLAMA
+};
+
+const NAMES: Names = Names {
+    layer: "layers",
+    of_layer: &[
+        ("attention_norm", "input_layernorm", Whole),
+        ("attention.query", "self_attn.q_proj", Whole),
+        ("attention.key", "self_attn.k_proj", Whole),
+        ("attention.value", "self_attn.v_proj", Whole),
+        ("attention.output", "self_attn.o_proj", Whole),
+        ("attention.query_norm", "self_attn.q_norm", Whole),
+        ("attention.key_norm", "self_attn.k_norm", Whole),
+        ("ffn_norm", "post_attention_layernorm", Whole),
+        ("ffn.gate", "mlp.gate_proj", Whole),
+        ("ffn.up", "mlp.up_proj", Whole),
+        ("ffn.down", "mlp.down_proj", Whole),
+    ],
+    others: &[("embedding.token", "embed_tokens", Whole), ("head.norm", "norm", Whole), LM_HEAD],
+};
+
+const NAMES_OF_OLMO2: Names = Names {
+    layer: "layers",
+    of_layer: &[
+        ("attention.query", "self_attn.q_proj", Whole),
+        ("attention.key", "self_attn.k_proj", Whole),
+        ("attention.value", "self_attn.v_proj", Whole),
+        ("attention.output", "self_attn.o_proj", Whole),
+        ("attention.query_norm", "self_attn.q_norm", Whole),
+        ("attention.key_norm", "self_attn.k_norm", Whole),
+        ("attention_output_norm", "post_attention_layernorm", Whole),
+        ("ffn.gate", "mlp.gate_proj", Whole),
+        ("ffn.up", "mlp.up_proj", Whole),
+        ("ffn.down", "mlp.down_proj", Whole),
+        ("ffn_output_norm", "post_feedforward_layernorm", Whole),
+    ],
+    others: &[("embedding.token", "embed_tokens", Whole), ("head.norm", "norm", Whole), LM_HEAD],
+};
+
+/// What differs between these classes.
+struct Variant {
+    /// Epsilon of norms where a file leaves it out.
+    epsilon: f32,
+    /// The token of padding where a file leaves it out.
+    padding: Option<usize>,
+    blocks: Blocks,
+    qk_norm: QkNorm,
+    biases: BiasKeys,
+    windows: Windows,
+}
+
+/// Where the biases of a class are said.
+enum BiasKeys {
+    /// In `attention_bias` and `mlp_bias`.
+    Both,
+    /// In `attention_bias`: its feed-forward block never has any.
+    Attention,
+    /// Nowhere: they are these.
+    Fixed(Biases),
+}
+
+const USUAL: Variant = Variant {
+    epsilon: 1e-6,
+    padding: None,
+    blocks: Blocks::Sequential,
+    qk_norm: QkNorm::Off,
+    biases: BiasKeys::Both,
+    windows: Windows::Off,
+};
+
+const OF_MISTRAL: Variant = Variant { biases: BiasKeys::Fixed(Biases::Off), windows: Windows::All, ..USUAL };
+
+const OF_QWEN2: Variant = Variant { biases: BiasKeys::Fixed(Biases::QueryKeyValue), windows: Windows::Last, ..USUAL };
+
+const OF_QWEN3: Variant =
+    Variant { biases: BiasKeys::Attention, qk_norm: QkNorm::Heads, windows: Windows::Last, ..USUAL };
+
+const OF_OLMO2: Variant = Variant {
+    epsilon: 1e-5,
+    padding: Some(1),
+    blocks: Blocks::PostNorm,
+    qk_norm: QkNorm::Whole,
+    biases: BiasKeys::Attention,
+    ..USUAL
+};
+
+fn read(class: &Variant, fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     ["num_experts", "num_local_experts"].into_iter().try_for_each(|key| fields.absent(key))?;
     let sizes = sizes(fields)?;
     let [num_layers, hidden, num_heads, _, vocabulary, context] = sizes;
     let head_dim = fields.count_or("head_dim", hidden / num_heads.max(1))?;
-    let norm = Norm { kind: NormKind::Rms, epsilon: fields.number_or("rms_norm_eps", usual_epsilon(family))? };
+    let norm = Norm { kind: NormKind::Rms, epsilon: fields.number_or("rms_norm_eps", class.epsilon)? };
     let position = rope::read(fields, ("rope_theta", 10_000.0), Rotated::All, head_dim, context)?;
     Ok(ModelSpec {
         num_kv_heads: fields.count_or("num_key_value_heads", num_heads)?,
         head_dim,
-        local_attention: windows::read(family, fields, num_layers)?,
+        local_attention: windows::read(class.windows, fields, num_layers)?,
         activation: activation(fields, &GATES, "hidden_act", "silu")?,
-        biases: biases(family, fields)?,
-        blocks: if family == Family::Olmo2 { Blocks::PostNorm } else { Blocks::Sequential },
-        padding_token: padding_token(fields, vocabulary, usual_padding(family))?,
-        qk_norm: qk_norm(family),
+        biases: biases(&class.biases, fields)?,
+        blocks: class.blocks,
+        padding_token: padding_token(fields, vocabulary, class.padding)?,
+        qk_norm: class.qk_norm,
         tied_embeddings: fields.truth_or("tie_word_embeddings", false)?,
         attention_dropout: fields.number_or("attention_dropout", 0.0)?,
         init_std: fields.number_or("initializer_range", 0.02)?,
@@ -34,66 +161,26 @@ pub(super) fn read(family: Family, fields: &Fields) -> Result<ModelSpec, Interch
     })
 }
 
-fn usual_epsilon(family: Family) -> f32 {
-    if family == Family::Olmo2 { 1e-5 } else { 1e-6 }
-}
-
-/// The token of padding where a file leaves it out.
-fn usual_padding(family: Family) -> Option<usize> {
-    (family == Family::Olmo2).then_some(1)
-}
-
-fn qk_norm(family: Family) -> QkNorm {
-    match family {
-        Family::Qwen3 => QkNorm::Heads,
-        Family::Olmo2 => QkNorm::Whole,
-        Family::Llama
-        | Family::Mistral
-        | Family::Qwen2
-        | Family::Gemma2
-        | Family::Gemma3
-        | Family::GptNeoX
-        | Family::Bloom
-        | Family::Opt
-        | Family::Gpt2
-        | Family::Glm
-        | Family::CodeGeeX
-        | Family::Metaseq
-        | Family::GptNeoXShards => QkNorm::Off,
-    }
-}
-
 /// The library's names of functions of the gate.
 const GATES: [(&str, Activation); 3] =
     [("silu", Activation::SwiGlu), ("gelu", Activation::GeGlu), ("swish", Activation::SwiGlu)];
 
-fn biases(family: Family, fields: &Fields) -> Result<Biases, InterchangeError> {
+fn biases(keys: &BiasKeys, fields: &Fields) -> Result<Biases, InterchangeError> {
     let has = |key| fields.truth_or(key, false);
-    match family {
-        Family::Qwen2 => Ok(Biases::QueryKeyValue),
-        Family::Mistral => Ok(Biases::Off),
-        // Its feed-forward block never has any.
-        Family::Qwen3 | Family::Olmo2 => Ok(if has("attention_bias")? { Biases::Attention } else { Biases::Off }),
-        Family::Llama
-        | Family::Gemma2
-        | Family::Gemma3
-        | Family::GptNeoX
-        | Family::Bloom
-        | Family::Opt
-        | Family::Gpt2
-        | Family::Glm
-        | Family::CodeGeeX
-        | Family::Metaseq
-        | Family::GptNeoXShards => Ok(match (has("attention_bias")?, has("mlp_bias")?) {
-            (true, true) => Biases::All,
-            (true, false) => Biases::Attention,
-            (false, true) => Biases::FeedForward,
-            (false, false) => Biases::Off,
-        }),
-    }
+    let said = match keys {
+        BiasKeys::Fixed(biases) => return Ok(*biases),
+        BiasKeys::Attention => (has("attention_bias")?, false),
+        BiasKeys::Both => (has("attention_bias")?, has("mlp_bias")?),
+    };
+    Ok(match said {
+        (true, true) => Biases::All,
+        (true, false) => Biases::Attention,
+        (false, true) => Biases::FeedForward,
+        (false, false) => Biases::Off,
+    })
 }
 
-pub(super) fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
+fn write(class: &Variant, model: &ModelSpec) -> Map<String, Value> {
     let mut map = write_sizes(model);
     map.extend(rope::write("rope_theta", Rotated::All, model));
     map.extend(object([
@@ -104,12 +191,15 @@ pub(super) fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
         ("attention_dropout", number(model.attention_dropout)),
         ("pad_token_id", model.padding_token.into()),
     ]));
-    map.extend(windows::write(family, model));
-    if matches!(family, Family::Llama | Family::Qwen3 | Family::Olmo2) {
-        map.insert("attention_bias".into(), matches!(model.biases, Biases::All | Biases::Attention).into());
-    }
-    if family == Family::Llama {
-        map.insert("mlp_bias".into(), matches!(model.biases, Biases::All | Biases::FeedForward).into());
+    map.extend(windows::write(class.windows, model));
+    let has = |all: [Biases; 2]| Value::from(all.contains(&model.biases));
+    let (attention, feed_forward) = ([Biases::All, Biases::Attention], [Biases::All, Biases::FeedForward]);
+    match class.biases {
+        BiasKeys::Both => {
+            map.extend(object([("attention_bias", has(attention)), ("mlp_bias", has(feed_forward))]));
+        }
+        BiasKeys::Attention => map.extend(object([("attention_bias", has(attention))])),
+        BiasKeys::Fixed(_) => {}
     }
     map
 }

@@ -1,12 +1,12 @@
 //! From `config.json` to a model and back, family by family.
 
-mod bloom;
-mod gemma;
-mod gpt2;
-mod gpt_neox;
-mod llama;
-mod opt;
-mod published;
+pub(crate) mod bloom;
+pub(crate) mod gemma;
+pub(crate) mod gpt2;
+pub(crate) mod gpt_neox;
+pub(crate) mod llama;
+pub(crate) mod opt;
+pub(crate) mod published;
 mod rope;
 mod windows;
 
@@ -14,65 +14,7 @@ use config::{Activation, Biases, Blocks, Format, ModelSpec, Norm, NormKind, Posi
 use serde_json::{Map, Value};
 
 use crate::error::InterchangeError;
-use crate::family::Family;
 use crate::fields::Fields;
-
-/// The family of a configuration.
-///
-/// # Errors
-/// A class that is not supported.
-pub fn family(fields: &Fields) -> Result<Family, InterchangeError> {
-    let known: Vec<&str> = Family::ALL.iter().map(|family| family.class()).collect();
-    let named = fields.map.get("architectures").and_then(|list| list.get(0)).and_then(Value::as_str);
-    let model_type = fields.text_or("model_type", "")?;
-    let found = match named {
-        Some(class) => Family::ALL.into_iter().find(|family| family.class() == class),
-        None => Family::ALL.into_iter().find(|family| family.model_type() == model_type),
-    };
-    let key = if named.is_some() { "architectures" } else { "model_type" };
-    found.ok_or_else(|| fields.refused(key, format!("is not read; use {}", known.join(", "))))
-}
-
-/// The model that a configuration of `family` describes.
-///
-/// # Errors
-/// A value that means something that is not built here, or a size that is not there.
-pub fn read(family: Family, fields: &Fields) -> Result<ModelSpec, InterchangeError> {
-    fields.none(
-        "quantization_config",
-        "stores weights in an unsupported format; use a folder with weights of fp32, bf16 or fp16",
-    )?;
-    match family {
-        Family::GptNeoX => gpt_neox::read(fields),
-        Family::Bloom => bloom::read(fields),
-        Family::Opt => opt::read(fields),
-        Family::Gpt2 => gpt2::read(fields),
-        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Olmo2 => llama::read(family, fields),
-        Family::Gemma2 | Family::Gemma3 => gemma::read(family, fields),
-        Family::Glm => published::glm(fields),
-        Family::CodeGeeX => published::codegeex(fields),
-        Family::Metaseq => published::metaseq(fields),
-        Family::GptNeoXShards => published::gpt_neox(fields),
-    }
-}
-
-/// The configuration of `family` that comes nearest to `model`: reading it gives the same model if the family has it.
-pub fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
-    let mut map = match family {
-        Family::GptNeoX => gpt_neox::write(model),
-        Family::Bloom => bloom::write(model),
-        Family::Opt => opt::write(model),
-        Family::Gpt2 => gpt2::write(model),
-        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Olmo2 => llama::write(family, model),
-        Family::Gemma2 | Family::Gemma3 => gemma::write(family, model),
-        Family::Glm | Family::CodeGeeX | Family::Metaseq | Family::GptNeoXShards => published::write(model),
-    };
-    map.insert("architectures".into(), vec![family.class()].into());
-    map.insert("model_type".into(), family.model_type().into());
-    map.insert("tie_word_embeddings".into(), model.tied_embeddings.into());
-    map.insert("initializer_range".into(), number(model.init_std));
-    map
-}
 
 /// The library's name for a format of numbers.
 pub fn dtype(format: Format) -> &'static str {
@@ -201,7 +143,7 @@ fn activation_name(among: &Activations, activation: Activation) -> &'static str 
 }
 
 /// A number with the fewest digits that give the same 32 bits again.
-fn number(value: f32) -> Value {
+pub(crate) fn number(value: f32) -> Value {
     format!("{value:?}").parse::<f64>().unwrap_or(f64::from(value)).into()
 }
 

@@ -6,7 +6,39 @@ use serde_json::{Map, Value};
 
 use super::{PLAIN, activation, activation_name, layer_norm, model, number, object, padding_token};
 use crate::error::InterchangeError;
+use crate::facts::Facts;
 use crate::fields::Fields;
+use crate::names::{Form::Whole, LM_HEAD, Names, ShardCopies};
+
+pub(crate) const OPT: Facts = Facts {
+    class: "OPTForCausalLM",
+    model_type: "opt",
+    prefixes: ["model.decoder.", "decoder."],
+    names: &NAMES,
+    copies: ShardCopies::Alike,
+    read: read,
+    write: write,
+};
+
+const NAMES: Names = Names {
+    layer: "layers",
+    of_layer: &[
+        ("attention_norm", "self_attn_layer_norm", Whole),
+        ("attention.query", "self_attn.q_proj", Whole),
+        ("attention.key", "self_attn.k_proj", Whole),
+        ("attention.value", "self_attn.v_proj", Whole),
+        ("attention.output", "self_attn.out_proj", Whole),
+        ("ffn_norm", "final_layer_norm", Whole),
+        ("ffn.up", "fc1", Whole),
+        ("ffn.down", "fc2", Whole),
+    ],
+    others: &[
+        ("embedding.token", "embed_tokens", Whole),
+        ("embedding.position", "embed_positions", Whole),
+        ("head.norm", "final_layer_norm", Whole),
+        LM_HEAD,
+    ],
+};
 
 /// Of the class; no configuration changes them.
 pub(super) const OFFSET: usize = 2;
@@ -14,7 +46,7 @@ const EPSILON: f32 = 1e-5;
 /// The padding token where a file does not say.
 pub(super) const PADDING: usize = 1;
 
-pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
+fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     fields.only("do_layer_norm_before", true)?;
     fields.only("layer_norm_elementwise_affine", true)?;
     fields.only("_remove_final_layer_norm", false)?;
@@ -40,7 +72,7 @@ pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     })
 }
 
-pub(super) fn write(model: &ModelSpec) -> Map<String, Value> {
+fn write(model: &ModelSpec) -> Map<String, Value> {
     object([
         ("hidden_size", model.hidden.into()),
         ("word_embed_proj_dim", model.hidden.into()),

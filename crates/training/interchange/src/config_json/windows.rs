@@ -5,7 +5,6 @@ use serde_json::{Map, Value};
 
 use super::object;
 use crate::error::InterchangeError;
-use crate::family::Family;
 use crate::fields::Fields;
 
 /// Tokens of a window that a file with windows leaves out, in Mistral and Qwen.
@@ -19,10 +18,30 @@ const TYPES: [(&str, Reach); 2] = [("full_attention", Reach::Global), ("sliding_
 
 const KEY: &str = "sliding_window";
 
-/// The windows of a class that has them: in Mistral of all layers, in others of those that `layer_types` names, or else
-/// of the last ones in Qwen and of all but each last one of a period in Gemma.
+/// Which layers of a class have windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Windows {
+    /// None.
+    Off,
+    /// All, as in Mistral.
+    All,
+    /// Those that `layer_types` names, or else the last ones, as in Qwen.
+    Last,
+    /// Those that `layer_types` names, or else all but each last one of a period, as in Gemma: its length, or the key
+    /// that has it and the usual one.
+    Periods(Period),
+}
+
+/// See [`Windows::Periods`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Period {
+    Of(usize),
+    InFile(&'static str, usize),
+}
+
+/// The windows of a class.
 pub(super) fn read(
-    family: Family,
+    windows: Windows,
     fields: &Fields,
     num_layers: usize,
 ) -> Result<Option<LocalAttention>, InterchangeError> {
@@ -31,29 +50,22 @@ pub(super) fn read(
         let local = LocalAttention { window, pattern, rotary_base: None };
         local.pattern.contains(&Reach::Local).then_some(local)
     };
-    match family {
+    match windows {
         // Null means that there is not a window, and a missing key the usual one.
-        Family::Mistral if fields.map.get(KEY).is_some_and(Value::is_null) => Ok(None),
-        Family::Mistral => Ok(of(&[Reach::Local], window(fields)?)),
-        Family::Qwen2 | Family::Qwen3 => match fields.truth_or("use_sliding_window", false)? {
+        Windows::All if fields.map.get(KEY).is_some_and(Value::is_null) => Ok(None),
+        Windows::All => Ok(of(&[Reach::Local], window(fields)?)),
+        Windows::Last => match fields.truth_or("use_sliding_window", false)? {
             true => Ok(of(&layers(fields, num_layers)?, window(fields)?)),
             false => Ok(None),
         },
-        Family::Gemma2 => Ok(of(&layers_of_gemma(fields, num_layers, 2)?, window(fields)?)),
-        Family::Gemma3 => {
-            let period = fields.count_or("sliding_window_pattern", 6)?;
+        Windows::Periods(period) => {
+            let period = match period {
+                Period::Of(layers) => layers,
+                Period::InFile(key, usual) => fields.count_or(key, usual)?,
+            };
             Ok(of(&layers_of_gemma(fields, num_layers, period)?, window(fields)?))
         }
-        Family::Llama
-        | Family::Olmo2
-        | Family::GptNeoX
-        | Family::Bloom
-        | Family::Opt
-        | Family::Gpt2
-        | Family::Glm
-        | Family::CodeGeeX
-        | Family::Metaseq
-        | Family::GptNeoXShards => Ok(None),
+        Windows::Off => Ok(None),
     }
 }
 
@@ -100,19 +112,19 @@ fn types_of_layers(
 }
 
 /// The keys that [`read`] reads.
-pub(super) fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
+pub(super) fn write(windows: Windows, model: &ModelSpec) -> Map<String, Value> {
     let window = model.local_attention.as_ref().map(|local| local.window);
     let reach = |layer: usize| model.reach_of(Unit::Layer(layer as u32));
     let name = |reach: Reach| TYPES.iter().find(|(_, known)| *known == reach).map_or("", |(name, _)| name);
     let types = || (0..model.num_layers).map(|layer| name(reach(layer))).collect::<Vec<&str>>();
-    match (family, &model.local_attention) {
-        (Family::Mistral, _) => object([(KEY, window.into())]),
-        (Family::Gemma2 | Family::Gemma3, _) => {
+    match (windows, &model.local_attention) {
+        (Windows::All, _) => object([(KEY, window.into())]),
+        (Windows::Periods(_), _) => {
             let mut map = object([("layer_types", types().into())]);
             map.extend(window.map(|window| (KEY.to_string(), window.into())));
             map
         }
-        (Family::Qwen2 | Family::Qwen3, Some(_)) => {
+        (Windows::Last, Some(_)) => {
             // The first layer with a window, for programs that do not read the types.
             let first = (0..model.num_layers).find(|layer| reach(*layer) == Reach::Local).unwrap_or(model.num_layers);
             object([
@@ -122,19 +134,6 @@ pub(super) fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
                 ("max_window_layers", first.into()),
             ])
         }
-        (Family::Qwen2 | Family::Qwen3, None) => Map::new(),
-        (
-            Family::Llama
-            | Family::Olmo2
-            | Family::GptNeoX
-            | Family::Bloom
-            | Family::Opt
-            | Family::Gpt2
-            | Family::Glm
-            | Family::CodeGeeX
-            | Family::Metaseq
-            | Family::GptNeoXShards,
-            _,
-        ) => Map::new(),
+        (Windows::Last, None) | (Windows::Off, _) => Map::new(),
     }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use checkpoint::{TensorEntry, TensorWriter};
 use config::{ModelSpec, ParamSpec, all_params};
 use interchange::fields::Fields;
-use interchange::{Family, HuggingFaceFolder, config_json};
+use interchange::{Family, HuggingFaceFolder};
 use mesh::Region;
 
 const SHARDS: usize = 2;
@@ -33,7 +33,7 @@ fn config_of(family: Family) -> String {
 
 fn model(family: Family) -> ModelSpec {
     let map = serde_json::from_str(&config_of(family)).unwrap();
-    config_json::read(family, &Fields { path: Path::new("config.json"), map: &map }).unwrap()
+    family.read(&Fields { path: Path::new("config.json"), map: &map }).unwrap()
 }
 
 /// All parameters of a model by name.

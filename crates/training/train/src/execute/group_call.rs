@@ -1,7 +1,7 @@
 //! One call of a collective, from the list of an instruction to the communicators of a rank.
 
-use device::{DeviceError, Reduction, Stream, Tensor};
-use program::{Collective, GroupCall};
+use device::{DeviceError, Stream, Tensor};
+use program::GroupCall;
 
 use crate::engine::Communicators;
 
@@ -11,9 +11,5 @@ use crate::engine::Communicators;
 /// The group's, and a group that the rank does not have.
 pub fn issue(communicators: &Communicators, call: &GroupCall, buffer: Tensor) -> Result<(), DeviceError> {
     let (group, x) = (communicators.group(call.group)?, buffer.elements(call.elements.clone()));
-    match call.collective {
-        Collective::AllReduce(tree) => group.all_reduce(Stream::Reduce, x, Reduction::Sum(tree)),
-        Collective::ReduceScatter(tree) => group.reduce_scatter(Stream::Reduce, x, tree),
-        Collective::AllGather => group.all_gather(Stream::Reduce, x),
-    }
+    group.call(Stream::Reduce, call.collective.on(x))
 }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use device::{Communicator, DeviceError, Reduction, Stream, SumTree, Tensor};
+use device::{Call, Communicator, DeviceError, Stream};
 
 use crate::recheck::resting_memory::RestingMemory;
 
@@ -28,31 +28,8 @@ impl Communicator for GuardedGroup {
         self.inner.position()
     }
 
-    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
-        self.memory.guarded("all_reduce", &[], &[x], || self.inner.all_reduce(stream, x, reduction))
-    }
-
-    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
-        self.memory.guarded("reduce_scatter", &[], &[x], || self.inner.reduce_scatter(stream, x, tree))
-    }
-
-    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        self.memory.guarded("all_gather", &[], &[x], || self.inner.all_gather(stream, x))
-    }
-
-    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.memory.guarded("all_to_all", &[from], &[to], || self.inner.all_to_all(stream, from, to))
-    }
-
-    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.memory.guarded("shift", &[from], &[to], || self.inner.shift(stream, from, to))
-    }
-
-    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.memory.guarded("send", &[x], &[], || self.inner.send(stream, to, tag, x))
-    }
-
-    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.memory.guarded("receive", &[], &[x], || self.inner.receive(stream, from, tag, x))
+    fn call(&self, stream: Stream, call: Call) -> Result<(), DeviceError> {
+        let [reads, writes] = call.operands();
+        self.memory.guarded(call.method(), reads.as_slice(), writes.as_slice(), || self.inner.call(stream, call))
     }
 }

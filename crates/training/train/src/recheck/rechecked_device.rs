@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use config::Recheck;
-use device::{Device, DeviceError, Op, Stream, Tensor};
+use device::{Around, Device, DeviceError, Op, Stream, Tensor};
 use mesh::Rank;
 
 use crate::recheck::resting_memory::RestingMemory;
@@ -127,7 +127,11 @@ fn dense(tensor: &Tensor) -> Vec<Tensor> {
     }
 }
 
-impl Device for RecheckedDevice {
+impl Around for RecheckedDevice {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
+    }
+
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
         if self.is_chosen() { self.compare(stream, op) } else { self.inner.submit(stream, op) }
     }
@@ -139,10 +143,4 @@ impl Device for RecheckedDevice {
     fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
         self.write_guarded(to, || self.inner.write(to, from))
     }
-
-    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read(from, to)
-    }
-
-    device::forward_order!(inner);
 }

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use cuda::RunProduct;
-use device::{ArenaSize, Device, DeviceError, Numerics, Op, Stream, Tensor, forward_order};
-use mesh::{Axis, Rank};
+use device::{ArenaSize, Around, Device, DeviceError, Numerics, Op, Stream};
+use mesh::{Axis, AxisSet, Rank};
 use sync::lock;
 
 use crate::engine::meta_engine::MetaEngine;
@@ -25,10 +25,8 @@ use crate::worker::batch::TokenSource;
 pub fn run_products(setup: &Setup, tokens: &dyn TokenSource) -> Result<Vec<RunProduct>, TrainError> {
     let recorded = RecordedProducts::default();
     let engine = RecordingEngine { inner: MetaEngine::new(setup.groups()), recorded: Arc::clone(&recorded) };
-    let is_first = |rank: &Rank| {
-        let coord = setup.mesh.coord(*rank);
-        [Axis::DpOuter, Axis::DpInner, Axis::Tp, Axis::Cp].into_iter().all(|axis| coord.along(axis) == 0)
-    };
+    let peers = AxisSet::of(Axis::Pp).complement();
+    let is_first = |rank: &Rank| setup.mesh.coord(*rank).position(peers) == 0;
     let ranks: Vec<Rank> = setup.mesh.ranks().filter(is_first).collect();
     let mut first_step = setup.clone();
     first_step.train.steps = first_step.train.steps.min(1);
@@ -83,24 +81,14 @@ struct RecordingDevice {
     recorded: RecordedProducts,
 }
 
-impl Device for RecordingDevice {
+impl Around for RecordingDevice {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
+    }
+
     /// Nothing is kept of other operations.
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
         lock(&self.recorded).extend(RunProduct::of(op, stream));
         Ok(())
     }
-
-    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.inner.upload(stream, to, from)
-    }
-
-    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write(to, from)
-    }
-
-    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read(from, to)
-    }
-
-    forward_order!(inner);
 }

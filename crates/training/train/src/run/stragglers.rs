@@ -214,11 +214,9 @@ impl StragglerWatch {
 
     /// Ranks with the program and the share of tokens of `rank`, without it.
     fn peers(&self, rank: Rank) -> impl Iterator<Item = Rank> {
-        let own = self.mesh.coord(rank);
-        let is_peer = move |other: &Rank| {
-            let coord = self.mesh.coord(*other);
-            *other != rank && [Axis::Pp, Axis::Cp].iter().all(|axis| coord.along(*axis) == own.along(*axis))
-        };
+        let work = AxisSet::DATA.with(Axis::Tp).complement();
+        let of = move |rank: Rank| self.mesh.coord(rank).position(work);
+        let is_peer = move |other: &Rank| *other != rank && of(*other) == of(rank);
         self.mesh.ranks().filter(is_peer)
     }
 

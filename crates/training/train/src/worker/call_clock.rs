@@ -6,7 +6,7 @@ use std::mem::take;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use device::{Communicator, DeviceError, Reduction, Stream, SumTree, Tensor};
+use device::{Call, Communicator, DeviceError, Operation, Stream};
 use program::PeerGroup;
 
 use crate::engine::Communicators;
@@ -78,29 +78,23 @@ struct TimedGroup {
 }
 
 impl TimedGroup {
-    /// Makes a call, and returns its time, too.
-    fn waiting(
-        &self,
-        call: impl FnOnce(&dyn Communicator) -> Result<(), DeviceError>,
-    ) -> (Result<(), DeviceError>, Duration) {
-        let began = Instant::now();
-        let done = call(&*self.inner);
-        let time = began.elapsed();
-        self.clock.0.borrow_mut().waited += time;
-        (done, time)
-    }
-
-    fn collective(&self, call: impl FnOnce(&dyn Communicator) -> Result<(), DeviceError>) -> Result<(), DeviceError> {
-        let (done, time) = self.waiting(call);
-        if let Some(index) = self.index {
-            let mut all = self.clock.0.borrow_mut();
+    fn note(&self, call: Call, time: Duration) {
+        let mut all = self.clock.0.borrow_mut();
+        all.waited += time;
+        if let Call::Receive { from, .. } = call
+            && self.which == PeerGroup::PIPELINE
+        {
+            *all.received_ns.entry(from).or_default() += nanoseconds(time);
+        }
+        if call.operation() != Operation::PointToPoint
+            && let Some(index) = self.index
+        {
             let calls = all.calls.entry(index).or_default();
             calls.count += 1;
             if calls.first_ns.len() < KEPT_CALLS {
                 calls.first_ns.push(nanoseconds(time));
             }
         }
-        done
     }
 }
 
@@ -113,35 +107,10 @@ impl Communicator for TimedGroup {
         self.inner.position()
     }
 
-    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
-        self.collective(|inner| inner.all_reduce(stream, x, reduction))
-    }
-
-    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
-        self.collective(|inner| inner.reduce_scatter(stream, x, tree))
-    }
-
-    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        self.collective(|inner| inner.all_gather(stream, x))
-    }
-
-    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.collective(|inner| inner.all_to_all(stream, from, to))
-    }
-
-    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
-        self.collective(|inner| inner.shift(stream, from, to))
-    }
-
-    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.waiting(|inner| inner.send(stream, to, tag, x)).0
-    }
-
-    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        let (done, time) = self.waiting(|inner| inner.receive(stream, from, tag, x));
-        if self.which == PeerGroup::PIPELINE {
-            *self.clock.0.borrow_mut().received_ns.entry(from).or_default() += nanoseconds(time);
-        }
+    fn call(&self, stream: Stream, call: Call) -> Result<(), DeviceError> {
+        let began = Instant::now();
+        let done = self.inner.call(stream, call);
+        self.note(call, began.elapsed());
         done
     }
 }

@@ -1,11 +1,11 @@
-//! A slice of every member for every member.
+//! Moves from members to members: a slice of each for each, and every buffer on to the next.
 
 use super::Call;
 use super::over_hosts::split;
 use super::slices::member_of_other;
 use crate::error::CommError;
-use crate::operation::Operation;
 use bytemuck::Pod;
+use device::Operation;
 
 /// Fills slice `p` of `to`, for every `p`, with slice `position` of the `from` of the member at `p`: buffers of one
 /// length, cut into one equal slice per member. Slices differ by receiver, so each goes straight there, between hosts
@@ -33,4 +33,27 @@ pub fn all_to_all<T: Pod>(call: &Call, from: &[T], to: &mut [T]) -> Result<(), C
     });
     let mut slices: Vec<&mut [u8]> = slices.into_iter().map(bytemuck::cast_slice_mut).collect();
     call.exchange(len * size_of::<T>(), &mut messages, &mut || call.receive_into(call.others, operation, &mut slices))
+}
+
+/// Replaces `to` by the `from` of the previous member; the first one gets that of the last. All buffers have one
+/// length.
+///
+/// # Errors
+/// A peer that failed, left, is late, or calls something else.
+///
+/// # Panics
+/// The two buffers differ in length.
+pub fn shift<T: Pod>(call: &Call, from: &[T], to: &mut [T]) -> Result<(), CommError> {
+    assert_eq!(from.len(), to.len(), "both buffers of a ring shift have one length");
+    let (position, members) = (call.group.position(), call.group.members());
+    if call.others.is_empty() {
+        to.copy_from_slice(from);
+        return Ok(());
+    }
+    let next = [members[(position + 1) % members.len()]];
+    let previous = [members[(position + members.len() - 1) % members.len()]];
+    let message = call.message(&next, Operation::Shift, bytemuck::cast_slice(from));
+    call.exchange(size_of_val(from), &mut std::iter::once(message), &mut || {
+        call.receive_into(&previous, Operation::Shift, &mut [bytemuck::cast_slice_mut(to)])
+    })
 }
