@@ -9,7 +9,7 @@ use crate::transport::Transport;
 /// A rank's ends of a transport, by stream: one for each thread that communicates.
 pub type StreamTransports = [Arc<dyn Transport>; Stream::COUNT];
 
-/// What a group has for each thread of a rank that communicates. Streams that share an end of the transport share it.
+/// The ends of a group, one for each thread of a rank that communicates. Streams that share an end of the transport share it.
 #[derive(Clone, Debug)]
 pub struct StreamEnds<E>([Arc<E>; Stream::COUNT]);
 

@@ -1,6 +1,7 @@
 //! The functions of a library, bound by name, and its constants.
 //!
-//! Every call is here, but for those that begin collectives. `H` is the type of handles: `c_int` with MPICH, an address with the others.
+//! Every call is here, but for those that begin collectives. `H` is the type of handles: `c_int` with MPICH, an address
+//! with the others.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;

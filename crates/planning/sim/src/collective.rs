@@ -1,5 +1,5 @@
-//! The algorithm that a library of collectives takes for a call, and its time on a hierarchy of links. Each operation is
-//! here once for each library that prices it by a formula; pleach's own are priced by what they send.
+//! The algorithm that a library of collectives takes for a call, and its time on a hierarchy of links. Each operation
+//! is here once for each library that is priced by formulas; pleach's own are priced by the bytes that they send.
 
 use cluster::{Cluster, CollectiveLibrary};
 use device::{Operation, SumTree};

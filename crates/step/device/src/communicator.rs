@@ -1,5 +1,5 @@
-//! Joining tensors of the ranks of one group. A call is a value, so whoever stands between layers and a group handles
-//! one value, whatever is called.
+//! Joining tensors of the ranks of one group. A call is a value, so a group around a group handles one value, whatever
+//! is called.
 
 use std::fmt;
 use std::sync::Arc;

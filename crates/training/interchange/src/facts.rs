@@ -19,7 +19,7 @@ pub(crate) struct Facts {
     pub(crate) prefixes: [&'static str; 2],
     /// Names and forms of its tensors.
     pub(crate) names: &'static Names,
-    /// What its shards have of parameters that are not split.
+    /// The parameters that are not split, in its shards.
     pub(crate) copies: ShardCopies,
     /// The model that a configuration describes. An error is a value that means something that is not built here, or a
     /// size that is not there.

@@ -73,7 +73,7 @@ pub(crate) fn stored_rows(names: &Names, model: &ModelSpec, param: &ParamSpec, s
     Some(StoredRows { tensor: format!("{prefix}{name}.{kind}"), shape, rows, orientation })
 }
 
-/// What all shards of a folder have of parameters that are not split.
+/// The parameters that are not split, in all shards of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShardCopies {
     /// The same numbers.

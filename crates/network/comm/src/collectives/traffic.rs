@@ -131,8 +131,8 @@ fn message(bytes: usize) -> Traffic {
 }
 
 impl CollectiveShape<'_> {
-    /// The way of its messages; of an all-reduce beyond [`COPY_LIMIT_BYTES`], its reduce-scatter and its all-gather have
-    /// ways of their own.
+    /// The way of its messages. An all-reduce beyond [`COPY_LIMIT_BYTES`] is a reduce-scatter and an all-gather, which
+    /// have ways of their own.
     pub fn way(&self) -> Way {
         let slice = self.len.div_ceil(self.hosts.members().max(1)) * self.width_bytes;
         match self.operation {

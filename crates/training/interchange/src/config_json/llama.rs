@@ -91,7 +91,7 @@ const NAMES_OF_OLMO2: Names = Names {
     others: &[("embedding.token", "embed_tokens", Whole), ("head.norm", "norm", Whole), LM_HEAD],
 };
 
-/// What differs between these classes.
+/// The differences between these classes.
 struct Variant {
     /// Epsilon of norms where a file leaves it out.
     epsilon: f32,
