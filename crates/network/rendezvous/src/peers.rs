@@ -2,17 +2,15 @@
 //! both ends prove that they hold the token before anything else is read, and connections of others are bounded in
 //! number and time.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use session::Service;
-use sync::lock;
 
 use crate::message::Message;
 use crate::sealed_stream::SealedStream;
@@ -86,13 +84,16 @@ type Answer = dyn Fn(&mut PeerLink) -> io::Result<()> + Send + Sync;
 struct Shared {
     token: Token,
     answer: Box<Answer>,
-    /// Connections without a proof.
-    joining: Mutex<BTreeMap<u64, TcpStream>>,
-    /// Connections with one.
-    links: Mutex<BTreeMap<u64, TcpStream>>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
     refused: AtomicU64,
     is_over: AtomicBool,
+}
+
+/// A connection, and the thread that serves it.
+struct Connection {
+    stream: TcpStream,
+    /// Whether its other end has proven that it holds the token.
+    is_proven: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
 }
 
 impl fmt::Debug for PeerService {
@@ -114,15 +115,8 @@ impl PeerService {
     ) -> io::Result<PeerService> {
         let listener = TcpListener::bind((own, 0))?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
-            token,
-            answer: Box::new(answer),
-            joining: Mutex::default(),
-            links: Mutex::default(),
-            threads: Mutex::default(),
-            refused: AtomicU64::new(0),
-            is_over: AtomicBool::new(false),
-        });
+        let (refused, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        let shared = Arc::new(Shared { token, answer: Box::new(answer), refused, is_over });
         let accepting = Arc::clone(&shared);
         let accepting = Builder::new().name("peers".into()).spawn(move || accept(&listener, &accepting))?;
         Ok(PeerService { address, shared, accepting: Some(accepting) })
@@ -147,71 +141,59 @@ impl Drop for PeerService {
         if let Some(accepting) = self.accepting.take() {
             let _ = accepting.join();
         }
-        for streams in [&self.shared.joining, &self.shared.links] {
-            lock(streams).values().for_each(|stream| _ = stream.shutdown(Shutdown::Both));
-        }
-        let threads = std::mem::take(&mut *lock(&self.shared.threads));
-        // A panic of a thread has printed its message.
-        threads.into_iter().for_each(|thread| _ = thread.join());
     }
 }
 
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
-    for number in 0.. {
+    let mut all: Vec<Connection> = vec![];
+    loop {
         let accepted = listener.accept();
         if shared.is_over.load(Ordering::Acquire) {
-            return;
+            break;
         }
-        // One that ended before it was accepted, or no more files for now.
-        let Ok((stream, _)) = accepted else {
-            sleep(RETRY);
-            continue;
-        };
-        let Ok(connection) = stream.try_clone() else { continue };
+        all.retain(|connection| !connection.thread.is_finished());
+        let is_guest = |connection: &Connection| !connection.is_proven.load(Ordering::Acquire);
+        if all.iter().filter(|connection| is_guest(connection)).count() >= MAX_GUESTS
+            && let Some(oldest) = all.iter().position(is_guest)
         {
-            let mut joining = lock(&shared.joining);
-            if joining.len() >= MAX_GUESTS
-                && let Some((_, oldest)) = joining.pop_first()
-            {
-                let _ = oldest.shutdown(Shutdown::Both);
-            }
-            joining.insert(number, connection);
+            let _ = all.remove(oldest).stream.shutdown(Shutdown::Both);
         }
-        let serving = Arc::clone(shared);
-        let thread = Builder::new().name("peer".into()).spawn(move || serving.serve(number, stream));
-        let mut threads = lock(&shared.threads);
-        threads.retain(|thread| !thread.is_finished());
-        threads.extend(thread);
+        let served = accepted.and_then(|(stream, _)| Connection::serve(stream, shared));
+        // One that ended before it was accepted, or no more files for now.
+        served.map_or_else(|_| sleep(RETRY), |connection| all.push(connection));
+    }
+    all.iter().for_each(|connection| _ = connection.stream.shutdown(Shutdown::Both));
+    // A panic of a thread has printed its message.
+    all.into_iter().for_each(|connection| _ = connection.thread.join());
+}
+
+impl Connection {
+    /// Answers `stream` on a thread, until it ends.
+    fn serve(stream: TcpStream, shared: &Arc<Shared>) -> io::Result<Connection> {
+        let (known, shared, is_proven) = (stream.try_clone()?, Arc::clone(shared), Arc::<AtomicBool>::default());
+        let proven = Arc::clone(&is_proven);
+        let thread = Builder::new().name("peer".into()).spawn(move || {
+            match shared.proven(&stream) {
+                Ok(mut link) => {
+                    proven.store(true, Ordering::Release);
+                    while !shared.is_over.load(Ordering::Acquire) && (shared.answer)(&mut link).is_ok() {}
+                }
+                Err(_) => _ = shared.refused.fetch_add(1, Ordering::Relaxed),
+            }
+            let _ = stream.shutdown(Shutdown::Both);
+        })?;
+        Ok(Connection { stream: known, is_proven, thread })
     }
 }
 
 impl Shared {
-    fn serve(&self, number: u64, stream: TcpStream) {
-        let link = self.proven(&stream);
-        let known = lock(&self.joining).remove(&number);
-        let (Some(mut link), Some(known)) = (link, known) else {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-            let _ = stream.shutdown(Shutdown::Both);
-            return;
-        };
-        lock(&self.links).insert(number, known);
-        loop {
-            if self.is_over.load(Ordering::Acquire) || (self.answer)(&mut link).is_err() {
-                break;
-            }
-        }
-        if let Some(known) = lock(&self.links).remove(&number) {
-            let _ = known.shutdown(Shutdown::Both);
-        }
-    }
-
     /// The connection, if its other end proves within its lifetime that it holds the token.
-    fn proven(&self, stream: &TcpStream) -> Option<PeerLink> {
-        let stream = stream.try_clone().ok()?;
-        stream.set_nodelay(true).ok()?;
-        let mut stream = SealedStream::accept(stream, &self.token, Service::Peers, Instant::now() + LIFETIME).ok()?;
-        stream.set_patience(None).ok()?;
-        Some(PeerLink(stream))
+    fn proven(&self, stream: &TcpStream) -> io::Result<PeerLink> {
+        let stream = stream.try_clone()?;
+        stream.set_nodelay(true)?;
+        let mut stream = SealedStream::accept(stream, &self.token, Service::Peers, Instant::now() + LIFETIME)?;
+        stream.set_patience(None)?;
+        Ok(PeerLink(stream))
     }
 }
 

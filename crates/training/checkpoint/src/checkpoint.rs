@@ -9,6 +9,7 @@ use mesh::{CopyRun, Region};
 use sync::lock;
 
 use crate::checkpoint_error::CheckpointError;
+use crate::checkpoint_folder::SavedIn;
 use crate::cover::cover;
 use crate::data_files::{DataFiles, FolderFiles};
 use crate::hash::{BLOCK_BYTES, Hash};
@@ -23,7 +24,8 @@ const BLOCK_LEN: usize = BLOCK_BYTES / ELEMENT_BYTES;
 pub struct Checkpoint {
     path: PathBuf,
     manifest: Manifest,
-    files: Box<dyn DataFiles>,
+    /// None until they are found, where they are elsewhere.
+    files: OnceLock<Box<dyn DataFiles>>,
     /// Files whose headers were found sound.
     opened: Vec<OnceLock<()>>,
     /// Held by the one thread that opens a file: each header is read once, however many ranks ask for it.
@@ -38,23 +40,33 @@ impl Checkpoint {
     /// # Errors
     /// A manifest that is damaged or of a later format, files that are missing or of another length.
     pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
-        let manifest = read_manifest(path)?;
-        let files = Box::new(FolderFiles::find(path, &manifest)?);
-        Ok(Checkpoint::of(path, manifest, files))
+        let checkpoint = Checkpoint::open_manifest(path)?;
+        checkpoint.find(FolderFiles::find(path, &checkpoint.manifest)?);
+        Ok(checkpoint)
     }
 
-    /// Opens the checkpoint whose manifest is in the folder `path` and whose data are in `files`.
+    /// As [`Checkpoint::open`], with the files in `data`; in memory they are still to be found.
     ///
     /// # Errors
-    /// A manifest that is damaged or of a later format.
-    pub fn open_with(path: &Path, files: Box<dyn DataFiles>) -> Result<Checkpoint, CheckpointError> {
-        Ok(Checkpoint::of(path, read_manifest(path)?, files))
+    /// As [`Checkpoint::open`].
+    pub fn open_in(path: &Path, data: SavedIn) -> Result<Checkpoint, CheckpointError> {
+        match data {
+            SavedIn::Disk => Checkpoint::open(path),
+            SavedIn::Memory => Checkpoint::open_manifest(path),
+        }
     }
 
-    fn of(path: &Path, manifest: Manifest, files: Box<dyn DataFiles>) -> Checkpoint {
+    fn open_manifest(path: &Path) -> Result<Checkpoint, CheckpointError> {
+        let manifest = read_manifest(path)?;
         let opened = manifest.files.iter().map(|_| OnceLock::new()).collect();
-        let (opening, bytes_read, damage) = (Mutex::new(()), AtomicU64::new(0), OnceLock::new());
-        Checkpoint { path: path.to_path_buf(), manifest, files, opened, opening, bytes_read, damage }
+        let (files, opening, bytes_read, damage) =
+            (OnceLock::new(), Mutex::new(()), AtomicU64::new(0), OnceLock::new());
+        Ok(Checkpoint { path: path.to_path_buf(), manifest, files, opened, opening, bytes_read, damage })
+    }
+
+    /// From now on the data are read from `files`. They are found once.
+    pub fn find(&self, files: impl DataFiles + 'static) {
+        let _ = self.files.set(Box::new(files));
     }
 
     /// Its folder.
@@ -174,9 +186,14 @@ impl Checkpoint {
         expected: Hash,
         damaged: impl Fn(Hash) -> CheckpointError,
     ) -> Result<(), CheckpointError> {
+        let missing = || CheckpointError::Read {
+            path: self.path.join(name),
+            reason: std::io::Error::new(std::io::ErrorKind::NotFound, "there is no copy of it"),
+        };
+        let files = self.files.get().ok_or_else(missing)?;
         let mut errors: Vec<CheckpointError> = vec![];
-        for copy in 0..self.files.copies(name) {
-            let read = self.files.read(name, copy, bytes, offset_bytes);
+        for copy in 0..files.copies(name) {
+            let read = files.read(name, copy, bytes, offset_bytes);
             let read = read.map_err(|reason| CheckpointError::Read { path: self.path.join(name), reason });
             let found = read.map(|()| {
                 self.bytes_read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -184,17 +201,13 @@ impl Checkpoint {
             });
             match found {
                 Ok(found) if found == expected => {
-                    errors.iter().enumerate().for_each(|(copy, error)| self.files.replaced(name, copy, error));
+                    errors.iter().enumerate().for_each(|(copy, error)| files.replaced(name, copy, error));
                     return Ok(());
                 }
                 Ok(found) => errors.push(damaged(found)),
                 Err(error) => errors.push(error),
             }
         }
-        let missing = || CheckpointError::Read {
-            path: self.path.join(name),
-            reason: std::io::Error::new(std::io::ErrorKind::NotFound, "there is no copy of it"),
-        };
         Err(errors.into_iter().next().unwrap_or_else(missing))
     }
 

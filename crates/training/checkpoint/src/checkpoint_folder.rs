@@ -1,8 +1,11 @@
 //! The folder of a run's checkpoints as a place on some storage: everything that a process needs to write its files
 //! there.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::checkpoint_error::CheckpointError;
 use crate::disk::Storage;
@@ -14,32 +17,37 @@ use crate::step_names::{Found, folder_name, partial_name};
 pub struct CheckpointFolder {
     path: PathBuf,
     storage: Arc<dyn Storage>,
-    commit: CommitPlace,
+    data: SavedIn,
 }
 
-/// Where the manifests of a folder's checkpoints are, which make them whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CommitPlace {
-    /// Next to the data: a folder has its name from the commit on.
-    Here,
-    /// In another folder: this one has data alone, under their name from the beginning.
-    Elsewhere,
+/// Where the data of a checkpoint are. Its manifest, which makes it whole, is in the folder of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SavedIn {
+    /// Next to the manifest: their folder has its name from the commit on.
+    Disk,
+    /// In the memory of hosts: their folders have data alone, under their name from the beginning.
+    Memory,
 }
 
 impl CheckpointFolder {
     /// The folder at `path`; nothing is written.
     pub fn new(path: &Path, storage: Arc<dyn Storage>) -> CheckpointFolder {
-        CheckpointFolder { path: path.to_path_buf(), storage, commit: CommitPlace::Here }
+        CheckpointFolder { path: path.to_path_buf(), storage, data: SavedIn::Disk }
     }
 
-    /// The folder at `path` for data whose manifests are in another folder.
-    pub fn of_data(path: &Path, storage: Arc<dyn Storage>) -> CheckpointFolder {
-        CheckpointFolder { path: path.to_path_buf(), storage, commit: CommitPlace::Elsewhere }
+    /// The folder at `path` in the memory of a host.
+    pub fn in_memory(path: &Path, storage: Arc<dyn Storage>) -> CheckpointFolder {
+        CheckpointFolder { path: path.to_path_buf(), storage, data: SavedIn::Memory }
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Where the data are.
+    pub fn data(&self) -> SavedIn {
+        self.data
     }
 
     /// The storage of the folder.
@@ -54,9 +62,18 @@ impl CheckpointFolder {
 
     /// The same while it is written.
     pub(crate) fn partial(&self, steps: u32) -> PathBuf {
-        match self.commit {
-            CommitPlace::Here => self.path.join(partial_name(steps)),
-            CommitPlace::Elsewhere => self.committed(steps),
+        match self.data {
+            SavedIn::Disk => self.path.join(partial_name(steps)),
+            SavedIn::Memory => self.committed(steps),
+        }
+    }
+
+    /// Makes that folder, if no other process has made it.
+    pub(crate) fn make_partial(&self, steps: u32) -> Result<(), CheckpointError> {
+        let path = self.partial(steps);
+        match self.storage.create_folder(&path) {
+            Err(reason) if reason.kind() != ErrorKind::AlreadyExists => Err(CheckpointError::Write { path, reason }),
+            Ok(()) | Err(_) => Ok(()),
         }
     }
 

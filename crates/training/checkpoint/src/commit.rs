@@ -51,14 +51,24 @@ pub(crate) fn commit(
     if path.exists() {
         return Err(CheckpointError::Exists { path });
     }
-    let storage = folder.storage();
     let (file, text) = (partial.join(MANIFEST), manifest.to_bytes().map_err(std::io::Error::from));
-    tried(&file, text.and_then(|text| write_new(storage, &file, &text)))?;
-    tried(&partial, storage.sync_folder(&partial))?;
-    tried(&path, storage.rename(&partial, &path))?;
+    tried(&file, text.and_then(|text| write_new(folder.storage(), &file, &text)))?;
+    give_name(folder, &partial, steps)?;
+    Ok(Committed { path, steps, data_bytes: manifest.data_bytes() })
+}
+
+/// Gives the folder `draft`, whose files are all on the disk, the name of the checkpoint after `steps` steps, and makes
+/// `latest` say so. Returns its path.
+///
+/// # Errors
+/// A disk that refuses.
+pub(crate) fn give_name(folder: &CheckpointFolder, draft: &Path, steps: u32) -> Result<PathBuf, CheckpointError> {
+    let (path, storage) = (folder.committed(steps), folder.storage());
+    tried(draft, storage.sync_folder(draft))?;
+    tried(&path, storage.rename(draft, &path))?;
     tried(&path, storage.sync_folder(folder.path()))?;
     point_to(folder, steps)?;
-    Ok(Committed { path, steps, data_bytes: manifest.data_bytes() })
+    Ok(path)
 }
 
 /// The manifest of these files, in the order of their names.

@@ -5,7 +5,8 @@ use std::sync::Mutex;
 
 use sync::lock;
 
-use crate::checkpoint_folder::CheckpointFolder;
+use crate::checkpoint_error::CheckpointError;
+use crate::checkpoint_folder::{CheckpointFolder, SavedIn};
 use crate::process_pieces::ProcessPieces;
 use crate::store::{Finished, Store};
 
@@ -21,6 +22,8 @@ pub trait PieceCollector: Sync {
 #[derive(Debug)]
 pub struct Committer<'a> {
     store: &'a Store,
+    /// The manifests of checkpoints in memory, where there may be any.
+    in_memory: Option<&'a Store>,
     num_processes: usize,
     /// Deliveries by steps: a process may be a checkpoint ahead.
     arrived: Mutex<BTreeMap<u32, Vec<ProcessPieces>>>,
@@ -29,7 +32,13 @@ pub struct Committer<'a> {
 impl<'a> Committer<'a> {
     /// Commits to `store`.
     pub fn new(store: &'a Store, num_processes: usize) -> Committer<'a> {
-        Committer { store, num_processes, arrived: Mutex::default() }
+        Committer { store, in_memory: None, num_processes, arrived: Mutex::default() }
+    }
+
+    /// The same, which commits checkpoints in memory to `manifests`.
+    #[must_use]
+    pub fn with_memory(self, manifests: Option<&'a Store>) -> Committer<'a> {
+        Committer { in_memory: manifests, ..self }
     }
 
     /// The folder that all processes write to.
@@ -40,7 +49,7 @@ impl<'a> Committer<'a> {
 
 impl PieceCollector for Committer<'_> {
     fn deliver(&self, pieces: ProcessPieces) -> Option<Finished> {
-        let steps = pieces.steps();
+        let (steps, data) = (pieces.steps(), pieces.data());
         let all = {
             let mut arrived = lock(&self.arrived);
             let of_step = arrived.entry(steps).or_default();
@@ -50,6 +59,11 @@ impl PieceCollector for Committer<'_> {
             }
             arrived.remove(&steps)?
         };
-        Some(self.store.commit(all))
+        let store = match data {
+            SavedIn::Disk => Some(self.store),
+            SavedIn::Memory => self.in_memory,
+        };
+        let refused = || CheckpointError::Process("this run has no checkpoints in memory".into());
+        Some(store.map_or_else(|| Finished { outcome: Err(refused()), not_retired: None }, |store| store.commit(all)))
     }
 }

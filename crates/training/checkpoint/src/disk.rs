@@ -8,13 +8,15 @@ use std::path::Path;
 
 use crate::disk_file::DiskFile;
 
-/// A place for checkpoints.
+/// A place for checkpoints. Names are those of a file system of this machine, where a place does not say otherwise.
 pub trait Storage: Debug + Send + Sync {
     /// Makes a folder that is not there yet.
     ///
     /// # Errors
     /// The error of the system, as for all functions here.
-    fn create_folder(&self, path: &Path) -> io::Result<()>;
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir(path)
+    }
 
     /// Makes a file of `len_bytes` that is not there yet, with its room where room can be taken before it is written.
     ///
@@ -26,19 +28,25 @@ pub trait Storage: Debug + Send + Sync {
     ///
     /// # Errors
     /// As above.
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
 
     /// Makes the names in a folder last.
     ///
     /// # Errors
     /// As above.
-    fn sync_folder(&self, path: &Path) -> io::Result<()>;
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
 
     /// Removes a folder with all that is in it.
     ///
     /// # Errors
     /// As above.
-    fn remove_folder(&self, path: &Path) -> io::Result<()>;
+    fn remove_folder(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir_all(path)
+    }
 }
 
 /// A file in the making.
@@ -61,24 +69,8 @@ pub trait NewFile: Debug + Send {
 pub struct Disk;
 
 impl Storage for Disk {
-    fn create_folder(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir(path)
-    }
-
     fn create(&self, path: &Path, len_bytes: u64) -> io::Result<Box<dyn NewFile>> {
         Ok(Box::new(DiskFile::create(path, len_bytes)?))
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::rename(from, to)
-    }
-
-    fn sync_folder(&self, path: &Path) -> io::Result<()> {
-        File::open(path)?.sync_all()
-    }
-
-    fn remove_folder(&self, path: &Path) -> io::Result<()> {
-        fs::remove_dir_all(path)
     }
 }
 

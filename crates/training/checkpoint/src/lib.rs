@@ -43,7 +43,7 @@ mod writer;
 
 pub use checkpoint::{Checkpoint, read_manifest};
 pub use checkpoint_error::CheckpointError;
-pub use checkpoint_folder::CheckpointFolder;
+pub use checkpoint_folder::{CheckpointFolder, SavedIn};
 pub use commit::Committed;
 pub use committer::{Committer, PieceCollector};
 pub use cover::{Share, Uncovered, cover};

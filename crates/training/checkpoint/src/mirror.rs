@@ -134,8 +134,7 @@ impl Mirror {
     /// Checkpoints of the folder that the store lacks, the newest first, without those that the rules would discard.
     fn wanted(&self) -> Result<Vec<Found>, StoredError> {
         let known = self.known.clone().unwrap_or_default();
-        let mut all: Vec<Saved> =
-            known.iter().map(|(steps, loss)| Saved { steps: *steps, held_out_loss: *loss }).collect();
+        let mut all = saved(&known);
         let mut missing = vec![];
         for found in committed(&self.checkpoints)?.into_iter().filter(|found| !known.contains_key(&found.steps)) {
             let Ok(manifest) = read_manifest(&found.path) else { continue };
@@ -149,12 +148,14 @@ impl Mirror {
 
     fn retire(&mut self) -> Result<(), StoredError> {
         let Some(known) = &mut self.known else { return Ok(()) };
-        let saved: Vec<Saved> =
-            known.iter().map(|(steps, loss)| Saved { steps: *steps, held_out_loss: *loss }).collect();
-        for steps in self.retention.given_up(&saved) {
+        for steps in self.retention.given_up(&saved(known)) {
             self.stored.remove(steps)?;
             known.remove(&steps);
         }
         Ok(())
     }
+}
+
+fn saved(known: &BTreeMap<u32, Option<f64>>) -> Vec<Saved> {
+    known.iter().map(|(steps, loss)| Saved { steps: *steps, held_out_loss: *loss }).collect()
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint_error::CheckpointError;
+use crate::checkpoint_folder::SavedIn;
 use crate::hash::Hash;
 use crate::manifest::{FileRecord, PieceRecord, RunState};
 use crate::piece_file::PieceEntry;
@@ -13,6 +14,8 @@ use crate::piece_file::PieceEntry;
 pub struct ProcessPieces {
     /// The state of the run; the same in every process.
     pub(crate) state: RunState,
+    /// Where the files are.
+    pub(crate) data: SavedIn,
     /// The first rank of the process.
     pub(crate) first_rank: usize,
     /// One file for each rank that answers for something, or why one is missing.
@@ -41,6 +44,7 @@ pub(crate) struct WrittenPiece {
 #[derive(Serialize, Deserialize)]
 struct Message {
     state: RunState,
+    data: SavedIn,
     first_rank: usize,
     files: Result<Vec<WrittenFile>, String>,
 }
@@ -65,13 +69,18 @@ impl ProcessPieces {
         self.state.steps
     }
 
+    /// Where the files are.
+    pub fn data(&self) -> SavedIn {
+        self.data
+    }
+
     /// The message to the process that commits.
     ///
     /// # Errors
     /// None that is known: everything in it has a form in JSON.
     pub fn to_bytes(self) -> serde_json::Result<Vec<u8>> {
-        let ProcessPieces { state, first_rank, files } = self;
-        serde_json::to_vec(&Message { state, first_rank, files: files.map_err(|error| error.to_string()) })
+        let ProcessPieces { state, data, first_rank, files } = self;
+        serde_json::to_vec(&Message { state, data, first_rank, files: files.map_err(|error| error.to_string()) })
     }
 
     /// The inverse of [`ProcessPieces::to_bytes`]; a failure becomes [`CheckpointError::Process`] with its text.
@@ -82,7 +91,7 @@ impl ProcessPieces {
         let malformed = |error: serde_json::Error| {
             CheckpointError::Process(format!("a process sent something else than its pieces: {error}"))
         };
-        let Message { state, first_rank, files } = serde_json::from_slice(bytes).map_err(malformed)?;
-        Ok(ProcessPieces { state, first_rank, files: files.map_err(CheckpointError::Process) })
+        let Message { state, data, first_rank, files } = serde_json::from_slice(bytes).map_err(malformed)?;
+        Ok(ProcessPieces { state, data, first_rank, files: files.map_err(CheckpointError::Process) })
     }
 }

@@ -1,13 +1,12 @@
 //! The files of a process's ranks in checkpoints that are being written.
 
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind};
 use std::sync::Mutex;
 
 use sync::lock;
 
 use crate::checkpoint_error::CheckpointError;
-use crate::checkpoint_folder::CheckpointFolder;
+use crate::checkpoint_folder::{CheckpointFolder, SavedIn};
 use crate::manifest::RunState;
 use crate::piece_file::{PieceEntry, PieceFile};
 use crate::process_pieces::{ProcessPieces, WrittenFile};
@@ -17,7 +16,6 @@ use crate::process_pieces::{ProcessPieces, WrittenFile};
 /// nothing.
 #[derive(Debug)]
 pub struct ProcessWriter {
-    folder: CheckpointFolder,
     num_ranks: usize,
     /// By steps, from the first rank that begins to the last one that is done: a rank may begin the next checkpoint
     /// before another has begun this
@@ -28,6 +26,7 @@ pub struct ProcessWriter {
 #[derive(Debug)]
 struct Progress {
     state: RunState,
+    data: SavedIn,
     first_rank: usize,
     /// Ranks that are not done.
     awaited: usize,
@@ -36,26 +35,29 @@ struct Progress {
 
 impl ProcessWriter {
     /// A writer for the `num_ranks` ranks of this process.
-    pub fn new(folder: &CheckpointFolder, num_ranks: usize) -> ProcessWriter {
-        ProcessWriter { folder: folder.clone(), num_ranks, current: Mutex::default() }
+    pub fn new(num_ranks: usize) -> ProcessWriter {
+        ProcessWriter { num_ranks, current: Mutex::default() }
     }
 
-    /// Makes the file of `rank` for `entries` in the checkpoint of `state`; a rank without entries has no file.
+    /// Makes the file of `rank` for `entries` in the checkpoint of `state` in `folder`; a rank without entries has no
+    /// file.
     ///
     /// # Errors
     /// A disk that refuses. [`ProcessWriter::finish`] takes the error, so that every rank gets there.
     pub fn begin(
         &self,
+        folder: &CheckpointFolder,
         state: &RunState,
         rank: usize,
         entries: &[PieceEntry],
     ) -> Result<Option<PieceFile>, CheckpointError> {
-        let partial = self.folder.partial(state.steps);
-        let first = || {
-            let created = self.folder.storage().create_folder(&partial).or_else(made_by_another_process);
-            let failed = |reason| CheckpointError::Write { path: partial.clone(), reason };
-            let files = created.map(|()| vec![]).map_err(failed);
-            Progress { state: state.clone(), first_rank: rank, awaited: self.num_ranks, files }
+        // The first rank of any process makes the folder.
+        let first = || Progress {
+            state: state.clone(),
+            data: folder.data(),
+            first_rank: rank,
+            awaited: self.num_ranks,
+            files: folder.make_partial(state.steps).map(|()| vec![]),
         };
         {
             let mut current = lock(&self.current);
@@ -65,8 +67,8 @@ impl ProcessWriter {
         if entries.is_empty() {
             return Ok(None);
         }
-        let path = partial.join(format!("rank-{rank:05}.safetensors"));
-        let create = |len_bytes| self.folder.storage().create(&path, len_bytes);
+        let path = folder.partial(state.steps).join(format!("rank-{rank:05}.safetensors"));
+        let create = |len_bytes| folder.storage().create(&path, len_bytes);
         PieceFile::create(path.clone(), entries, create).map(Some)
     }
 
@@ -92,12 +94,7 @@ impl ProcessWriter {
         if progress.awaited > 0 {
             return None;
         }
-        let Progress { state, first_rank, files, .. } = current.remove(&steps)?;
-        Some(ProcessPieces { state, first_rank, files })
+        let Progress { state, data, first_rank, files, .. } = current.remove(&steps)?;
+        Some(ProcessPieces { state, data, first_rank, files })
     }
-}
-
-/// The first rank of any process makes the folder of a checkpoint.
-fn made_by_another_process(error: io::Error) -> io::Result<()> {
-    if error.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
 }

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::checkpoint::{Checkpoint, read_manifest};
+use crate::checkpoint::Checkpoint;
 use crate::checkpoint_error::CheckpointError;
-use crate::checkpoint_folder::CheckpointFolder;
+use crate::checkpoint_folder::{CheckpointFolder, SavedIn};
 use crate::commit::{Committed, commit};
 use crate::disk::Storage;
 use crate::holds::Holds;
@@ -70,22 +70,13 @@ pub struct Finished {
     pub not_retired: Option<CheckpointError>,
 }
 
-/// Where the data of a store's checkpoints are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DataPlace {
-    /// In the folders of the store.
-    Here,
-    /// In other folders; those of the store have manifests alone.
-    Elsewhere,
-}
-
 /// The folder of a run's checkpoints in the hands of the one process that commits there, cleans it and removes what no
 /// rule keeps.
 #[derive(Debug)]
 pub struct Store {
     folder: CheckpointFolder,
     retention: Retention,
-    data: DataPlace,
+    data: SavedIn,
     holds: Arc<Holds>,
     _lock: FolderLock,
 }
@@ -97,26 +88,18 @@ impl Store {
     /// # Errors
     /// Another run that writes there, or a folder that cannot be written.
     pub fn open(folder: &Path, storage: Arc<dyn Storage>, retention: Retention) -> Result<Store, CheckpointError> {
-        Store::open_for(folder, storage, retention, DataPlace::Here)
+        Store::open_for(folder, storage, retention, SavedIn::Disk)
     }
 
-    /// Returns the same as [`Store::open`], for the manifests of checkpoints whose data are in other folders.
+    /// Returns the same as [`Store::open`], for checkpoints that have their data in `data`.
     ///
     /// # Errors
     /// The errors of [`Store::open`].
-    pub fn open_manifests(
+    pub fn open_for(
         folder: &Path,
         storage: Arc<dyn Storage>,
         retention: Retention,
-    ) -> Result<Store, CheckpointError> {
-        Store::open_for(folder, storage, retention, DataPlace::Elsewhere)
-    }
-
-    fn open_for(
-        folder: &Path,
-        storage: Arc<dyn Storage>,
-        retention: Retention,
-        data: DataPlace,
+        data: SavedIn,
     ) -> Result<Store, CheckpointError> {
         fs::create_dir_all(folder).map_err(|reason| CheckpointError::Write { path: folder.to_path_buf(), reason })?;
         let lock = FolderLock::take(folder)?;
@@ -145,7 +128,10 @@ impl Store {
     /// removed.
     pub(crate) fn commit(&self, processes: Vec<ProcessPieces>) -> Finished {
         let steps = processes.first().map(ProcessPieces::steps);
-        let outcome = self.make_place(steps).and_then(|()| commit(&self.folder, processes));
+        // A folder on the disk was made for the data.
+        let alone = steps.filter(|_| self.data == SavedIn::Memory);
+        let made = alone.map_or(Ok(()), |steps| self.folder.make_partial(steps));
+        let outcome = made.and_then(|()| commit(&self.folder, processes));
         let not_retired = match &outcome {
             Ok(_) => self.retire().err(),
             Err(_) => {
@@ -155,18 +141,6 @@ impl Store {
             }
         };
         Finished { outcome, not_retired }
-    }
-
-    /// Makes the folder of a manifest alone; one with data was made for these.
-    fn make_place(&self, steps: Option<u32>) -> Result<(), CheckpointError> {
-        match (self.data, steps) {
-            (DataPlace::Here, _) | (DataPlace::Elsewhere, None) => Ok(()),
-            (DataPlace::Elsewhere, Some(steps)) => {
-                let path = self.folder.partial(steps);
-                let made = self.folder.storage().create_folder(&path);
-                made.map_err(|reason| CheckpointError::Write { path, reason })
-            }
-        }
     }
 
     /// Removes what was not committed, or not removed to the end.
@@ -190,10 +164,7 @@ impl Store {
     pub fn retire(&self) -> Result<(), CheckpointError> {
         let found = committed(self.folder.path())?;
         let saved = |found: &Found| {
-            let held_out_loss = match self.data {
-                DataPlace::Here => Checkpoint::open(&found.path).ok()?.state().held_out_loss,
-                DataPlace::Elsewhere => read_manifest(&found.path).ok()?.state.held_out_loss,
-            };
+            let held_out_loss = Checkpoint::open_in(&found.path, self.data).ok()?.state().held_out_loss;
             Some(Saved { steps: found.steps, held_out_loss })
         };
         let saved: Vec<Saved> = found.iter().filter_map(saved).collect();

@@ -13,9 +13,10 @@ use stores::{Address, Object, Remote, Settings, StoreError};
 use crate::checkpoint::{Checkpoint, read_manifest};
 use crate::checkpoint_error::CheckpointError;
 use crate::checkpoint_folder::CheckpointFolder;
-use crate::disk::{Disk, Storage};
+use crate::commit::give_name;
+use crate::disk::Disk;
 use crate::manifest::{MANIFEST, Manifest, ManifestError};
-use crate::step_names::{Found, LATEST, folder_name, named_steps};
+use crate::step_names::{Found, folder_name, named_steps};
 
 /// The checkpoints of a run, below its address.
 const CHECKPOINTS: &str = "checkpoints";
@@ -195,18 +196,13 @@ impl StoredRun {
             let _ = std::fs::remove_dir_all(&draft);
             return Err(self.damaged(&name_of(steps), error.to_string()));
         }
-        let path = checkpoints.join(folder_name(steps));
+        let folder = CheckpointFolder::new(checkpoints, Arc::new(Disk));
+        let path = folder.committed(steps);
         if path.exists() {
             // One that is damaged, or this would not be needed.
-            let found = Found { path: path.clone(), steps };
-            CheckpointFolder::new(checkpoints, Arc::new(Disk)).set_aside(&found)?;
+            folder.set_aside(&Found { path, steps })?;
         }
-        let named = Disk.sync_folder(&draft).and_then(|()| Disk.rename(&draft, &path));
-        let latest = format!("{}\n", folder_name(steps));
-        let named = named.and_then(|()| Disk.sync_folder(checkpoints));
-        named.map_err(failed)?;
-        files::replace(&checkpoints.join(LATEST), &latest).map_err(|error| failed(std::io::Error::other(error)))?;
-        Ok(path)
+        Ok(give_name(&folder, &draft, steps)?)
     }
 
     /// Brings the file `name` of the run to `path`. Returns whether the store has it.

@@ -67,6 +67,6 @@ pub use worker::ports::RankPorts;
 pub use worker::position::RankPosition;
 pub use worker::rank_state::{Issued, RankState};
 pub use worker::run_position::RunPosition;
-pub use worker::save_stream::{SaveStream, SavedIn};
+pub use worker::save_stream::SaveStream;
 pub use worker::spikes::{Anomaly, Spike, SpikeKind, SpikeWatch};
 pub use worker::unit_state::{Held, ShardPlace, UnitState};

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use checkpoint::{Checkpoint, Disk, Found, Retention, Store, TensorWriter, committed, named};
+use checkpoint::{Checkpoint, Disk, Found, Retention, SavedIn, Store, TensorWriter, committed, named};
 use config::{ModelSpec, RunConfig, RunSpec};
 use data::{BYTES_FILE, TOKENIZER_FILE};
 use files::{InputError, InputKind};
@@ -115,7 +115,7 @@ impl RunFolder {
     /// A folder that cannot be written.
     pub fn manifests(&self, steps: u32) -> Result<Store, Failure> {
         let retention = Retention { newest: 2, every: 0, best: 0 };
-        let store = Store::open_manifests(&self.path.join(MEMORY), Arc::new(Disk), retention);
+        let store = Store::open_for(&self.path.join(MEMORY), Arc::new(Disk), retention, SavedIn::Memory);
         let cleared = store.and_then(|store| store.clear_after(steps).map(|()| store));
         cleared.map_err(|error| self.failure(error))
     }

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use checkpoint::named_steps;
+use checkpoint::{Found, named};
 use config::figures::bytes;
-use files::InputKind;
+use files::{Draft, InputKind, disk_space_at};
 use rendezvous::hash_bytes;
 use rustix::process::geteuid;
 
@@ -53,12 +53,9 @@ impl HostFolder {
     /// A folder that cannot be made, or that belongs to someone else.
     pub fn open(&self) -> Result<(), Failure> {
         let path = self.path.display();
-        match fs::DirBuilder::new().mode(0o700).create(&self.path) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                return Err(Failure::Input(format!("run.memory_every: {path} cannot be made: {error}")));
-            }
-            Ok(()) | Err(_) => {}
-        }
+        let made = fs::DirBuilder::new().mode(0o700).create(&self.path);
+        unless(ErrorKind::AlreadyExists, made)
+            .map_err(|error| Failure::Input(format!("run.memory_every: {path} cannot be made: {error}")))?;
         let found = fs::symlink_metadata(&self.path).map_err(|error| Failure::Input(format!("{path}: {error}")))?;
         let is_own = found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0;
         match is_own {
@@ -75,11 +72,8 @@ impl HostFolder {
     /// # Errors
     /// Too little room.
     pub fn check_free_space(&self, host: &str, needed: u64) -> Result<Option<String>, Failure> {
-        let system = rustix::fs::statfs(&self.path);
-        let system = system.map_err(|error| Failure::Input(format!("{}: {error}", self.path.display())))?;
         let held: u64 = self.held().iter().flat_map(Held::values).flat_map(BTreeMap::values).sum();
-        let block = u64::try_from(system.f_bsize).unwrap_or(0);
-        let free = system.f_bavail.saturating_mul(block).saturating_add(held);
+        let free = disk_space_at(&self.path).map_or(u64::MAX, |room| room.free_bytes).saturating_add(held);
         if free < needed {
             return Err(Failure::Input(format!(
                 "run.memory_every needs {} in {SHARED_MEMORY} of host {host}, which has {} left; mount it with more, by \
@@ -88,7 +82,7 @@ impl HostFolder {
                 bytes(free)
             )));
         }
-        let is_memory = u64::try_from(system.f_type) == Ok(TMPFS);
+        let is_memory = rustix::fs::statfs(&self.path).is_ok_and(|system| u64::try_from(system.f_type) == Ok(TMPFS));
         Ok((!is_memory)
             .then(|| format!("{SHARED_MEMORY} of host {host} is not a tmpfs: checkpoints there may go to a disk\n")))
     }
@@ -99,9 +93,9 @@ impl HostFolder {
     /// A folder that cannot be read.
     pub fn held(&self) -> io::Result<Held> {
         let mut held = Held::new();
-        for (steps, folder) in self.versions()? {
+        for Found { steps, path } in self.versions()? {
             let mut files = BTreeMap::new();
-            for entry in fs::read_dir(folder)? {
+            for entry in fs::read_dir(path)? {
                 let entry = entry?;
                 if let Ok(name) = entry.file_name().into_string()
                     && is_file_name(&name)
@@ -114,15 +108,8 @@ impl HostFolder {
         Ok(held)
     }
 
-    /// Folders by their steps; none where there is no folder.
-    fn versions(&self) -> io::Result<Vec<(u32, PathBuf)>> {
-        let entries = match fs::read_dir(&self.path) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(vec![]),
-            Err(error) => return Err(error),
-        };
-        let paths: Vec<PathBuf> = entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<_>>()?;
-        Ok(paths.into_iter().filter_map(|path| Some((named_steps(&path)?, path))).collect())
+    fn versions(&self) -> io::Result<Vec<Found>> {
+        named(&self.path).map_err(io::Error::other)
     }
 
     /// Removes the state after each number of steps that `is_kept` does not keep. Several processes of the host may
@@ -131,16 +118,8 @@ impl HostFolder {
     /// # Errors
     /// A folder that cannot be written.
     pub fn retain(&self, is_kept: impl Fn(u32) -> bool) -> io::Result<()> {
-        for (steps, folder) in self.versions()? {
-            if is_kept(steps) {
-                continue;
-            }
-            match fs::remove_dir_all(folder) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                Ok(()) | Err(_) => {}
-            }
-        }
-        Ok(())
+        let removed = self.versions()?.into_iter().filter(|found| !is_kept(found.steps));
+        removed.map(|found| remove_folder(&found.path)).collect()
     }
 
     /// Removes all of it.
@@ -148,54 +127,43 @@ impl HostFolder {
     /// # Errors
     /// A folder that cannot be written.
     pub fn remove(&self) -> io::Result<()> {
-        match fs::remove_dir_all(&self.path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            Ok(()) | Err(_) => Ok(()),
-        }
-    }
-
-    /// The folder of the state after `steps` steps.
-    pub fn version(&self, steps: u32) -> PathBuf {
-        self.path.join(format!("step-{steps:08}"))
+        remove_folder(&self.path)
     }
 
     /// The file `name` of the state after `steps` steps.
     ///
     /// # Errors
     /// A name that no rank's file has.
-    pub fn file(&self, steps: u32, name: &str) -> io::Result<PathBuf> {
+    fn file(&self, steps: u32, name: &str) -> io::Result<PathBuf> {
         match is_file_name(name) {
-            true => Ok(self.version(steps).join(name)),
+            true => Ok(self.path.join(format!("step-{steps:08}")).join(name)),
             false => Err(io::Error::new(ErrorKind::InvalidInput, format!("{name:?} is not a file of a checkpoint"))),
         }
     }
 
-    /// Writes `bytes` at `offset_bytes` of a file that another host sends, which gets its name with its last bytes.
+    /// Writes a file of `len_bytes` that another host sends in parts; it gets its name after the last one. All parts
+    /// are taken, also where they cannot be written.
     ///
     /// # Errors
-    /// A folder without room.
+    /// A folder without room, and a connection that has ended.
     pub fn receive(
         &self,
         steps: u32,
         name: &str,
-        bytes: &[u8],
-        (offset_bytes, len_bytes): (u64, u64),
+        len_bytes: u64,
+        mut next: impl FnMut() -> io::Result<Vec<u8>>,
     ) -> io::Result<()> {
-        let path = self.file(steps, name)?;
-        let partial = path.with_extension("partial");
-        if offset_bytes == 0 {
-            match fs::create_dir(self.version(steps)) {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-                Ok(()) | Err(_) => {}
-            }
-            files::recreate(&partial)?.set_len(len_bytes)?;
+        let mut draft = self.file(steps, name).and_then(|path| {
+            unless(ErrorKind::AlreadyExists, path.parent().map_or(Ok(()), fs::create_dir))?;
+            Draft::create(&path)
+        });
+        let mut left = len_bytes;
+        while left > 0 {
+            let part = next()?;
+            left = left.checked_sub(part.len() as u64).ok_or(ErrorKind::InvalidData)?;
+            draft = draft.and_then(|mut draft| draft.write_all(&part).map(|()| draft));
         }
-        let file = files::open_to_change(&partial)?;
-        file.write_all_at(bytes, offset_bytes)?;
-        match offset_bytes + bytes.len() as u64 == len_bytes {
-            true => fs::rename(&partial, &path),
-            false => Ok(()),
-        }
+        draft?.keep()
     }
 
     /// Fills `bytes` from `offset_bytes` of a file on.
@@ -206,6 +174,16 @@ impl HostFolder {
         let file = files::open(&self.file(steps, name)?, InputKind::Data)?;
         file.read_exact_at(bytes, offset_bytes)
     }
+}
+
+/// Removes a folder that another process may remove at the same time.
+fn remove_folder(path: &Path) -> io::Result<()> {
+    unless(ErrorKind::NotFound, fs::remove_dir_all(path))
+}
+
+/// `done`, where an error of `kind` says that another process has done it.
+fn unless(kind: ErrorKind, done: io::Result<()>) -> io::Result<()> {
+    done.or_else(|error| if error.kind() == kind { Ok(()) } else { Err(error) })
 }
 
 /// Whether `name` is one of a rank's file; so it leads to no other folder.
@@ -254,14 +232,18 @@ mod tests {
         folder.open().expect("made");
         folder.open().expect("it may be there");
         let name = "rank-00003.safetensors";
-        folder.receive(7, name, b"abc", (0, 5)).expect("room");
-        assert_eq!(folder.held().expect("read")[&7], BTreeMap::new(), "not whole");
-        folder.receive(7, name, b"de", (3, 5)).expect("room");
+        let mut parts = [b"abc".to_vec(), b"de".to_vec()].into_iter();
+        let next = || {
+            assert_eq!(folder.held().expect("read")[&7], BTreeMap::new(), "not whole");
+            parts.next().ok_or(ErrorKind::UnexpectedEof.into())
+        };
+        folder.receive(7, name, 5, next).expect("room");
         assert_eq!(folder.held().expect("read")[&7], BTreeMap::from([(name.to_string(), 5)]));
         let mut bytes = [0; 3];
         folder.read(7, name, &mut bytes, 2).expect("whole");
         assert_eq!(&bytes, b"cde");
-        folder.receive(9, name, b"x", (0, 1)).expect("room");
+        folder.receive(9, name, 1, || Ok(b"x".to_vec())).expect("room");
+        assert!(folder.receive(9, name, 1, || Ok(b"xy".to_vec())).is_err(), "too long");
         folder.retain(|steps| steps > 7).expect("removed");
         assert_eq!(folder.held().expect("read").into_keys().collect::<Vec<_>>(), [9]);
         folder.remove().expect("removed");
@@ -274,7 +256,7 @@ mod tests {
         let folder = parent.folder("run", "host");
         folder.open().expect("made");
         for name in ["../rank-00000.safetensors", "rank-.safetensors", "manifest.json", "rank-0/../1.safetensors", ""] {
-            assert!(folder.receive(1, name, b"", (0, 0)).is_err(), "{name}");
+            assert!(folder.receive(1, name, 0, || Ok(vec![])).is_err(), "{name}");
         }
         let open_to_all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(&folder.path, open_to_all).expect("permissions");

@@ -11,17 +11,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::peer_memory::host_folder::HostFolder;
 
-/// The name of a message; its bytes are those of the file.
+/// The name of a message.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Request {
-    /// Keeps these bytes of a file of `of` bytes, which is answered with its last ones. State that is neither that
-    /// of `steps` nor that of `whole` is removed.
-    Put { steps: u32, file: String, at: u64, of: u64, whole: u32 },
+    /// Keeps a file of `of` bytes, which follow in messages. State that is neither that of `steps` nor that of `whole`
+    /// is removed.
+    Put { steps: u32, file: String, of: u64, whole: u32 },
     /// Reads this number of bytes.
     Get { steps: u32, file: String, at: u64, bytes: usize },
 }
 
+/// The name of a message with bytes of a file.
+const PART: &str = "part";
 const DONE: &str = "done";
 const FAILED: &str = "failed";
 
@@ -31,29 +33,25 @@ const FAILED: &str = "failed";
 /// A system without sockets.
 pub fn serve(own: IpAddr, token: Token, folder: HostFolder) -> io::Result<PeerService> {
     PeerService::start(own, token, move |link| {
-        let (name, bytes) = link.receive()?;
-        let request = serde_json::from_str(&name).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
-        match answer(&folder, request, &bytes) {
-            Ok(None) => Ok(()),
-            Ok(Some(bytes)) => link.send(DONE, &bytes),
+        let request = serde_json::from_str(&link.receive()?.0)?;
+        match answer(&folder, request, link) {
+            Ok(bytes) => link.send(DONE, &bytes),
             Err(error) => link.send(FAILED, error.to_string().as_bytes()),
         }
     })
 }
 
-fn answer(folder: &HostFolder, request: Request, bytes: &[u8]) -> io::Result<Option<Vec<u8>>> {
+fn answer(folder: &HostFolder, request: Request, link: &mut PeerLink) -> io::Result<Vec<u8>> {
     match request {
-        Request::Put { steps, file, at, of, whole } => {
-            if at == 0 {
-                folder.retain(|kept| kept == steps || kept == whole)?;
-            }
-            folder.receive(steps, &file, bytes, (at, of))?;
-            Ok((at + bytes.len() as u64 == of).then(Vec::new))
+        Request::Put { steps, file, of, whole } => {
+            let removed = folder.retain(|kept| kept == steps || kept == whole);
+            let received = folder.receive(steps, &file, of, || link.receive().map(|(_, bytes)| bytes));
+            removed.and(received).map(|()| vec![])
         }
         Request::Get { steps, file, at, bytes } => {
             let mut read = vec![0; bytes.min(PEER_MESSAGE_BYTES)];
             folder.read(steps, &file, &mut read, at)?;
-            Ok(Some(read))
+            Ok(read)
         }
     }
 }
@@ -90,16 +88,18 @@ impl Peer {
     }
 
     fn try_put(&self, path: &Path, steps: u32, whole: u32) -> io::Result<()> {
-        let mut file = files::open(path, InputKind::Data)?;
-        let (of, name) = (file.metadata()?.len(), path.file_name().unwrap_or_default().to_string_lossy().into_owned());
+        let mut source = files::open(path, InputKind::Data)?;
+        let (of, file) =
+            (source.metadata()?.len(), path.file_name().unwrap_or_default().to_string_lossy().into_owned());
         let mut link = self.connect()?;
+        ask(&mut link, &Request::Put { steps, file, of, whole })?;
         let mut piece = vec![0; PEER_MESSAGE_BYTES];
-        let mut at = 0;
-        while at < of {
-            let len = usize::try_from(of - at).unwrap_or(usize::MAX).min(piece.len());
-            file.read_exact(&mut piece[..len])?;
-            ask(&mut link, &Request::Put { steps, file: name.clone(), at, of, whole }, &piece[..len])?;
-            at += len as u64;
+        let mut left = of;
+        while left > 0 {
+            let len = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());
+            source.read_exact(&mut piece[..len])?;
+            link.send(PART, &piece[..len])?;
+            left -= len as u64;
         }
         answered(&mut link).map(drop)
     }
@@ -112,7 +112,7 @@ impl Peer {
 pub fn get(link: &mut PeerLink, steps: u32, name: &str, bytes: &mut [u8], offset_bytes: u64) -> io::Result<()> {
     let mut at = offset_bytes;
     for piece in bytes.chunks_mut(PEER_MESSAGE_BYTES) {
-        ask(link, &Request::Get { steps, file: name.into(), at, bytes: piece.len() }, &[])?;
+        ask(link, &Request::Get { steps, file: name.into(), at, bytes: piece.len() })?;
         let read = answered(link)?;
         if read.len() != piece.len() {
             return Err(ErrorKind::UnexpectedEof.into());
@@ -123,8 +123,8 @@ pub fn get(link: &mut PeerLink, steps: u32, name: &str, bytes: &mut [u8], offset
     Ok(())
 }
 
-fn ask(link: &mut PeerLink, request: &Request, bytes: &[u8]) -> io::Result<()> {
-    link.send(&serde_json::to_string(request)?, bytes)
+fn ask(link: &mut PeerLink, request: &Request) -> io::Result<()> {
+    link.send(&serde_json::to_string(request)?, &[])
 }
 
 fn answered(link: &mut PeerLink) -> io::Result<Vec<u8>> {

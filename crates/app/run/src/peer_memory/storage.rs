@@ -1,12 +1,10 @@
 //! The memory of this host and of the next one as storage of checkpoints.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use checkpoint::{Disk, NewFile, Storage, named_steps};
-use sync::lock;
 
 use crate::peer_memory::decisions::Decisions;
 use crate::peer_memory::host_folder::HostFolder;
@@ -22,57 +20,18 @@ pub struct PeerStorage {
     pub peer: Peer,
     /// Which checkpoints are whole.
     pub decisions: Arc<Decisions>,
-    /// Steps of the checkpoint that this process began last.
-    pub begun: Mutex<Option<u32>>,
-}
-
-impl PeerStorage {
-    /// Waits until the checkpoint before that of `steps` is decided, and removes those before the last whole one. No
-    /// lock is held meanwhile: other ranks of this process may still finish that one.
-    fn begin(&self, steps: u32) -> io::Result<()> {
-        let before = *lock(&self.begun);
-        before.filter(|before| *before < steps).map_or(Ok(()), |before| self.decisions.wait(before))?;
-        let mut begun = lock(&self.begun);
-        if begun.is_none_or(|begun| begun < steps) {
-            *begun = Some(steps);
-            let whole = self.decisions.whole();
-            self.folder.retain(|kept| kept == steps || kept == whole)?;
-        }
-        Ok(())
-    }
 }
 
 impl Storage for PeerStorage {
-    fn create_folder(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir(path)
-    }
-
+    /// Waits until the checkpoint before is decided, and removes those before the last whole one.
     fn create(&self, path: &Path, len_bytes: u64) -> io::Result<Box<dyn NewFile>> {
-        let steps = path.parent().map_or(Err(not_one(path)), steps_of)?;
-        self.begin(steps)?;
+        let not_one = || io::Error::other(format!("{} is not in a checkpoint", path.display()));
+        let steps = path.parent().and_then(named_steps).ok_or_else(not_one)?;
+        let whole = self.decisions.begin(steps)?;
+        self.folder.retain(|kept| kept == steps || kept == whole)?;
         let (file, peer) = (Disk.create(path, len_bytes)?, self.peer.clone());
-        Ok(Box::new(PeerFile { file, path: path.to_path_buf(), steps, whole: self.decisions.whole(), peer }))
+        Ok(Box::new(PeerFile { file, path: path.to_path_buf(), steps, whole, peer }))
     }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::rename(from, to)
-    }
-
-    fn sync_folder(&self, _path: &Path) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn remove_folder(&self, path: &Path) -> io::Result<()> {
-        fs::remove_dir_all(path)
-    }
-}
-
-fn steps_of(path: &Path) -> io::Result<u32> {
-    named_steps(path).ok_or_else(|| not_one(path))
-}
-
-fn not_one(path: &Path) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, format!("{} is not a checkpoint", path.display()))
 }
 
 /// A file in the making.

@@ -2,6 +2,7 @@
 //! channel.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use checkpoint::{Finished, PieceCollector, ProcessPieces};
 use config::ModelSpec;
 use rendezvous::{Control, ControlError};
 use sync::lock;
-use train::{GatheringSink, LogitsSink, Observer, SaveReport, SavedIn, TensorSink, take_logits};
+use train::{GatheringSink, LogitsSink, Observer, SaveReport, TensorSink, take_logits};
 
 use crate::failure::Failure;
 use crate::process_group::group::ProcessGroup;
@@ -32,12 +33,10 @@ enum Kind {
     Gradient = 3,
     /// Rows of logits.
     Logits = 4,
-    /// Records of the pieces of a checkpoint in memory.
-    MemoryPieces = 5,
 }
 
 impl Kind {
-    const ALL: [Kind; 6] = [Kind::Weight, Kind::Pieces, Kind::End, Kind::Gradient, Kind::Logits, Kind::MemoryPieces];
+    const ALL: [Kind; 5] = [Kind::Weight, Kind::Pieces, Kind::End, Kind::Gradient, Kind::Logits];
 
     fn of(byte: u8) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| *kind as u8 == byte)
@@ -95,21 +94,7 @@ impl<'a> Deliverer<'a> {
         self.send(Kind::End, vec![]).map_err(|error| Failure::Work(error.to_string()))
     }
 
-    /// The same for records of checkpoints in memory.
-    pub fn of_memory(&self) -> MemoryDeliverer<'_> {
-        MemoryDeliverer(self)
-    }
-
-    fn pieces(&self, kind: Kind, pieces: ProcessPieces) {
-        match pieces.to_bytes() {
-            Ok(bytes) => self.sent(self.send(kind, bytes)),
-            Err(error) => {
-                self.control.report(rendezvous::FailureReport { cause: error.to_string(), ..Default::default() })
-            }
-        }
-    }
-
-    fn sent(&self, result: Result<(), ControlError>) {
+    fn sent<E: fmt::Display>(&self, result: Result<(), E>) {
         if let Err(error) = result {
             self.control.report(rendezvous::FailureReport { cause: error.to_string(), ..Default::default() });
         }
@@ -118,17 +103,7 @@ impl<'a> Deliverer<'a> {
 
 impl PieceCollector for Deliverer<'_> {
     fn deliver(&self, pieces: ProcessPieces) -> Option<Finished> {
-        self.pieces(Kind::Pieces, pieces);
-        None
-    }
-}
-
-/// Delivers records of checkpoints in memory.
-pub struct MemoryDeliverer<'a>(&'a Deliverer<'a>);
-
-impl PieceCollector for MemoryDeliverer<'_> {
-    fn deliver(&self, pieces: ProcessPieces) -> Option<Finished> {
-        self.0.pieces(Kind::MemoryPieces, pieces);
+        self.sent(pieces.to_bytes().map(|bytes| self.sent(self.send(Kind::Pieces, bytes))));
         None
     }
 }
@@ -150,8 +125,6 @@ pub struct Destinations<'a> {
     pub logits: Option<&'a dyn LogitsSink>,
     /// Takes records of pieces.
     pub pieces: Option<PieceDestination<'a>>,
-    /// Takes those of checkpoints in memory.
-    pub memory_pieces: Option<PieceDestination<'a>>,
 }
 
 /// See [`Destinations::pieces`].
@@ -262,22 +235,19 @@ impl<'a> Receiver<'a> {
             Kind::Logits => {
                 take_logits(content, self.to.logits.ok_or_else(unknown)?).map_err(|error| error.to_string())?;
             }
-            Kind::Pieces => self.take_pieces(content, self.to.pieces.ok_or_else(unknown)?, SavedIn::Disk)?,
-            Kind::MemoryPieces => {
-                self.take_pieces(content, self.to.memory_pieces.ok_or_else(unknown)?, SavedIn::Memory)?;
-            }
+            Kind::Pieces => self.take_pieces(content, self.to.pieces.ok_or_else(unknown)?)?,
         }
         Ok(Received::Part)
     }
 
-    fn take_pieces(&mut self, content: &[u8], to: PieceDestination<'_>, place: SavedIn) -> Result<(), String> {
+    fn take_pieces(&mut self, content: &[u8], to: PieceDestination<'_>) -> Result<(), String> {
         let pieces = ProcessPieces::from_bytes(content).map_err(|error| error.to_string())?;
-        let steps = pieces.steps();
         // A step has one checkpoint, on the disk or in memory.
+        let (steps, data) = (pieces.steps(), pieces.data());
         let started = *self.begun.entry(steps).or_insert_with(Instant::now);
         if let Some(finished) = to.collector.deliver(pieces) {
             self.begun.remove(&steps);
-            to.observer.saved(SaveReport { steps, place, finished, wall: started.elapsed() });
+            to.observer.saved(SaveReport { steps, data, finished, wall: started.elapsed() });
         }
         Ok(())
     }

@@ -4,39 +4,30 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use checkpoint::{Checkpoint, CheckpointError, CheckpointFolder, Disk, Found, committed, unfinished};
+use checkpoint::{Checkpoint, CheckpointError, CheckpointFolder, Disk, Found, SavedIn, committed, unfinished};
 
 use crate::failure::Failure;
 use crate::messages::stderr::tell;
-use crate::peer_memory::{IsFound, MemoryFiles};
+use crate::peer_memory::Beginning;
 use crate::places::names::{CHECKPOINTS, MEMORY};
 use crate::places::unfinished::line;
-
-/// Where the data of a checkpoint are.
-#[derive(Clone, Debug)]
-pub enum DataPlace {
-    /// Next to its manifest.
-    Disk,
-    /// In the memory of hosts.
-    Memory(MemoryFiles),
-}
 
 /// A checkpoint whose manifest is sound.
 pub struct Candidate {
     /// Its folder.
     pub found: Found,
     /// Where its data are.
-    pub place: DataPlace,
-    /// To read it.
+    pub data: SavedIn,
+    /// To read it; data in memory are still to be found.
     pub checkpoint: Checkpoint,
 }
 
 /// Those that were not tried yet, the newest first.
 pub struct Candidates {
     run: PathBuf,
-    left: VecDeque<(Found, DataPlace)>,
+    left: VecDeque<(Found, SavedIn)>,
     /// Those that were found damaged.
-    pub damaged: Vec<(Found, DataPlace)>,
+    pub damaged: Vec<(Found, SavedIn)>,
 }
 
 impl Candidates {
@@ -46,24 +37,24 @@ impl Candidates {
     /// # Errors
     /// A folder that cannot be read.
     pub fn of(run: &Path, is_first: bool) -> Result<Candidates, Failure> {
-        let on_disk = committed(&run.join(CHECKPOINTS))?.into_iter().map(|found| (found, DataPlace::Disk));
-        let in_memory = committed(&run.join(MEMORY))?.into_iter();
-        let in_memory = in_memory.map(|found| (found, DataPlace::Memory(MemoryFiles::default())));
-        let mut left: Vec<(Found, DataPlace)> = on_disk.chain(in_memory).collect();
+        let mut left = vec![];
+        for data in [SavedIn::Disk, SavedIn::Memory] {
+            left.extend(committed(&folder_of(run, data))?.into_iter().map(|found| (found, data)));
+        }
         // Of two after the same step the one on the disk comes first: the sort is stable.
         left.sort_by_key(|(found, _)| std::cmp::Reverse(found.steps));
         let unfinished = unfinished(&run.join(CHECKPOINTS))?;
         if is_first {
             unfinished.iter().for_each(|found| tell(&line(found)));
         }
-        let damaged = unfinished.into_iter().map(|found| (found, DataPlace::Disk)).collect();
+        let damaged = unfinished.into_iter().map(|found| (found, SavedIn::Disk)).collect();
         Ok(Candidates { run: run.to_path_buf(), left: left.into(), damaged })
     }
 
-    /// Whether any is in memory.
-    pub fn in_memory(&self) -> IsFound {
-        let is_in_memory = |(_, place): &(Found, DataPlace)| matches!(place, DataPlace::Memory(_));
-        if self.left.iter().any(is_in_memory) { IsFound::Yes } else { IsFound::No }
+    /// How the run begins from one of them.
+    pub fn beginning(&self) -> Beginning {
+        let is_any_in_memory = self.left.iter().any(|(_, data)| *data == SavedIn::Memory);
+        if is_any_in_memory { Beginning::FromMemory } else { Beginning::FromDisk }
     }
 
     /// The next one whose manifest is sound. Damaged ones are kept for later, and process 0 names them.
@@ -71,18 +62,14 @@ impl Candidates {
     /// # Errors
     /// A checkpoint of a later format.
     pub fn next(&mut self, is_first: bool) -> Result<Option<Candidate>, Failure> {
-        while let Some((found, place)) = self.left.pop_front() {
-            let opened = match &place {
-                DataPlace::Disk => Checkpoint::open(&found.path),
-                DataPlace::Memory(files) => Checkpoint::open_with(&found.path, Box::new(files.clone())),
-            };
-            match opened {
-                Ok(checkpoint) => return Ok(Some(Candidate { found, place, checkpoint })),
+        while let Some((found, data)) = self.left.pop_front() {
+            match Checkpoint::open_in(&found.path, data) {
+                Ok(checkpoint) => return Ok(Some(Candidate { found, data, checkpoint })),
                 Err(error) if error.is_damage() => {
                     if is_first {
                         tell(&format!("{error}\n"));
                     }
-                    self.damaged.push((found, place));
+                    self.damaged.push((found, data));
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -104,10 +91,14 @@ impl Candidates {
 ///
 /// # Errors
 /// A folder that cannot be written.
-pub fn set_aside(run: &Path, (found, place): &(Found, DataPlace)) -> Result<PathBuf, CheckpointError> {
-    let folder = match place {
-        DataPlace::Disk => run.join(CHECKPOINTS),
-        DataPlace::Memory(_) => run.join(MEMORY),
-    };
-    CheckpointFolder::new(&folder, Arc::new(Disk)).set_aside(found)
+pub fn set_aside(run: &Path, (found, data): &(Found, SavedIn)) -> Result<PathBuf, CheckpointError> {
+    CheckpointFolder::new(&folder_of(run, *data), Arc::new(Disk)).set_aside(found)
+}
+
+/// The folder of manifests of checkpoints with their data in `data`.
+fn folder_of(run: &Path, data: SavedIn) -> PathBuf {
+    run.join(match data {
+        SavedIn::Disk => CHECKPOINTS,
+        SavedIn::Memory => MEMORY,
+    })
 }

@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use checkpoint::{Committer, PieceCollector};
-use train::{
-    EvaluationReport, Observer, SampleReport, SaveReport, SavedIn, SavingPlace, Start, StepReport, StopRequest,
-    WorkTimes, Worker,
-};
+use checkpoint::{Committer, SavedIn};
+use train::{EvaluationReport, Observer, SampleReport, SaveReport, Start, StepReport, StopRequest, WorkTimes, Worker};
 
 use crate::failure::Failure;
 use crate::folder::run_folder::RunFolder;
+use crate::peer_memory::MemoryAttempt;
 use crate::places::author::confirmed;
 use crate::process_group::delivery::{self, Destinations, PieceDestination};
 use crate::process_group::member::{GroupMember, Part};
@@ -56,21 +54,17 @@ impl<'a> FirstProcess<'a> {
         let (config, member) = (&session.verdict.config, session.process_group.member());
         notes.iter().for_each(|note| once.tell(note));
         let (progress, interrupt) = (&once.progress, &once.interrupt);
-        let observer = SignalObserver { progress, text: session.text, member, interrupt, uploads };
-        let processes = member.map_or(1, GroupMember::processes);
-        let committer = Committer::new(&folder.store, processes);
+        let observer =
+            SignalObserver { progress, text: session.text, member, interrupt, uploads, memory: ranks.memory };
         // Those of later steps are of another attempt, also where this one saves none.
         let is_open = ranks.memory.is_some() || folder.has_manifests();
         let manifests = is_open.then(|| folder.manifests(ranks.start.steps())).transpose()?;
-        let in_memory = ranks.memory.zip(manifests.as_ref());
-        let in_memory = in_memory.map(|(memory, store)| memory.committer(store, processes));
-        let in_memory = in_memory.as_ref().map(|committer| committer as &dyn PieceCollector);
+        let committer = Committer::new(&folder.store, member.map_or(1, GroupMember::processes));
+        let committer = committer.with_memory(manifests.as_ref());
         let run = confirmed(config).run_file;
-        let destination = |collector| PieceDestination { collector, observer: &observer };
         let to = Destinations {
             weights: Some(&once.weights),
-            pieces: Some(destination(&committer)),
-            memory_pieces: in_memory.map(destination),
+            pieces: Some(PieceDestination { collector: &committer, observer: &observer }),
             ..Destinations::default()
         };
         let ending = delivery::receive_while(session.process_group, &config.model, to, || {
@@ -78,8 +72,7 @@ impl<'a> FirstProcess<'a> {
                 observer: &observer,
                 recorder: progress.recorder(),
                 weights: &once.weights,
-                disk: SavingPlace { every: config.run.save_every, ..SavingPlace::with(&committer) },
-                in_memory,
+                collector: &committer,
                 run: run.to_text(),
             })
         });
@@ -94,6 +87,7 @@ struct SignalObserver<'a, 'r> {
     member: Option<&'a GroupMember>,
     interrupt: &'a Interrupt,
     uploads: Option<&'a Uploads>,
+    memory: Option<&'a MemoryAttempt>,
 }
 
 impl SignalObserver<'_, '_> {
@@ -144,7 +138,10 @@ impl Observer for SignalObserver<'_, '_> {
     }
 
     fn saved(&self, report: SaveReport) {
-        let is_upload_due = report.place == SavedIn::Disk && report.finished.outcome.is_ok();
+        if let Some(memory) = self.memory.filter(|_| report.data == SavedIn::Memory) {
+            memory.decisions.decide(report.steps, &report.finished);
+        }
+        let is_upload_due = report.data == SavedIn::Disk && report.finished.outcome.is_ok();
         self.progress.saved(report);
         if let Some(uploads) = self.uploads.filter(|_| is_upload_due) {
             uploads.ask();

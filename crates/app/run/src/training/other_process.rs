@@ -1,7 +1,7 @@
 //! A process other than 0: silent unless it fails, and its part of the results goes to process 0.
 
 use device::DeviceError;
-use train::{ForwardingSink, Observer, SavingPlace, StepReport, StopRequest, WorkTimes, Worker};
+use train::{ForwardingSink, Observer, StepReport, StopRequest, WorkTimes, Worker};
 
 use crate::failure::Failure;
 use crate::process_group::delivery::Deliverer;
@@ -71,16 +71,13 @@ impl<'a> OtherProcess<'a> {
 /// Trains `ranks` while a thread delivers to process 0.
 fn delivered(member: &GroupMember, silent: &QuietObserver<'_>, ranks: Ranks<'_>) -> Result<(), Failure> {
     let deliverer = Deliverer::begin(member);
-    let in_memory = deliverer.of_memory();
     let post = |message: Vec<u8>| deliverer.weight(message);
-    let (config, folder) = (&ranks.session.verdict.config, ranks.session.checkpoints());
-    let disk = SavingPlace { folder: &folder, collector: &deliverer, every: config.run.save_every };
+    let config = &ranks.session.verdict.config;
     let ends = RankOutputs {
         observer: silent,
         recorder: silent.recorder.as_ref(),
         weights: &ForwardingSink::new(&post),
-        disk,
-        in_memory: Some(&in_memory),
+        collector: &deliverer,
         run: &config.to_toml(),
     };
     match ranks.train(ends) {

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use checkpoint::{Committed, Finished};
+use checkpoint::{Committed, Finished, SavedIn};
 use config::figures::bytes;
 use device::DeviceError;
 use sync::{into_inner, lock};
-use train::{EvaluationReport, SaveReport, SavedIn, StepReport, StopRequest, StragglerWatch, WorkTimes, Worker};
+use train::{EvaluationReport, SaveReport, StepReport, StopRequest, StragglerWatch, WorkTimes, Worker};
 
 use crate::failure::Failure;
 use crate::records::anomaly::anomaly_line;
@@ -260,8 +260,8 @@ impl train::Observer for Progress<'_> {
             watchers.saved(&report);
         }
         let mut outputs = lock(&self.outputs);
-        let SaveReport { steps, place, finished: Finished { outcome, not_retired }, wall } = report;
-        let in_memory = match place {
+        let SaveReport { steps, data, finished: Finished { outcome, not_retired }, wall } = report;
+        let in_memory = match data {
             SavedIn::Disk => "",
             SavedIn::Memory => " in memory",
         };
@@ -279,7 +279,7 @@ impl train::Observer for Progress<'_> {
         if let Some(error) = not_retired {
             outputs.warn(&format!("checkpoints that are not kept are still there: {error}\n"));
         }
-        match place {
+        match data {
             SavedIn::Disk => outputs.not_saved = outcome.err().as_ref().map(unwritten_checkpoint),
             // The disk has the last state of a run.
             SavedIn::Memory => {}

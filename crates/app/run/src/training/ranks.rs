@@ -29,10 +29,8 @@ pub struct RankOutputs<'a> {
     pub recorder: Option<&'a Recorder>,
     /// Takes the weights after the last step.
     pub weights: &'a dyn TensorSink,
-    /// Takes checkpoints on the disk.
-    pub disk: SavingPlace<'a>,
-    /// Brings records of those in memory to process 0.
-    pub in_memory: Option<&'a dyn PieceCollector>,
+    /// Brings records of checkpoints to process 0.
+    pub collector: &'a dyn PieceCollector,
     /// The run file of checkpoints.
     pub run: &'a str,
 }
@@ -43,13 +41,16 @@ impl Ranks<'_> {
     /// # Errors
     /// The failure of a rank, and those of other processes.
     pub fn train(self, ends: RankOutputs<'_>) -> Result<Ending, Failure> {
-        let Ranks { session: Session { verdict, text, process_group, .. }, start, attempt, choices, memory } = self;
-        let RankOutputs { observer, recorder, weights, disk, in_memory, run } = ends;
-        let memory = memory.zip(in_memory).map(|(memory, collector)| memory.place(collector));
+        let Ranks { session, start, attempt, choices, memory } = self;
+        let Session { verdict, text, process_group, .. } = session;
+        let RankOutputs { observer, recorder, weights, collector, run } = ends;
+        let folder = session.checkpoints();
+        let disk = SavingPlace { folder: &folder, every: verdict.config.run.save_every };
+        let memory = memory.map(MemoryAttempt::place);
         let validation = text.validation();
         let ports = Ports {
             start,
-            saving: Some(Saving { disk, memory, run, data_xxh3: Some(text.hash()) }),
+            saving: Some(Saving { disk, memory, collector, run, data_xxh3: Some(text.hash()) }),
             weights: Some(weights),
             evaluation: text.evaluation(),
             validation: &validation,

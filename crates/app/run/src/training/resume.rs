@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use checkpoint::{Checkpoint, Found, Hash, MANIFEST};
+use checkpoint::{Checkpoint, Found, Hash, MANIFEST, SavedIn};
 use config::{BatchOrigin, DataSpec, KeptRun, TokenizerSpec, shown_setting};
 use data::TOKENIZER_FILE;
 use serde_json::json;
@@ -14,14 +14,14 @@ use crate::folder::run_folder::{Remedy, RunFolder};
 use crate::layout::changes::{Changed, changes, key_of, with_changes};
 use crate::layout::other_model;
 use crate::messages::stderr::tell;
-use crate::peer_memory::{Beginning, PeerMemory};
+use crate::peer_memory::PeerMemory;
 use crate::places::checkpoint_path::run_around;
 use crate::places::names::MEMORY;
 use crate::process_group::place::{Launched, own_number};
 use crate::process_group::shared_limit::shared_limit;
 use crate::source::file_hash::file_hash;
 use crate::store::stored::{Resuming, resuming};
-use crate::training::candidates::{Candidate, Candidates, DataPlace, set_aside};
+use crate::training::candidates::{Candidate, Candidates, set_aside};
 use crate::training::session::{RunRequest, Session};
 use crate::training::train::train;
 use crate::verdict::{Planned, Verdict, judge};
@@ -64,14 +64,14 @@ impl Resume {
         let Resume { is_first, resuming, mut candidates } = self;
         let (folder, overrides) = (resuming.folder.as_path(), request.spec.run.overrides());
         loop {
-            let in_memory = candidates.in_memory();
+            let beginning = candidates.beginning();
             let Some(first) = candidates.next(is_first)? else { return Err(candidates.none()) };
             let first = Resumed::new(&overrides, &resuming, first)?;
             // The one that the processes agree on, where the first is in the memory of hosts that are gone.
             let mut other = None;
             let ended = first.meet(request, |session| {
                 let Verdict { config, setup, .. } = &first.verdict;
-                let memory = PeerMemory::open(session.process_group, (config, setup), Beginning::Resumed, in_memory)?;
+                let memory = PeerMemory::open(session.process_group, (config, setup), beginning)?;
                 while let Err(reason) = other.as_ref().unwrap_or(&first).find(memory.as_ref()) {
                     if is_first {
                         tell(&format!("{reason}; an earlier one is used\n"));
@@ -90,7 +90,7 @@ impl Resume {
                 }
                 (Err(_), Some(damage)) => {
                     tell(&format!("{damage}\n"));
-                    candidates.damaged.push((used.candidate.found, used.candidate.place));
+                    candidates.damaged.push((used.candidate.found, used.candidate.data));
                 }
                 (ended, _) => return ended,
             }
@@ -113,8 +113,8 @@ fn gone(folder: &Path, is_first: bool) -> Failure {
 /// Sets aside a checkpoint in which this one of several processes found `damage`; nothing where another process was
 /// faster or the folder cannot be written.
 fn set_aside_for_next_start(folder: &Path, candidate: &Candidate, damage: &str) -> Option<Failure> {
-    let Candidate { found, place, .. } = candidate;
-    let aside = set_aside(folder, &(found.clone(), place.clone())).ok()?;
+    let Candidate { found, data, .. } = candidate;
+    let aside = set_aside(folder, &(found.clone(), *data)).ok()?;
     let (path, aside) = (found.path.display(), aside.display());
     Some(Failure::Work(format!(
         "{damage}; {path} is damaged; renamed to {aside}; start the same command again to resume from the checkpoint before"
@@ -126,7 +126,7 @@ fn reopened(
     verdict: &Verdict,
     Resumed { candidate, left_out, .. }: &Resumed,
     changed: &Changed,
-    damaged: Vec<(Found, DataPlace)>,
+    damaged: Vec<(Found, SavedIn)>,
 ) -> Result<RunFolder, Failure> {
     let checkpoint = &candidate.checkpoint;
     let folder = RunFolder::open(&verdict.config.run, Remedy::Copy)?;
@@ -146,12 +146,12 @@ fn reopened(
     left_out.iter().for_each(|line| folder.note(line.clone()));
     other_model::notes(changed).into_iter().for_each(|note| folder.note(note));
     let (steps, path) = (state.steps, checkpoint.path().display());
-    folder.note(match (&candidate.place, verdict.config.train.steps == steps) {
-        (DataPlace::Memory(_), _) => format!("resuming after step {steps} from the memory of the hosts\n"),
-        (DataPlace::Disk, true) => {
+    folder.note(match (candidate.data, verdict.config.train.steps == steps) {
+        (SavedIn::Memory, _) => format!("resuming after step {steps} from the memory of the hosts\n"),
+        (SavedIn::Disk, true) => {
             format!("all {steps} steps are done in {path}; --set train.steps=... with more of them resumes\n")
         }
-        (DataPlace::Disk, false) => format!("resuming after step {steps} from {path}\n"),
+        (SavedIn::Disk, false) => format!("resuming after step {steps} from {path}\n"),
     });
     Ok(folder)
 }
@@ -183,15 +183,15 @@ impl Resumed {
 
     /// Whether the data can be read: those in memory from the hosts that have them.
     fn find(&self, memory: Option<&PeerMemory>) -> Result<(), String> {
-        match (&self.candidate.place, memory) {
-            (DataPlace::Disk, _) => Ok(()),
-            (DataPlace::Memory(files), Some(memory)) => memory.find(self.candidate.checkpoint.manifest(), files),
-            (DataPlace::Memory(_), None) => Err("a checkpoint in memory needs the processes of its hosts".into()),
+        match (self.candidate.data, memory) {
+            (SavedIn::Disk, _) => Ok(()),
+            (SavedIn::Memory, Some(memory)) => memory.find(&self.candidate.checkpoint),
+            (SavedIn::Memory, None) => Err("a checkpoint in memory needs the processes of its hosts".into()),
         }
     }
 
     /// Trains to the end; newer checkpoints that are `damaged` are set aside.
-    fn train(&self, session: &Session<'_>, damaged: &mut Vec<(Found, DataPlace)>) -> Result<(), Failure> {
+    fn train(&self, session: &Session<'_>, damaged: &mut Vec<(Found, SavedIn)>) -> Result<(), Failure> {
         let Resumed { candidate, verdict, changes_text, .. } = self;
         let checkpoint = &candidate.checkpoint;
         let mut changed = self.changed.clone();

@@ -5,7 +5,7 @@ use train::Start;
 
 use crate::failure::Failure;
 use crate::folder::run_folder::RunFolder;
-use crate::peer_memory::{Beginning, IsFound, PeerMemory};
+use crate::peer_memory::{Beginning, PeerMemory};
 use crate::places::own_places;
 use crate::process_group::member::Part;
 use crate::training::attempt::RunAttempt;
@@ -30,7 +30,7 @@ pub fn train(
 ) -> Result<(), Failure> {
     let Verdict { config, setup, .. } = session.verdict;
     if !matches!(start, Start::Checkpoint(_)) {
-        PeerMemory::check_fresh(session.process_group, config)?;
+        PeerMemory::check_hosts(session.process_group, config, Beginning::Fresh)?;
     }
     let part = session.process_group.once("the folder of the run", || {
         let spec = session.request.spec;
@@ -40,9 +40,7 @@ pub fn train(
         Ok(folder)
     })?;
     let opened = match start {
-        Start::Seed | Start::Weights(_) => {
-            PeerMemory::open(session.process_group, (config, setup), Beginning::Fresh, IsFound::No)?
-        }
+        Start::Seed | Start::Weights(_) => PeerMemory::open(session.process_group, (config, setup), Beginning::Fresh)?,
         Start::Checkpoint(_) => None,
     };
     let session = Session { memory: opened.as_ref().or(session.memory), ..*session };

@@ -42,24 +42,8 @@ impl Gate {
 struct Waiting(Arc<Gate>);
 
 impl Storage for Waiting {
-    fn create_folder(&self, path: &Path) -> io::Result<()> {
-        Disk.create_folder(path)
-    }
-
     fn create(&self, path: &Path, len_bytes: u64) -> io::Result<Box<dyn NewFile>> {
         Ok(Box::new(WaitingFile(Disk.create(path, len_bytes)?, Arc::clone(&self.0))))
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        Disk.rename(from, to)
-    }
-
-    fn sync_folder(&self, path: &Path) -> io::Result<()> {
-        Disk.sync_folder(path)
-    }
-
-    fn remove_folder(&self, path: &Path) -> io::Result<()> {
-        Disk.remove_folder(path)
     }
 }
 

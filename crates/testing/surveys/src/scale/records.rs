@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use checkpoint::{
     BLOCK_BYTES, Checkpoint, Committer, Disk, FileRecord, Hash, MANIFEST, PieceCollector, PieceRecord, ProcessPieces,
-    Retention, RunState, StatePart, Store,
+    Retention, RunState, SavedIn, StatePart, Store,
 };
 use config::{KeptRunFile, Unit};
 use mesh::Rank;
@@ -31,6 +31,7 @@ const HEADER_BYTES_OF_A_PIECE: u64 = 160;
 #[derive(Serialize)]
 struct Message {
     state: RunState,
+    data: SavedIn,
     first_rank: usize,
     files: Result<Vec<WrittenFile>, String>,
 }
@@ -70,7 +71,7 @@ pub fn records(run: LargeRun, folder: &Path) -> Result<Figures, String> {
         num_pieces += file.pieces.len();
         let sparse = File::create(partial.join(&file.record.name)).and_then(|made| made.set_len(file.record.bytes));
         sparse.map_err(|error| error.to_string())?;
-        let message = Message { state: state.clone(), first_rank: rank, files: Ok(vec![file]) };
+        let message = Message { state: state.clone(), data: SavedIn::Disk, first_rank: rank, files: Ok(vec![file]) };
         let bytes = serde_json::to_vec(&message).map_err(|error| error.to_string())?;
         message_bytes += bytes.len();
         largest_bytes = largest_bytes.max(bytes.len());

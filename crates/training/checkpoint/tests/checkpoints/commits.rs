@@ -18,8 +18,8 @@ fn steps(folder: &Folder) -> Vec<u32> {
 fn a_checkpoint_is_there_when_its_last_rank_is_done() {
     let folder = Folder::new();
     let store = store(&folder.0).expect("a store");
-    let first = ProcessWriter::new(store.folder(), 2);
-    assert!(first.finish(4, first.begin(&state(4), 0, &[]), &[]).is_none(), "rank 1 is awaited");
+    let first = ProcessWriter::new(2);
+    assert!(first.finish(4, first.begin(store.folder(), &state(4), 0, &[]), &[]).is_none(), "rank 1 is awaited");
     assert!(steps(&folder).is_empty());
     assert_eq!(folder.names(), [".lock", ".step-00000004.partial"]);
     drop((first, store));
@@ -40,9 +40,10 @@ fn a_checkpoint_is_there_when_its_last_rank_is_done() {
 fn a_rank_may_be_a_checkpoint_ahead() {
     let folder = Folder::new();
     let store = store(&folder.0).expect("a store");
-    let (writer, committer) = (ProcessWriter::new(store.folder(), 2), Committer::new(&store, 1));
+    let (writer, committer) = (ProcessWriter::new(2), Committer::new(&store, 1));
     let done = |rank: usize, steps: u32| {
-        let delivered = writer.finish(steps, put(&writer, rank, &state(steps), &pieces(rank)), &pieces(rank));
+        let delivered =
+            writer.finish(steps, put((&writer, store.folder()), rank, &state(steps), &pieces(rank)), &pieces(rank));
         delivered.and_then(|delivered| committer.deliver(delivered)).is_some()
     };
     assert_eq!([(0, 1), (0, 2), (1, 1), (1, 2)].map(|(rank, steps)| done(rank, steps)), [false, false, true, true]);

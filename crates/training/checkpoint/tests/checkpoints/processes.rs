@@ -12,8 +12,8 @@ use crate::checkpoints::rig::{Folder, check, pieces, put, save, state, store};
 
 /// Rank `rank` alone in its process, after its file is on the disk: the message to the process that commits.
 fn message(folder: &CheckpointFolder, rank: usize, steps: u32) -> Vec<u8> {
-    let writer = ProcessWriter::new(folder, 1);
-    let file = put(&writer, rank, &state(steps), &pieces(rank));
+    let writer = ProcessWriter::new(1);
+    let file = put((&writer, folder), rank, &state(steps), &pieces(rank));
     let delivered = writer.finish(steps, file, &pieces(rank)).expect("its only rank is done");
     delivered.to_bytes().expect("JSON")
 }
@@ -54,7 +54,8 @@ fn a_second_process_disturbs_no_file_of_the_first() {
     let first = message(store.folder(), 0, 7);
     let part = folder.0.join(".step-00000007.partial/rank-00000.safetensors");
     let second = CheckpointFolder::new(&folder.0, Arc::new(Disk));
-    let writer = ProcessWriter::new(&second, 1);
+    let writer = ProcessWriter::new(1);
+    writer.begin(&second, &state(7), 1, &[]).expect("the folder is there");
     assert!(part.is_file());
     drop(writer);
     assert!(part.is_file(), "a writer that ends removes nothing");
@@ -80,8 +81,8 @@ fn the_failure_of_another_process_is_the_failure_of_the_checkpoint() {
     let folder = Folder::new();
     let store = store(&folder.0).expect("a store");
     let committer = Committer::new(&store, 2);
-    let writer = ProcessWriter::new(store.folder(), 1);
-    writer.begin(&state(3), 1, &pieces(1)).expect("a file");
+    let writer = ProcessWriter::new(1);
+    writer.begin(store.folder(), &state(3), 1, &pieces(1)).expect("a file");
     let broken = Err(CheckpointError::State("the arena of rank 1 is gone".into()));
     let failed = writer.finish(3, broken, &pieces(1)).expect("delivered").to_bytes().expect("JSON");
     assert!(deliver(&committer, &failed).is_none());

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use checkpoint::{
-    BLOCK_BYTES, Checkpoint, CheckpointError, Committer, Disk, Finished, PieceCollector, PieceEntry, PieceFile,
-    ProcessWriter, Retention, RunState, Storage, Store,
+    BLOCK_BYTES, Checkpoint, CheckpointError, CheckpointFolder, Committer, Disk, Finished, PieceCollector, PieceEntry,
+    PieceFile, ProcessWriter, Retention, RunState, Storage, Store,
 };
 use config::KeptRunFile;
 use mesh::{Region, copy_runs};
@@ -109,10 +109,10 @@ pub fn save(store: &Store, steps: u32) -> Finished {
 /// Saves as [`save`] does, without the blocks of pieces that `is_put` leaves out.
 pub fn save_as(store: &Store, state: RunState, is_put: impl Fn(&PieceEntry) -> bool) -> Finished {
     let (mut finished, steps) = (None, state.steps);
-    let writer = ProcessWriter::new(store.folder(), 2);
+    let writer = ProcessWriter::new(2);
     for rank in 0..2 {
         let entries: Vec<PieceEntry> = pieces(rank).into_iter().filter(&is_put).collect();
-        let file = put(&writer, rank, &state, &entries);
+        let file = put((&writer, store.folder()), rank, &state, &entries);
         finished = writer.finish(steps, file, &entries);
     }
     let pieces = finished.expect("the last rank gets the pieces of its process");
@@ -121,12 +121,12 @@ pub fn save_as(store: &Store, state: RunState, is_put: impl Fn(&PieceEntry) -> b
 
 /// The file of a rank with all of `entries`.
 pub fn put(
-    writer: &ProcessWriter,
+    (writer, folder): (&ProcessWriter, &CheckpointFolder),
     rank: usize,
     state: &RunState,
     entries: &[PieceEntry],
 ) -> Result<Option<PieceFile>, CheckpointError> {
-    let Some(mut file) = writer.begin(state, rank, entries)? else { return Ok(None) };
+    let Some(mut file) = writer.begin(folder, state, rank, entries)? else { return Ok(None) };
     for entry in entries {
         let mut bytes: Vec<u8> = values(entry, state.steps).iter().flat_map(|value| value.to_ne_bytes()).collect();
         bytes.chunks_mut(BLOCK_BYTES).try_for_each(|block| file.put(block))?;

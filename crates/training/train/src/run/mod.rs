@@ -9,6 +9,7 @@ pub mod work_times;
 
 use std::time::{Duration, Instant};
 
+use checkpoint::ProcessWriter;
 use config::{Overlap, Recheck};
 use device::{DeviceError, DeviceKind};
 use mesh::Rank;
@@ -29,12 +30,11 @@ use crate::setup::Setup;
 use crate::setup::start::{Start, check_tensors};
 use crate::stop_request::StopRequest;
 use crate::storage::deliver;
-use crate::storage::saving::{SavePorts, SaveWriters, Saving, start_saving};
+use crate::storage::saving::{SavePort, Saving, start_saving};
 use crate::storage::sink::TensorSink;
 use crate::worker::Worker;
 use crate::worker::batch::TokenSource;
 use crate::worker::loss_scale::UpdateOutcome;
-use crate::worker::save_stream::SavedIn;
 
 /// The sources that a run reads from, and the receivers of its reports.
 #[derive(Clone, Copy)]
@@ -136,22 +136,22 @@ pub fn run_ranks(
         }
     }
     let ranks: Vec<Rank> = ranks.collect();
-    let writers = ports.saving.map(|saving| SaveWriters::new(&saving, ranks.len()));
-    let save_ports = ports.saving.zip(writers.as_ref()).map(|(saving, writers)| writers.ports(saving));
-    launch(setup, engine, ranks.into_iter(), |launched| run_rank(launched, ports, save_ports))
+    let writer = ProcessWriter::new(ranks.len());
+    let save_port = ports.saving.map(|saving| SavePort { writer: &writer, collector: saving.collector });
+    launch(setup, engine, ranks.into_iter(), |launched| run_rank(launched, ports, save_port))
 }
 
 /// The work of ranks before their first step, as rings name it.
 const START: &str = "open the rank, fill its weights and compare programs";
 
-fn run_rank(launched: RankLaunch<'_>, ports: Ports<'_>, save_ports: Option<SavePorts<'_>>) -> Result<Ending, Stop> {
+fn run_rank(launched: RankLaunch<'_>, ports: Ports<'_>, save_port: Option<SavePort<'_>>) -> Result<Ending, Stop> {
     let measured = Measured::of(launched.setup, &ports);
     launched.progress.keep_in(ports.rings.and_then(|rings| rings.open(launched.setup.groups(), launched.number)));
     let report = |report| ports.observer.saved(report);
     std::thread::scope(|scope| {
         let mut rank = launched.progress.named(START, || launched.open(ports.tokens, ports.start, ports.recheck))?;
-        if let (Some(save_ports), Some(memory)) = (save_ports, rank.ports.memory.take()) {
-            let stream = start_saving(scope, &rank, launched.number, memory, (save_ports, &report))?;
+        if let (Some(save_port), Some(memory)) = (save_port, rank.ports.memory.take()) {
+            let stream = start_saving(scope, &rank, launched.number, memory, (save_port, &report))?;
             rank.ports.saving = Some(stream);
         }
         let ending = run_steps(&mut rank, launched, &ports, &measured)?;
@@ -227,13 +227,13 @@ fn run_steps<'a>(
             measure(worker, measured, (step + 1, is_last), (&mut stop_check, progress))?
         };
         stop_request = stop_check.stop_request;
-        let place = |saving: Saving<'a>| {
-            let last = (is_last || between.is_stopped).then_some(SavedIn::Disk);
-            last.or_else(|| saving.place_after(step + 1)).map(|place| (saving, place))
+        let due = |saving: Saving<'a>| {
+            let last = (is_last || between.is_stopped).then_some(saving.disk.folder);
+            last.or_else(|| saving.folder_after(step + 1)).map(|folder| (saving, folder))
         };
-        if let Some((saving, place)) = ports.saving.and_then(place) {
+        if let Some((saving, folder)) = ports.saving.and_then(due) {
             let state = saving.state(worker, step + 1, between.held_out_loss);
-            progress.named("begin to save", || worker.save(state, place))?;
+            progress.named("begin to save", || worker.save(state, folder))?;
         }
         if between.is_stopped {
             return Ok(Ending::Stopped { steps: step + 1 });

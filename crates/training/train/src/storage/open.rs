@@ -1,6 +1,6 @@
 //! Opening a rank with the state that a run begins with, and saving its state.
 
-use checkpoint::{RunState, StatePart};
+use checkpoint::{CheckpointFolder, RunState, StatePart};
 use config::UnsupportedAxis;
 use device::{DeviceError, Stream};
 use mesh::Coord;
@@ -20,7 +20,7 @@ use crate::worker::ports::RankPorts;
 use crate::worker::position::RankPosition;
 use crate::worker::rank_state::RankState;
 use crate::worker::run_position::RunPosition;
-use crate::worker::save_stream::{SaveStream, SavedIn};
+use crate::worker::save_stream::SaveStream;
 use crate::worker::spikes::SpikeWatch;
 
 impl<'a> Worker<'a> {
@@ -84,13 +84,13 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Hands `state` and the tensors of this rank to the storage `place`, where there is one.
+    /// Hands `state` and the tensors of this rank to the thread that saves them in `folder`, where there is one.
     ///
     /// # Errors
     /// An earlier checkpoint that storage has not finished.
-    pub fn save(&mut self, state: RunState, place: SavedIn) -> Result<(), DeviceError> {
+    pub fn save(&mut self, state: RunState, folder: &CheckpointFolder) -> Result<(), DeviceError> {
         let Some(saving) = &mut self.ports.saving else { return Ok(()) };
-        saving.begin(state, place)?;
+        saving.begin(state, folder)?;
         for instr in save_instrs(&self.position.program.view) {
             self.execute(instr)?;
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use checkpoint::{
     BLOCK_BYTES, CheckpointError, CheckpointFolder, Committer, Finished, Hash, PieceCollector, PieceEntry, PieceFile,
-    ProcessWriter, RunState, StatePart, file_bytes,
+    ProcessWriter, RunState, SavedIn, StatePart, file_bytes,
 };
 use config::{KeptRunFile, ModelCoord, Unit, UnitLayout, UnsupportedAxis};
 use device::{MemoryReader, Tensor};
@@ -21,7 +21,7 @@ use crate::setup::Setup;
 use crate::storage::pieces::{Copies, Piece, pieces};
 use crate::worker::Worker;
 use crate::worker::position::RankPosition;
-use crate::worker::save_stream::{SaveStream, SaveTask, SavedIn};
+use crate::worker::save_stream::{SaveStream, SaveTask};
 use crate::worker::unit_state::common;
 
 /// Where the state of a run is saved, and how often.
@@ -29,21 +29,8 @@ use crate::worker::unit_state::common;
 pub struct SavingPlace<'a> {
     /// Where the ranks of this process write their pieces.
     pub folder: &'a CheckpointFolder,
-    /// Brings the records of these pieces to the process that commits.
-    pub collector: &'a dyn PieceCollector,
     /// Steps from one to the next; 0 for none between steps.
     pub every: u32,
-}
-
-impl<'a> SavingPlace<'a> {
-    /// The place of `committer`, in a process that commits; none between steps.
-    pub fn with(committer: &'a Committer<'a>) -> SavingPlace<'a> {
-        SavingPlace { folder: committer.folder(), collector: committer, every: 0 }
-    }
-
-    fn is_due_after(&self, steps: u32) -> bool {
-        self.every > 0 && steps.is_multiple_of(self.every)
-    }
 }
 
 /// When the state of a run is saved, and where.
@@ -53,6 +40,8 @@ pub struct Saving<'a> {
     pub disk: SavingPlace<'a>,
     /// The memory of hosts, which takes the state where the disk does not.
     pub memory: Option<SavingPlace<'a>>,
+    /// Brings the records of pieces to the process that commits.
+    pub collector: &'a dyn PieceCollector,
     /// The resolved run file, which goes with each.
     pub run: &'a str,
     /// Hash of all tokens that the run reads, if it is known; goes with each, too.
@@ -62,7 +51,8 @@ pub struct Saving<'a> {
 impl<'a> Saving<'a> {
     /// Saves with `committer`, from a process that commits; only after the last step, without a run file.
     pub fn with(committer: &'a Committer<'a>) -> Saving<'a> {
-        Saving { disk: SavingPlace::with(committer), memory: None, run: "", data_xxh3: None }
+        let disk = SavingPlace { folder: committer.folder(), every: 0 };
+        Saving { disk, memory: None, collector: committer, run: "", data_xxh3: None }
     }
 
     /// The same, with a checkpoint on the disk after every `every` steps.
@@ -71,13 +61,10 @@ impl<'a> Saving<'a> {
         Saving { disk: SavingPlace { every, ..self.disk }, ..self }
     }
 
-    /// The place for the state after `steps` steps, between steps; none where nothing is due.
-    pub fn place_after(&self, steps: u32) -> Option<SavedIn> {
-        match &self.memory {
-            _ if self.disk.is_due_after(steps) => Some(SavedIn::Disk),
-            Some(memory) if memory.is_due_after(steps) => Some(SavedIn::Memory),
-            Some(_) | None => None,
-        }
+    /// The folder for the state after `steps` steps, between steps; none where nothing is due.
+    pub fn folder_after(&self, steps: u32) -> Option<&'a CheckpointFolder> {
+        let is_due = |place: &SavingPlace<'_>| place.every > 0 && steps.is_multiple_of(place.every);
+        [Some(self.disk), self.memory].into_iter().flatten().find(is_due).map(|place| place.folder)
     }
 
     /// The state of the run after `steps` steps; the same on every rank.
@@ -100,8 +87,8 @@ impl<'a> Saving<'a> {
 pub struct SaveReport {
     /// Steps that were done.
     pub steps: u32,
-    /// Where it is.
-    pub place: SavedIn,
+    /// Where its data are.
+    pub data: SavedIn,
     /// The checkpoint, or why there is none.
     pub finished: Finished,
     /// From the first rank's beginning to the commit.
@@ -111,51 +98,13 @@ pub struct SaveReport {
 /// Hears of checkpoints, on threads that save.
 type Report<'a> = dyn Fn(SaveReport) + Sync + 'a;
 
-/// The writers of all ranks of this process.
-#[derive(Debug)]
-pub(crate) struct SaveWriters {
-    disk: ProcessWriter,
-    memory: Option<ProcessWriter>,
-}
-
-impl SaveWriters {
-    /// For `num_ranks` ranks.
-    pub(crate) fn new(saving: &Saving<'_>, num_ranks: usize) -> SaveWriters {
-        let writer = |place: &SavingPlace<'_>| ProcessWriter::new(place.folder, num_ranks);
-        SaveWriters { disk: writer(&saving.disk), memory: saving.memory.as_ref().map(writer) }
-    }
-
-    /// With the collectors of `saving`.
-    pub(crate) fn ports<'a>(&'a self, saving: Saving<'a>) -> SavePorts<'a> {
-        let memory = self.memory.as_ref().zip(saving.memory);
-        let port = |writer: &'a ProcessWriter, place: SavingPlace<'a>| SavePort { writer, collector: place.collector };
-        SavePorts { disk: port(&self.disk, saving.disk), memory: memory.map(|(writer, place)| port(writer, place)) }
-    }
-}
-
-/// The places that all ranks of a process save in.
+/// The two ends of saving that all ranks of a process share.
 #[derive(Clone, Copy)]
-pub(crate) struct SavePorts<'a> {
-    disk: SavePort<'a>,
-    memory: Option<SavePort<'a>>,
-}
-
-impl<'a> SavePorts<'a> {
-    fn port(&self, place: SavedIn) -> SavePort<'a> {
-        match (place, self.memory) {
-            (SavedIn::Memory, Some(memory)) => memory,
-            (SavedIn::Disk, _) | (SavedIn::Memory, None) => self.disk,
-        }
-    }
-}
-
-/// The two ends of saving in a place that all ranks of a process share.
-#[derive(Clone, Copy)]
-struct SavePort<'a> {
+pub(crate) struct SavePort<'a> {
     /// Takes the ranks' pieces.
-    writer: &'a ProcessWriter,
+    pub(crate) writer: &'a ProcessWriter,
     /// Takes the records of all of them.
-    collector: &'a dyn PieceCollector,
+    pub(crate) collector: &'a dyn PieceCollector,
 }
 
 /// Starts the thread of `number`, whose memory it reads through `memory` and which tells `report` of each checkpoint.
@@ -168,10 +117,10 @@ pub(crate) fn start_saving<'scope, 'env>(
     worker: &Worker<'_>,
     number: Rank,
     memory: Box<dyn MemoryReader>,
-    (ports, report): (SavePorts<'env>, &'env Report<'env>),
+    (port, report): (SavePort<'env>, &'env Report<'env>),
 ) -> Result<SaveStream, NoThread> {
     let (entries, places) = save_list(worker);
-    let saver = Saver { number, ports, report, memory, entries, places };
+    let saver = Saver { number, port, report, memory, entries, places };
     let (stream, taken, tell) = SaveStream::new();
     start_scoped(scope, &format!("{number}.save"), move || saver.work(&taken, &tell))?;
     Ok(stream)
@@ -238,7 +187,7 @@ pub fn checkpoint_bytes(setup: &Setup, rank: Rank) -> Result<u64, UnsupportedAxi
 /// The inputs of the saving thread.
 struct Saver<'a> {
     number: Rank,
-    ports: SavePorts<'a>,
+    port: SavePort<'a>,
     report: &'a Report<'a>,
     memory: Box<dyn MemoryReader>,
     entries: Vec<PieceEntry>,
@@ -247,17 +196,17 @@ struct Saver<'a> {
 
 impl Saver<'_> {
     fn work(self, tasks: &Receiver<SaveTask>, done: &Sender<Unit>) {
+        let SavePort { writer, collector } = self.port;
         let mut current = None;
         let mut started = Instant::now();
         for task in tasks {
             match task {
-                SaveTask::Begin(state, place) => {
+                SaveTask::Begin(state, folder) => {
                     started = Instant::now();
-                    let file = self.ports.port(place).writer.begin(&state, self.number.0, &self.entries);
-                    current = Some((state.steps, place, file));
+                    current = Some((state.steps, writer.begin(&folder, &state, self.number.0, &self.entries)));
                 }
                 SaveTask::Save(unit) => {
-                    if let Some((_, _, file)) = &mut current
+                    if let Some((_, file)) = &mut current
                         && let Ok(Some(open)) = file
                         && let Err(error) = self.save(unit, open)
                     {
@@ -267,11 +216,11 @@ impl Saver<'_> {
                     let _ = done.send(unit);
                 }
                 SaveTask::Finish => {
-                    let Some((steps, place, file)) = current.take() else { continue };
-                    let SavePort { writer, collector } = self.ports.port(place);
+                    let Some((steps, file)) = current.take() else { continue };
                     let Some(pieces) = writer.finish(steps, file, &self.entries) else { continue };
+                    let data = pieces.data();
                     let Some(finished) = collector.deliver(pieces) else { continue };
-                    (self.report)(SaveReport { steps, place, finished, wall: started.elapsed() });
+                    (self.report)(SaveReport { steps, data, finished, wall: started.elapsed() });
                 }
             }
         }

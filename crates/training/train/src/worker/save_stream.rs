@@ -3,19 +3,10 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use checkpoint::RunState;
+use checkpoint::{CheckpointFolder, RunState};
 use config::Unit;
 use device::DeviceError;
 use program::{Value, Values};
-
-/// The place of one checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SavedIn {
-    /// The folder of the run.
-    Disk,
-    /// The memory of hosts.
-    Memory,
-}
 
 /// A thread that gets stuck longer than this ends the run.
 const DEADLINE: Duration = Duration::from_secs(600);
@@ -31,7 +22,7 @@ pub struct SaveStream {
 
 /// A request of a rank to the thread.
 pub(crate) enum SaveTask {
-    Begin(RunState, SavedIn),
+    Begin(RunState, CheckpointFolder),
     Save(Unit),
     Finish,
 }
@@ -74,14 +65,14 @@ impl SaveStream {
         self.send(SaveTask::Save(unit))
     }
 
-    /// A checkpoint of `state` in `place` begins.
-    pub(crate) fn begin(&mut self, state: RunState, place: SavedIn) -> Result<(), DeviceError> {
+    /// A checkpoint of `state` in `folder` begins.
+    pub(crate) fn begin(&mut self, state: RunState, folder: &CheckpointFolder) -> Result<(), DeviceError> {
         // A unit whose state of the checkpoint before is still to be read would otherwise count as read when that is.
         while let Some((unit, _)) = self.pending.first() {
             let done = self.done.recv_timeout(DEADLINE).map_err(|error| stuck(*unit, error))?;
             self.pending.retain(|(pending, _)| *pending != done);
         }
-        self.send(SaveTask::Begin(state, place))
+        self.send(SaveTask::Begin(state, folder.clone()))
     }
 
     /// All units of it have been named.
