@@ -96,9 +96,9 @@ impl InputKind {
             | InputKind::Hosts
             | InputKind::ProductAlgorithms
             | InputKind::GpuLibraries => Some(4 * MIB),
-            InputKind::Schedule | InputKind::Table | InputKind::ModelDescription | InputKind::Sequences => {
-                Some(64 * MIB)
-            }
+            // A value of JSON takes up to twenty times its text in memory.
+            InputKind::ModelDescription => Some(32 * MIB),
+            InputKind::Schedule | InputKind::Table | InputKind::Sequences => Some(64 * MIB),
             InputKind::Tokenizer | InputKind::Trace => Some(256 * MIB),
             InputKind::Manifest | InputKind::Records => Some(GIB),
             InputKind::Text => Some(16 * GIB),

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
@@ -93,7 +93,7 @@ pub fn recreate(path: &Path) -> io::Result<File> {
 /// Opens the regular file `path` to append to it, and creates it where it is missing.
 ///
 /// # Errors
-/// A link or anything else that is not a regular file, a folder that cannot be written.
+/// A link or anything else that is not a regular file, a file with another name, a folder that cannot be written.
 pub fn open_to_append(path: &Path) -> io::Result<File> {
     open_itself(path, OpenOptions::new().append(true).create(true))
 }
@@ -138,7 +138,17 @@ fn open_itself(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
             Ok(found) if !found.is_file() && !found.is_dir() => not_regular(),
             Ok(_) | Err(_) => error,
         })?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
+    let found = file.metadata()?;
+    match found.nlink() {
+        _ if !found.is_file() => Err(not_regular()),
+        0 | 1 => Ok(file),
+        names => Err(io::Error::new(
+            ErrorKind::InvalidInput,
+            format!(
+                "it has {names} names (hard links), and would change under all of them; replace it by a copy of itself"
+            ),
+        )),
+    }
 }
 
 fn not_regular() -> io::Error {
@@ -197,6 +207,13 @@ mod tests {
             let refused = opened.expect_err("a link").to_string();
             assert_eq!(refused, "it is not a regular file, and only such are written here; remove it");
         }
+        let hard = folder.0.join("hard");
+        fs::hard_link(folder.0.join("victim"), &hard).expect("a link");
+        for opened in [open_to_append(&hard), open_to_change(&hard)] {
+            let refused = opened.expect_err("a hard link").to_string();
+            assert!(refused.starts_with("it has 2 names (hard links), "), "{refused}");
+        }
+        recreate(&hard).and_then(|mut file| file.write_all(b"new")).expect("written");
         recreate(&link).and_then(|mut file| file.write_all(b"new")).expect("written");
         assert!(!link.is_symlink() && folder.text("link") == "new");
         // A link that waits where a draft is made is removed, too.

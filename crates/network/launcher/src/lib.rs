@@ -49,6 +49,8 @@ pub mod variable {
     pub const PARENT: &str = "PLEACH_PARENT";
     /// Folders with NVIDIA's libraries, like `PATH`.
     pub const CUDA: &str = "PLEACH_CUDA";
+    /// The text of `run.notify`, for the shell that runs it; the command does not see it.
+    pub const COMMAND: &str = "PLEACH_COMMAND";
     /// For the command of `run.notify`: the event.
     pub const EVENT: &str = "PLEACH_EVENT";
     /// For the same: the run's folder.

@@ -74,7 +74,7 @@ impl Attempts {
     /// A folder that cannot be written.
     pub fn begin(&self, steps: u32, processes: usize) -> Result<Attempt, AttemptError> {
         let last = self.numbers(PREFIX, "")?.into_iter().chain(self.numbers("", ".json")?).max();
-        let attempt = self.attempt(last.unwrap_or(0) + 1);
+        let attempt = self.attempt(last.unwrap_or(0).saturating_add(1));
         let path = attempt.path();
         fs::create_dir_all(&path).map_err(at(&path))?;
         attempt.write(BEGIN, &Begin { started_ns: now_ns(), steps, processes })?;

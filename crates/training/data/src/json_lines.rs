@@ -10,6 +10,23 @@ use crate::error::DataError;
 /// Names of fields that a message lists.
 const LISTED: usize = 20;
 
+/// Most values of a line of JSON, which bound its memory.
+const MOST_VALUES: usize = 1 << 24;
+
+/// The commas and brackets that open in JSON, outside of strings: at least the number of its values, without one.
+pub(crate) fn values_in(json: &str) -> usize {
+    let (mut values, mut in_string, mut bytes) = (0, false, json.bytes());
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => in_string = !in_string,
+            b'\\' if in_string => drop(bytes.next()),
+            b',' | b'[' | b'{' if !in_string => values += 1,
+            _ => {}
+        }
+    }
+    values
+}
+
 /// A problem of a line, with its byte.
 #[derive(Clone, Debug)]
 pub(crate) struct LineProblem {
@@ -117,6 +134,9 @@ pub(crate) fn fields<const N: usize>(
 }
 
 fn object_of(line: &str) -> Result<Map<String, Value>, LineProblem> {
+    if values_in(line) > MOST_VALUES {
+        return Err(LineProblem { within: 0, problem: format!("has more than {MOST_VALUES} values") });
+    }
     match serde_json::from_str::<Value>(line) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::String(_)) => {

@@ -15,7 +15,7 @@ mod tensorboard;
 mod values;
 
 pub use csv::csv;
-pub use metrics::{Event, HeldOut, LeftOut, Metrics, StepRow};
+pub use metrics::{Event, HeldOut, LeftOut, Metrics, StepRow, record_of};
 pub use page::{Delivery, data, page};
 pub use run::{Block, Fact, MemoryPlan, Run, StageMemory, StageTime, Timeline, TimelineSource};
 pub use tensorboard::{EVENT_FILE, event_file};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::values::{MOST_NAMES, Reader, Values};
@@ -62,13 +63,21 @@ pub struct Event {
     pub text: String,
 }
 
+/// The most bytes of a line; a longer one has no record. JSON may take ten times its bytes in memory.
+const LINE_BYTES: usize = 16 << 20;
+
+/// The record in a line of a file of records.
+pub fn record_of<T: DeserializeOwned>(line: &str) -> Option<T> {
+    if line.len() > LINE_BYTES { None } else { serde_json::from_str(line).ok() }
+}
+
 impl Metrics {
     /// Reads the text of the file. A line that was cut off or is not an object with a step is left out; of two lines
     /// for one step the last one counts. Numbers and texts beyond [`MOST_NAMES`] names are left out.
     pub fn parse(text: &str) -> Metrics {
         let (mut metrics, mut reader) = (Metrics::default(), Reader::default());
         for (place, line) in (1..).zip(text.split_inclusive('\n')) {
-            let record: Option<Map<String, Value>> = serde_json::from_str(line).ok();
+            let record: Option<Map<String, Value>> = record_of(line);
             let step = record.as_ref().and_then(|record| record.get("step")?.as_u64());
             let (Some(record), Some(step)) = (record, step) else {
                 metrics.leave_out(place, line);

@@ -6,6 +6,7 @@ use config::{ModelSpec, ParamSpec, Trusted, Unit, params};
 use files::{InputKind, read_text_of_file, same_file};
 use interchange::{Family, export, export_adapters, special_tokens};
 use mesh::Region;
+use report::record_of;
 use run::failure::Failure;
 use run::folder::run_folder::{Remedy, RunFolder};
 use run::messages::stderr::tell;
@@ -120,7 +121,7 @@ fn write_form(
 fn base_of(run: &Path) -> Option<String> {
     let record = read_text_of_file(&run.join(RESUMES), InputKind::Records).ok()?;
     let mut from = record.lines().filter_map(|line| {
-        let line: serde_json::Value = serde_json::from_str(line).ok()?;
+        let line: serde_json::Value = record_of(line)?;
         line.get("from").and_then(serde_json::Value::as_str).map(str::to_string)
     });
     from.next_back()

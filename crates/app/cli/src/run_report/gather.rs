@@ -8,7 +8,7 @@ use config::figures::counted;
 use config::{KeptRunFile, RunConfig, TrainSpec, is_secret_key, shown_run_file, without_credentials};
 use files::{InputError, InputKind};
 use program::{Category, StepTimes};
-use report::{Event, Fact, LeftOut, MemoryPlan, Metrics, Run, StageMemory, Timeline};
+use report::{Event, Fact, LeftOut, MemoryPlan, Metrics, Run, StageMemory, Timeline, record_of};
 use run::description::run_lines::describe;
 use run::failure::Failure;
 use run::memory::need::{Need, largest_plan};
@@ -228,7 +228,7 @@ fn facts(config: &RunConfig) -> Vec<Fact> {
 
 /// A line of `resumes.jsonl`.
 fn restarted(line: &str) -> Option<Event> {
-    let record: Value = serde_json::from_str(line).ok()?;
+    let record: Value = record_of(line)?;
     if let Some(from) = record["from"].as_str() {
         return Some(Event { step: 0, kind: "started".into(), text: format!("with the weights of {from}") });
     }

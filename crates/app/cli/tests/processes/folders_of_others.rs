@@ -180,6 +180,9 @@ fn commands_that_read_a_strangers_folder_do_nothing_else() {
     let (home, run, traps) = (home(&folder, "home"), folder.path("run"), Traps::new(&folder));
     train(Some(&home), &folder, "run", &[]);
     traps.set(&run, &run);
+    // The only key of a folder that one of these commands uses: an author who is believed has a request sent.
+    let address = format!("http://127.0.0.1:{}/text.txt", traps.port());
+    edit(&run, "[data]\n", &format!("[data]\npath = \"{address}\"\n"));
     let (tokens, checkpoint) = (folder.path("tokens.json"), format!("{run}/checkpoints/step-00000002"));
     fs::write(&tokens, "{\"input_ids\": [[1, 2, 3, 4]], \"labels\": [[2, 3, 4, 5]]}").expect("a file");
     let (exported, logits, new) = (folder.path("exported"), folder.path("logits.safetensors"), folder.run("new"));
@@ -201,8 +204,11 @@ fn commands_that_read_a_strangers_folder_do_nothing_else() {
     for words in commands {
         let mut command = pleach_of(Some(&home), &words);
         let ended = command.env("AWS_ENDPOINT_URL", traps.endpoint()).output().expect("pleach");
-        // Without a failure there is nothing to blame; a small model may not have a form to export.
-        let is_refusable = ["blame", "export"].contains(&words[0]);
+        // Without a failure there is nothing to blame; a small model may not have a form to export; the text of the
+        // folder is at an address.
+        let is_refusable = ["blame", "export", "eval"].contains(&words[0]);
+        let is_asked_for = !said(&ended).contains(&format!("no request is sent to {address}"));
+        assert!(words[0] != "eval" || !is_asked_for, "{words:?}: {}", said(&ended));
         assert!(ended.status.success() || is_refusable, "{words:?}: {}", said(&ended));
         traps.assert_untouched(&ended);
     }

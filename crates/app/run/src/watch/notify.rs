@@ -18,6 +18,8 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Calls that may run at the same time: a run may have an anomaly in each step.
 const MOST_CALLS: usize = 8;
+/// The text of the command is in the environment, which other users do not see as they see the words of a process.
+const CALL: &str = "eval \"unset PLEACH_COMMAND; $PLEACH_COMMAND\"";
 /// How often calls are looked at.
 const GLANCE: Duration = Duration::from_millis(100);
 
@@ -91,7 +93,8 @@ impl Notify {
             return calls.tell(event, &format!("was not called: {MOST_CALLS} calls have not ended"));
         }
         let mut command = Command::new("sh");
-        command.args(["-c", self.command.reveal()]).stdin(Stdio::null()).stdout(Stdio::null());
+        command.args(["-c", CALL]).env(variable::COMMAND, self.command.reveal());
+        command.stdin(Stdio::null()).stdout(Stdio::null());
         command.env(variable::EVENT, event.name()).env(variable::RUN, &self.run);
         command.env(variable::STEP, step.to_string()).env(variable::MESSAGE, without_credentials(message));
         // The secrets of the run are for its processes alone.
@@ -218,6 +221,18 @@ mod tests {
         // The end of a run waits for commands.
         drop(notify);
         assert_eq!(folder.text("heard"), "anomaly 7 loss \"NaN\"; $(false)\n");
+    }
+
+    #[test]
+    fn the_words_of_its_process_do_not_have_the_command() {
+        let folder = Folder::new("words");
+        let command = "cat /proc/$$/cmdline > \"$PLEACH_RUN/words\"; env > \"$PLEACH_RUN/environment\" # secret";
+        let notify = Notify::new(&of_user(command), &folder.0);
+        notify.event(Event::Started, 0, "");
+        drop(notify);
+        let (words, environment) = (folder.text("words"), folder.text("environment"));
+        assert!(words.starts_with("sh\0-c\0") && !words.contains("secret"), "{words}");
+        assert!(environment.contains("PLEACH_EVENT=started") && !environment.contains("secret"), "{environment}");
     }
 
     /// Whether the process of this number is there and does something.

@@ -7,6 +7,9 @@ use crate::json_lines;
 /// Most messages of a conversation: its prefixes are rendered one by one.
 const MOST_MESSAGES: usize = 4096;
 
+/// Most values of a conversation, each of which takes some hundred bytes.
+const MOST_VALUES: usize = 1 << 21;
+
 /// Messages, as a template reads them.
 #[derive(Clone, Debug)]
 pub struct Conversation {
@@ -27,7 +30,7 @@ impl Conversation {
     /// # Errors
     /// The problem, as the rest of a sentence.
     pub(super) fn parse(json: &str, column: Option<&str>) -> Result<Conversation, String> {
-        let record: Value = serde_json::from_str(json).map_err(|error| format!("is not JSON: {error}"))?;
+        let record = parsed(json)?;
         check_marks(json)?;
         let field = |name: &str| field(&record, name).filter(|value| !matches!(value, Value::None));
         let list = column.unwrap_or("messages");
@@ -49,6 +52,14 @@ impl Conversation {
         let tools = field("tools").cloned().map(tools).transpose()?;
         Ok(Conversation { messages, tools, first_learned, bytes: json.len() })
     }
+}
+
+/// The value of `json`, or the problem as the rest of a sentence.
+fn parsed(json: &str) -> Result<Value, String> {
+    if json_lines::values_in(json) > MOST_VALUES {
+        return Err(format!("has more than {MOST_VALUES} values"));
+    }
+    serde_json::from_str(json).map_err(|error| format!("is not JSON: {error}"))
 }
 
 /// The fields of a record without messages, with the remedy.
@@ -76,7 +87,7 @@ fn check_marks(json: &str) -> Result<(), String> {
 /// A list, or a list that a string holds as JSON.
 fn messages_of(value: &Value, name: &str) -> Result<Vec<Value>, String> {
     let parsed = match value.as_text() {
-        Some(text) => serde_json::from_str(text).map_err(|error| format!("has `{name}` that is not JSON: {error}"))?,
+        Some(text) => parsed(text).map_err(|problem| format!("has `{name}` that {problem}"))?,
         None => value.clone(),
     };
     let Some(messages) = parsed.as_elements() else {
@@ -117,7 +128,7 @@ fn message(role: &str, content: &Value) -> Result<Value, String> {
 /// The tools, which may be written as JSON in a string.
 fn tools(value: Value) -> Result<Value, String> {
     let parsed: Value = match value.as_text() {
-        Some(text) => serde_json::from_str(text).map_err(|error| format!("has `tools` that are not JSON: {error}"))?,
+        Some(text) => parsed(text).map_err(|problem| format!("has a text `tools` that {problem}"))?,
         None => value,
     };
     match parsed.as_elements() {

@@ -13,7 +13,7 @@ const STEPS_PER_BYTE: u64 = 16;
 /// Steps for the longest conversation: bounds its memory.
 const MOST_STEPS: u64 = 12 << 20;
 /// Steps of all texts of a conversation, which is rendered once for each of its answers: bounds its time.
-const MOST_STEPS_OF_ALL: u64 = 1 << 28;
+const MOST_STEPS_OF_ALL: u64 = 1 << 26;
 /// Most letters of a template's message that are shown.
 const MOST_MESSAGE: usize = 2000;
 
@@ -105,7 +105,10 @@ impl Template {
         budget.left.set(budget.left.get() - (steps - meter.steps()));
         text.map_err(|error| match error {
             Fault::Steps if steps < budget.steps => {
-                format!("its texts up to each answer take more than {MOST_STEPS_OF_ALL} steps")
+                format!(
+                    "its texts up to each answer take more than {MOST_STEPS_OF_ALL} steps; fewer messages take fewer, \
+                     and so does a template that marks answers by {{% generation %}}"
+                )
             }
             Fault::Steps => format!("the template takes more than {steps} steps"),
             Fault::Says { .. } => format!("the template says: {}", says(error)),

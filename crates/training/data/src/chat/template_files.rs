@@ -68,7 +68,7 @@ fn config(path: &Path) -> Result<Map<String, Value>, DataError> {
         return Ok(Map::new());
     }
     let bad = |reason: String| DataError::BadTemplate { path: path.to_path_buf(), reason };
-    let text = read_text(path, InputKind::Tokenizer)
+    let text = read_text(path, InputKind::ModelDescription)
         .map_err(|error| DataError::Unreadable { path: path.to_path_buf(), reason: error.into() })?;
     serde_json::from_str(&text).map_err(|error| bad(format!("it is not JSON: {error}")))
 }

@@ -6,6 +6,8 @@ use std::cell::Cell;
 thread_local! {
     /// Bytes that this thread holds, and the most since it began to watch.
     static HELD: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
+    /// Bytes that this thread has asked for.
+    static TAKEN: Cell<usize> = const { Cell::new(0) };
 }
 
 struct Counting;
@@ -17,6 +19,14 @@ fn count(bytes: isize) {
         let now = now + bytes;
         held.set((now, most.max(now)));
     });
+    let _ = TAKEN.try_with(|taken| taken.set(taken.get() + usize::try_from(bytes).unwrap_or(0)));
+}
+
+/// All bytes that this thread asks for during `work`, also those that it gives back.
+pub fn all_taken<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = TAKEN.get();
+    let result = work();
+    (result, TAKEN.get() - before)
 }
 
 /// The most bytes that this thread has held during `work`, beyond those of its beginning.

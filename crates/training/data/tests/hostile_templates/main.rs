@@ -13,6 +13,7 @@ mod counting;
 #[path = "../../src/tests/folder/mod.rs"]
 mod folder;
 mod grammar;
+mod long;
 mod refusals;
 
 use std::cell::Cell;
@@ -41,12 +42,16 @@ fn steps() -> usize {
     (1 << 20) + 16 * RECORD.len()
 }
 
+/// The template in the file `one.jinja`.
+fn opened(folder: &Folder) -> Result<Chat, DataError> {
+    let date = ChatDate::parse("2026-01-31");
+    Chat::open(&ChatSpec { template: folder.path("one.jinja"), date, long: LongConversations::Refuse })
+}
+
 /// The result of a template for `RECORD`, within the memory of its steps.
 fn rendered(folder: &Folder, template: &str) -> Result<Rendered, DataError> {
     folder.put("one.jinja", template.as_bytes());
-    let date = ChatDate::parse("2026-01-31");
-    let spec = ChatSpec { template: folder.path("one.jinja"), date, long: LongConversations::Refuse };
-    let (result, held) = most_held(|| Chat::open(&spec).and_then(|chat| chat.rendered("line 1".into(), RECORD, None)));
+    let (result, held) = most_held(|| opened(folder).and_then(|chat| chat.rendered("line 1".into(), RECORD, None)));
     let most = BYTES_PER_STEP * steps() + TEXT_BYTES + PARSED_BYTES;
     assert!(held <= most, "{held} bytes of at most {most}: {template}");
     result

@@ -1,5 +1,6 @@
 //! Templates that once crashed the program, kept it for ever or took its memory, and the limit that refuses each.
 
+use super::counting::all_taken;
 use super::{Folder, rendered, steps};
 
 /// A template that makes a value in a namespace large or deep.
@@ -110,6 +111,49 @@ fn elements_that_are_compared_written_and_copied_are_steps() {
             format!("{{% for i in range(99999) %}}{{% for j in range(99999) %}}{work}{{% endfor %}}{{% endfor %}}");
         assert_eq!(refusal(&folder, &template), said, "{work}");
     }
+}
+
+/// Work whose price is that of its bytes and parts, not that of one operation.
+#[test]
+fn names_paths_letters_and_digits_are_steps() {
+    let folder = Folder::new("prices");
+    let said = format!("the template takes more than {} steps", steps());
+    let name = "a".repeat(50_000);
+    let names: Vec<String> = (0..13).map(|number| format!("{}{number}=1", "a".repeat(5000))).collect();
+    let repeated =
+        |times: usize, work: &str| format!("{{% for i in range({times}) %}}{{% set x = {work} %}}{{% endfor %}}");
+    let letters = |work: &str| format!("{{% set t = 'a' * 1000000 %}}{}", repeated(40, work));
+    for template in [
+        format!("{{% set d = {{'{name}': 1}} %}}{}", repeated(5000, &format!("d.{name}"))),
+        format!("{{% macro f({name}) %}}{{% endmacro %}}{}", repeated(5000, &format!("f({name}=1)"))),
+        repeated(5000, &format!("'%(a)s'|format(a=1, {})", names.join(", "))),
+        "{% set x = range(1000)|map(attribute='.' * 20000)|list %}".into(),
+        "{% set x = [1]|sort(attribute=',' * 16000000) %}".into(),
+        "{{ ([1e-310] * 100000)|string|length }}".into(),
+        "{{ ([1e-310] * 100000)|tojson|length }}".into(),
+        repeated(20_000, "0.1|round(400)"),
+        repeated(40, "strftime_now('%F' * 50000)"),
+        "{{ ('\x01' * 1000000)|tojson|length }}".into(),
+        "{{ ['\x01' * 1000000]|string|length }}".into(),
+        letters("t.find('b')"),
+        letters("'b' in t"),
+        letters("t.isalpha()"),
+        letters("t is lower"),
+        letters("t[:1]"),
+        letters("t[-1]"),
+        letters("t|int"),
+        letters("t|truncate"),
+    ] {
+        let shown = template.chars().take(80).collect::<String>();
+        assert_eq!(refusal(&folder, &template), said, "{shown}");
+    }
+}
+
+#[test]
+fn a_program_is_read_in_a_time_of_its_bytes() {
+    let folder = Folder::new("dots");
+    let (result, bytes) = all_taken(|| rendered(&folder, &format!("{{{{ 1|a{} }}}}", ".a".repeat(1 << 18))));
+    assert!(result.is_err() && bytes < 1 << 28, "{bytes} bytes");
 }
 
 #[test]

@@ -46,10 +46,10 @@ impl Given {
     }
 }
 
-/// The text of an argument, which is read.
+/// The text of an argument, whose letters are looked at.
 pub(super) fn text<'v>(value: &'v Value, callee: &str, meter: &Meter) -> Result<&'v str, Fault> {
     let text = value.as_text().ok_or_else(|| fault(format!("{callee} needs a string; got {}", value.kind())))?;
-    meter.read(text.len())?;
+    meter.letters(text.len())?;
     Ok(text)
 }
 

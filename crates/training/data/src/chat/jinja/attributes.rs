@@ -13,6 +13,7 @@ impl Renderer<'_> {
     /// `value.name`: a method, or else an item of a dictionary. Undefined where it is missing.
     pub(super) fn attribute(&mut self, value: &Value, name: &str) -> Result<Value, Fault> {
         self.meter.step(1)?;
+        self.meter.read(name.len())?;
         if let Some(method) = methods::find(value, name) {
             return Ok(Value::Method(Arc::new((value.clone(), method))));
         }
@@ -89,7 +90,7 @@ impl Renderer<'_> {
                 Ok(usize::try_from(place).ok().and_then(|place| list.get(place).cloned()).unwrap_or(Value::Undefined))
             }
             Value::Text(text) => {
-                self.meter.read(text.len())?;
+                self.meter.letters(text.len())?;
                 let place = integer(index, "an index")?;
                 let letter = match place >= 0 {
                     true => usize::try_from(place).ok().and_then(|place| text.chars().nth(place)),
@@ -128,7 +129,7 @@ impl Renderer<'_> {
                 part.finish(list.form())
             }
             Value::Text(text) => {
-                self.meter.read(text.len())?;
+                self.meter.letters(text.len())?;
                 let count = text.chars().count();
                 let mut part = TextBuilder::new(self.meter);
                 let places = places(count, bounds)?;

@@ -1,7 +1,7 @@
 //! The method `format` of strings: Python's formats with braces.
 
 use super::arguments::{Given, text};
-use super::format_spec::{Align, Spec, width, write};
+use super::format_spec::{Align, FIELD_STEPS, Spec, width, write};
 use super::meter::{Fault, fault};
 use super::renderer::Renderer;
 use super::value::Value;
@@ -16,7 +16,7 @@ pub(super) fn format(renderer: &mut Renderer<'_>, value: &Value, given: Given) -
         out.push(&rest[..at])?;
         let brace = &rest[at..at + 1];
         rest = &rest[at + 1..];
-        renderer.meter.step(1)?;
+        renderer.meter.step(FIELD_STEPS)?;
         if let Some(behind) = rest.strip_prefix(brace) {
             out.push(brace)?;
             rest = behind;

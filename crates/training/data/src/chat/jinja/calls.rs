@@ -45,6 +45,7 @@ impl<'p> Renderer<'p> {
             }
             for (own, value) in given.named {
                 renderer.meter.step(parameters.len())?;
+                renderer.meter.read(own.len().saturating_mul(parameters.len()))?;
                 match parameters.iter().position(|(_, parameter)| *parameter == own) {
                     Some(place) if set[place] => return Err(fault(format!("macro {name} has {own} twice"))),
                     Some(place) => {

@@ -116,7 +116,7 @@ pub(super) fn contains(whole: &Value, element: &Value, meter: &Meter) -> Result<
     match whole {
         Value::Text(text) => {
             let part = element.as_text().ok_or_else(|| fault(format!("a string holds no {}", bare(element))))?;
-            meter.read(text.len() + part.len())?;
+            meter.letters(text.len() + part.len())?;
             Ok(text.contains(part))
         }
         Value::List(list) => {

@@ -268,7 +268,8 @@ impl Parser<'_> {
     fn dotted_name(&mut self) -> Result<Arc<str>, Fault> {
         let mut name = self.expect_name()?;
         while self.skip_sign(".") {
-            name = format!("{name}.{}", self.expect_name()?);
+            name.push('.');
+            name.push_str(&self.expect_name()?);
         }
         Ok(name.into())
     }

@@ -3,7 +3,10 @@
 use super::meter::{Fault, fault};
 use super::numbers::{Number, float_text};
 use super::value::Value;
-use super::writer::TextBuilder;
+use super::writer::{FLOAT_STEPS, TextBuilder};
+
+/// Steps of a field, whatever it has.
+pub(super) const FIELD_STEPS: usize = 4;
 
 /// Most letters of a field that a width or a precision asks for.
 const MOST_WIDTH: usize = 1000;
@@ -162,7 +165,7 @@ fn float_field(out: &mut TextBuilder<'_>, spec: &Spec, number: f64, form: Option
     let size = number.abs();
     let digits = spec.precision.unwrap_or(6);
     // Digits of a float are computed one by one, and each more slowly than the last.
-    out.meter().step(16 + digits / 2)?;
+    out.meter().step(FLOAT_STEPS + digits / 2)?;
     let body = if !size.is_finite() {
         if size.is_nan() { "nan".into() } else { "inf".into() }
     } else {

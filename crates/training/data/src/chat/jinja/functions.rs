@@ -38,8 +38,8 @@ impl Renderer<'_> {
                 let [format] = given.bind("strftime_now", ["format"])?;
                 let format = required(format, "strftime_now", "a format")?;
                 let format = text(&format, "strftime_now", self.meter)?;
-                // A directive writes at most five times its bytes.
-                self.meter.write(format.len().saturating_mul(5))?;
+                // A directive writes at most five times its bytes, number by number.
+                self.meter.step(format.len())?;
                 let remedy = "the template asks for the time; give data.chat a date, as in date = \"2026-01-31\"";
                 let date = self.date.ok_or_else(|| fault(remedy))?;
                 Ok(Value::text(&dates::formatted(date, format).map_err(fault)?))

@@ -8,7 +8,7 @@ use super::meter::{Fault, fault};
 use super::numbers::float_text;
 use super::renderer::Renderer;
 use super::value::Value;
-use super::writer::TextBuilder;
+use super::writer::{FLOAT_STEPS, TextBuilder};
 
 /// The separators of items and keys, and the blanks of a line.
 struct Layout {
@@ -70,7 +70,10 @@ impl Layout {
             Value::None => out.push("null"),
             Value::Bool(value) => out.push(if *value { "true" } else { "false" }),
             Value::Int(value) => out.push(&value.to_string()),
-            Value::Float(value) => out.push(&number(*value)),
+            Value::Float(value) => {
+                out.meter().step(FLOAT_STEPS)?;
+                out.push(&number(*value))
+            }
             Value::Text(text) => quote(out, text),
             Value::List(list) => {
                 out.push("[")?;
@@ -140,7 +143,10 @@ fn quote(out: &mut TextBuilder<'_>, text: &str) -> Result<(), Fault> {
             b'\t' => out.push("\\t")?,
             8 => out.push("\\b")?,
             12 => out.push("\\f")?,
-            code => out.push(&format!("\\u{code:04x}"))?,
+            code => {
+                out.meter().step(1)?;
+                out.push(&format!("\\u{code:04x}"))?;
+            }
         }
         rest = &rest[at + 1..];
     }

@@ -1,6 +1,6 @@
 //! `%`, and the filter `format`: Python's formats with percent signs.
 
-use super::format_spec::{Align, Spec, width, write};
+use super::format_spec::{Align, FIELD_STEPS, Spec, width, write};
 use super::meter::{Fault, Meter, fault};
 use super::numbers::Number;
 use super::value::Value;
@@ -15,7 +15,7 @@ pub(super) fn percent_format(pattern: &str, values: &[Value], whole: &Value, met
     while let Some(at) = rest.find('%') {
         out.push(&rest[..at])?;
         rest = &rest[at + 1..];
-        meter.step(1)?;
+        meter.step(FIELD_STEPS)?;
         if let Some(behind) = rest.strip_prefix('%') {
             out.push("%")?;
             rest = behind;

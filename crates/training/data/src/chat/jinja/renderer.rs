@@ -17,6 +17,9 @@ const MOST_LEVELS: usize = 800;
 /// Steps of a scope, which a macro may keep.
 pub(super) const SCOPE_STEPS: usize = 4;
 
+/// Units of a scope in which a name is looked up.
+const UNITS_OF_SCOPE: usize = 2;
+
 /// The value of a filter.
 pub(super) type Made = Result<Value, Fault>;
 
@@ -146,7 +149,7 @@ impl<'p> Renderer<'p> {
     pub(super) fn lookup(&self, name: Name) -> Result<Value, Fault> {
         let mut next = Some(self.scope);
         while let Some(scope) = next.and_then(|scope| self.scopes.get(scope)) {
-            self.meter.read(scope.values.len())?;
+            self.meter.read(UNITS_OF_SCOPE + scope.values.len())?;
             if let Some((_, value)) = scope.values.iter().find(|(own, _)| *own == name) {
                 return Ok(value.clone());
             }

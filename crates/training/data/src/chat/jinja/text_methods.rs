@@ -92,9 +92,11 @@ fn swapcase(renderer: &mut Renderer<'_>, value: &Value, given: Given) -> Made {
     let text = alone(renderer, value, given, "swapcase")?;
     let mut swapped = TextBuilder::new(renderer.meter);
     for letter in text.chars() {
-        let other: String =
-            if letter.is_uppercase() { letter.to_lowercase().collect() } else { letter.to_uppercase().collect() };
-        swapped.push(&other)?;
+        if letter.is_uppercase() {
+            letter.to_lowercase().try_for_each(|other| swapped.push_char(other))?;
+        } else {
+            letter.to_uppercase().try_for_each(|other| swapped.push_char(other))?;
+        }
     }
     swapped.finish()
 }
@@ -105,7 +107,6 @@ pub(super) fn capitalize(renderer: &mut Renderer<'_>, value: &Value, given: Give
 
 fn title(renderer: &mut Renderer<'_>, value: &Value, given: Given) -> Made {
     let own = alone(renderer, value, given, "title")?;
-    renderer.meter.letters(own.len())?;
     made(renderer.meter, titled(own, |letter| !letter.is_alphabetic()))
 }
 
@@ -291,7 +292,6 @@ fn split_from(renderer: &mut Renderer<'_>, value: &Value, given: Given, side: Si
 fn splitlines(renderer: &mut Renderer<'_>, value: &Value, given: Given) -> Made {
     let [keeps] = given.bind("splitlines", ["keepends"])?;
     let own = text(value, "splitlines", renderer.meter)?;
-    renderer.meter.letters(own.len())?;
     let mut list = ListBuilder::new(renderer.meter);
     for (line, end) in lines(own) {
         let end = if is_set(&keeps) { end } else { "" };
@@ -485,7 +485,6 @@ fn cased(
 
 fn istitle(renderer: &mut Renderer<'_>, value: &Value, given: Given) -> Made {
     let own = alone(renderer, value, given, "istitle")?;
-    renderer.meter.letters(own.len())?;
     Ok(Value::Bool(own.chars().any(char::is_alphabetic) && titled(own, |letter| !letter.is_alphabetic()) == own))
 }
 

@@ -5,7 +5,10 @@ use super::numbers::float_text;
 use super::value::{Form, Value};
 
 /// The price of an addition, which may have few bytes.
-const UNITS_PER_PUSH: usize = 6;
+const UNITS_PER_PUSH: usize = 16;
+
+/// Steps of the digits of a float.
+pub(super) const FLOAT_STEPS: usize = 16;
 
 /// A text that pays for its bytes.
 pub(super) struct TextBuilder<'m> {
@@ -44,7 +47,7 @@ impl<'m> TextBuilder<'m> {
     pub(super) fn repeat(&mut self, more: &str, count: usize) -> Result<(), Fault> {
         self.reserve(more.len().saturating_mul(count))?;
         if !more.is_empty() {
-            self.text.push_str(&more.repeat(count));
+            self.text.extend(std::iter::repeat_n(more, count));
         }
         Ok(())
     }
@@ -92,7 +95,10 @@ impl<'m> TextBuilder<'m> {
             Value::None => self.push("None"),
             Value::Bool(value) => self.push(if *value { "True" } else { "False" }),
             Value::Int(value) => self.push(&value.to_string()),
-            Value::Float(value) => self.push(&float_text(*value)),
+            Value::Float(value) => {
+                self.meter.step(FLOAT_STEPS)?;
+                self.push(&float_text(*value))
+            }
             Value::Text(text) => self.quote(text),
             Value::List(list) => {
                 let (opening, closing) = match list.form() {
@@ -138,7 +144,10 @@ impl<'m> TextBuilder<'m> {
                     self.push_char(letter)?;
                 }
                 _ if is_printable(letter) => self.push_char(letter)?,
-                _ => self.push(&escape(letter))?,
+                _ => {
+                    self.meter.step(1)?;
+                    self.push(&escape(letter))?;
+                }
             }
         }
         self.push_char(quote)

@@ -18,6 +18,7 @@ fn part(renderer: &mut Renderer<'_>, element: &Value, path: &Option<String>) -> 
     let Some(path) = path else { return Ok(element.clone()) };
     let mut value = element.clone();
     for name in path.split('.') {
+        renderer.meter.step(1)?;
         renderer.meter.read(name.len())?;
         value = match (name.parse(), value) {
             (_, Value::Undefined) => Value::Undefined,
@@ -183,11 +184,16 @@ fn keyed(
     attribute: &Option<Value>,
     case_sensitive: &Option<Value>,
 ) -> Result<Vec<(Value, Value)>, Fault> {
-    let path = path(renderer, attribute)?;
-    let paths: Vec<Option<String>> = match &path {
-        Some(path) => path.split(',').map(|path| Some(path.to_string())).collect(),
-        None => vec![None],
-    };
+    let mut paths = vec![];
+    match path(renderer, attribute)? {
+        Some(all) => {
+            for path in all.split(',') {
+                renderer.meter.step(1)?;
+                paths.push(Some(path.to_string()));
+            }
+        }
+        None => paths.push(None),
+    }
     let mut all = vec![];
     for element in elements.walk(renderer.meter)? {
         let mut key = ListBuilder::new(renderer.meter);

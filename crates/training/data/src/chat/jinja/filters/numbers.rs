@@ -6,6 +6,7 @@ use super::super::numbers::{Number, parse_float, parse_integer};
 use super::super::operations::{Sign, signed};
 use super::super::renderer::{Made, Renderer};
 use super::super::value::Value;
+use super::super::writer::FLOAT_STEPS;
 
 pub(super) fn int(renderer: &mut Renderer<'_>, value: &Value, given: Given) -> Made {
     let [default, base] = given.bind("int", ["default", "base"])?;
@@ -15,7 +16,7 @@ pub(super) fn int(renderer: &mut Renderer<'_>, value: &Value, given: Given) -> M
         (_, Some(Number::Int(number))) => Some(number),
         (_, Some(Number::Float(number))) => number.is_finite().then_some(number as i128),
         (Value::Text(text), None) => {
-            renderer.meter.read(text.len())?;
+            renderer.meter.letters(text.len())?;
             parse_integer(text, base)
                 .or_else(|| parse_float(text).filter(|number| number.is_finite()).map(|number| number as i128))
         }
@@ -29,7 +30,7 @@ pub(super) fn float(renderer: &mut Renderer<'_>, value: &Value, given: Given) ->
     let found = match (value, Number::of(value)) {
         (_, Some(number)) => Some(number.as_float()),
         (Value::Text(text), None) => {
-            renderer.meter.read(text.len())?;
+            renderer.meter.letters(text.len())?;
             parse_float(text)
         }
         (_, None) => None,
@@ -50,11 +51,12 @@ pub(super) fn abs(_: &mut Renderer<'_>, value: &Value, given: Given) -> Made {
 /// Most digits after the point that `round` keeps, and more than a float has.
 const MOST_DIGITS: i128 = 400;
 
-pub(super) fn round(_: &mut Renderer<'_>, value: &Value, given: Given) -> Made {
+pub(super) fn round(renderer: &mut Renderer<'_>, value: &Value, given: Given) -> Made {
     let [precision, method] = given.bind("round", ["precision", "method"])?;
     let number = Number::of(value).ok_or_else(|| fault(format!("round needs a number; got {}", value.kind())))?;
     let precision = precision.map_or(Ok(0), |precision| integer(&precision, "round"))?.clamp(-MOST_DIGITS, MOST_DIGITS);
     let (number, digits) = (number.as_float(), i32::try_from(precision).unwrap_or_default());
+    renderer.meter.step(FLOAT_STEPS + digits.unsigned_abs() as usize)?;
     let scale = 10_f64.powi(digits);
     let rounded = match method.as_ref().map_or(Some("common"), Value::as_text) {
         Some("ceil") => (number * scale).ceil() / scale,

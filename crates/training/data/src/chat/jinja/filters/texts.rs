@@ -1,6 +1,7 @@
 //! Filters of texts. Other values are written as text first.
 
 use super::super::arguments::{Given, count, is_set, text};
+use super::super::dict::DictBuilder;
 use super::super::meter::{Fault, fault};
 use super::super::percent_format::percent_format;
 use super::super::renderer::{Made, Renderer};
@@ -58,7 +59,6 @@ pub(super) fn title(renderer: &mut Renderer<'_>, value: &Value, given: Given) ->
     let [] = given.bind("title", [])?;
     let own = text_of(value, renderer.meter)?;
     let own = text(&own, "title", renderer.meter)?;
-    renderer.meter.letters(own.len())?;
     methods::made(renderer.meter, titled(own, |letter| letter.is_whitespace() || "-([{<".contains(letter)))
 }
 
@@ -88,7 +88,6 @@ pub(super) fn indent(renderer: &mut Renderer<'_>, value: &Value, given: Given) -
     let [width, first, blank] = given.bind("indent", ["width", "first", "blank"])?;
     let own = text_of(value, renderer.meter)?;
     let own = text(&own, "indent", renderer.meter)?;
-    renderer.meter.letters(own.len())?;
     let width = width.unwrap_or(Value::Int(4));
     let (fill, times) = match width.as_text() {
         Some(fill) => (fill, 1),
@@ -133,7 +132,6 @@ pub(super) fn wordcount(renderer: &mut Renderer<'_>, value: &Value, given: Given
     let [] = given.bind("wordcount", [])?;
     let own = text_of(value, renderer.meter)?;
     let own = text(&own, "wordcount", renderer.meter)?;
-    renderer.meter.letters(own.len())?;
     let words = own.split(|letter: char| !letter.is_alphanumeric() && letter != '_').filter(|word| !word.is_empty());
     Ok(Value::Int(words.count() as i128))
 }
@@ -145,8 +143,11 @@ pub(super) fn format(renderer: &mut Renderer<'_>, value: &Value, given: Given) -
     if !given.positional.is_empty() && !given.named.is_empty() {
         return Err(fault("format takes arguments by position or by name, not both"));
     }
-    let names = given.named.into_iter().map(|(name, value)| (Value::Text(name), value));
-    let whole = Value::dict(names)?;
+    let mut whole = DictBuilder::new(renderer.meter);
+    for (name, value) in given.named {
+        whole.set(Value::Text(name), value)?;
+    }
+    let whole = whole.finish()?;
     let mut values = ListBuilder::new(renderer.meter);
     for value in given.positional {
         values.push(value)?;
