@@ -29,7 +29,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("program", &["mesh", "config", "device"]),
     ("cpu", &["philox", "sync", "config", "device"]),
     ("soft_products", &["device", "gpu", "softgpu", "cpu"]),
-    ("softgpu_driver", &["sync", "device", "gpu", "softgpu", "soft_products"]),
+    ("softgpu_driver", &["sync", "device", "gpu", "nvidia", "softgpu", "soft_products"]),
     ("cuda", &["philox", "sync", "config", "device", "gpu", "nvidia"]),
     ("gpu_rank", &["sync", "mesh", "device", "gpu", "nvidia", "comm", "cuda"]),
     ("model", &["philox", "config", "device"]),

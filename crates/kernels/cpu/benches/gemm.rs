@@ -97,11 +97,12 @@ impl Bench {
         };
         let (a, b) = (self.a.as_ptr(), self.b.as_ptr());
         let c = self.c.as_mut_ptr();
+        let (product, alone) = (gemm_f32::gemm::f32::get_gemm_fn(), gemm_common::Parallelism::None);
+        // The peer's outputs are columns: it computes the transposed product of transposed operands.
         // SAFETY: the strides are those of dense matrices of the bench's shape.
         unsafe {
-            let alone = gemm::Parallelism::None;
-            gemm::gemm(
-                m, n, k, c, 1, n as isize, false, a, a_column, a_row, b, b_column, b_row, 0.0, 1.0, false, false,
+            product(
+                n, m, k, c, n as isize, 1, false, b, b_row, b_column, a, a_row, a_column, 0.0, 1.0, false, false,
                 false, alone,
             );
         }

@@ -268,28 +268,32 @@ fn run_peer(case: &Case) -> Vec<f32> {
     let (a_stride, b_stride) = (stride(a), stride(b));
     let (a_column, a_row) = if orientation == Orientation::Tn { (a_stride, 1) } else { (1, a_stride) };
     let (b_column, b_row) = if orientation == Orientation::Nt { (b_stride, 1) } else { (1, b_stride) };
+    let (c_column, c_row) = (1, (case.n + case.gap) as isize);
+    let (a, b) = (case.a.as_ptr(), case.b.as_ptr());
+    let (product, alone) = (gemm_f32::gemm::f32::get_gemm_fn(), gemm_common::Parallelism::None);
+    // The peer's outputs are columns: it computes the transposed product of transposed operands.
     // SAFETY: the strides are those of the case's matrices, which are alive.
     unsafe {
-        gemm::gemm(
-            case.m,
+        product(
             case.n,
+            case.m,
             case.k,
             c.as_mut_ptr(),
-            1,
-            (case.n + case.gap) as isize,
+            c_row,
+            c_column,
             false,
-            case.a.as_ptr(),
-            a_column,
-            a_row,
-            case.b.as_ptr(),
-            b_column,
+            b,
             b_row,
+            b_column,
+            a,
+            a_row,
+            a_column,
             0.0,
             1.0,
             false,
             false,
             false,
-            gemm::Parallelism::None,
+            alone,
         );
     }
     c

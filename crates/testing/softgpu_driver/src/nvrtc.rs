@@ -1,23 +1,32 @@
 //! NVRTC itself, called through a copy of its interface that makes PTX of everything: the soft GPU runs no code of an
 //! architecture. Where a caller asks for a CUBIN, the PTX follows a header of ELF, and the driver here loads that.
 //!
-//! Its version is one that NVRTC never has, so that caches of code keep the two apart.
+//! Its version is one that NVRTC never has, so that caches of code keep the two apart. A folder that the settings name
+//! keeps the PTX under NVRTC's own version: programs that call NVRTC itself share it.
 
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::sync::OnceLock;
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::{Mutex, OnceLock};
 
+use nvidia::Search;
+use nvidia::nvrtc::{Cache, CompileError, Compiled, Compiler, Source, Target};
+use sync::lock;
+
+use crate::handles::Handles;
 use crate::settings::settings;
 
 /// A result: 0 is success.
 type Status = c_int;
 
 const SUCCESS: Status = 0;
+const INVALID_OPTION: Status = 5;
+const COMPILATION: Status = 6;
 const INTERNAL_ERROR: Status = 11;
 
 /// Added to the minor version.
 const MINORS: c_int = 1000;
+
+/// The option that names the target.
+const ARCHITECTURE: &str = "--gpu-architecture=";
 
 /// The head of a file of ELF without tables, with the mark of this library.
 const HEAD: [u8; 64] = {
@@ -43,57 +52,51 @@ pub unsafe fn ptx_of(image: *const c_char) -> Option<&'static CStr> {
     is_ours.then(|| unsafe { CStr::from_ptr(image.add(HEAD.len())) })
 }
 
-unsafe extern "C" {
-    fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
-    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+/// A text with its PTX.
+struct Program {
+    source: Source,
+    /// Empty until it is compiled.
+    ptx: String,
+    log: String,
 }
 
-const NOW: c_int = 2;
-const GLOBAL: c_int = 0x100;
-
-fn opened(path: &Path, flags: c_int) -> Option<usize> {
-    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-    // SAFETY: the user's word is that this is NVIDIA's library.
-    let library = unsafe { dlopen(path.as_ptr(), flags) };
-    (!library.is_null()).then(|| library.expose_provenance())
+/// NVRTC, and the programs of its callers.
+struct Nvrtc {
+    compiler: Compiler,
+    /// PTX that is kept.
+    kept: Option<Cache>,
+    programs: Mutex<Handles<Program>>,
 }
 
-/// The address of a function of the library that the settings name.
-fn symbol(name: &CStr) -> Option<*mut c_void> {
-    static LIBRARY: OnceLock<Option<usize>> = OnceLock::new();
-    let library = LIBRARY.get_or_init(|| {
-        let path = settings().as_ref().ok()?.nvrtc.as_deref()?;
-        // NVRTC opens its built-in functions by name alone.
-        let is_builtins = |name: &OsStr| name.as_bytes().starts_with(b"libnvrtc-builtins.so.");
-        for entry in path.parent()?.read_dir().ok()?.flatten().filter(|entry| is_builtins(&entry.file_name())) {
-            opened(&entry.path(), NOW | GLOBAL);
-        }
-        opened(path, NOW)
+/// The library that the settings name.
+fn nvrtc() -> Option<&'static Nvrtc> {
+    static NVRTC: OnceLock<Option<Nvrtc>> = OnceLock::new();
+    let opened = NVRTC.get_or_init(|| {
+        let settings = settings().as_ref().ok()?;
+        let compiler = Compiler::open(&Search::only([settings.nvrtc.clone()?])).ok()?;
+        Some(Nvrtc { compiler, kept: settings.kernels.clone().map(Cache::in_folder), programs: Mutex::default() })
     });
-    // SAFETY: the library is open.
-    let found = unsafe { dlsym(std::ptr::with_exposed_provenance_mut((*library)?), name.as_ptr()) };
-    (!found.is_null()).then_some(found)
+    opened.as_ref()
 }
 
-/// Calls a function of NVRTC by the name of the one that is declared.
-macro_rules! real {
-    ($name:literal, $($argument:expr => $type:ty),*) => {
-        match symbol($name) {
-            // SAFETY: this is the type of the function in NVRTC's header, and arguments are those of the caller.
-            Some(address) => unsafe {
-                std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> Status>(address)($($argument),*)
-            },
-            None => INTERNAL_ERROR,
-        }
-    };
+/// The result of work that has one where NVRTC and the program are there.
+fn status_of(work: impl FnOnce(&Nvrtc) -> Option<Status>) -> Status {
+    nvrtc().and_then(work).unwrap_or(INTERNAL_ERROR)
+}
+
+/// # Safety
+/// `text` is a text with a zero at its end.
+unsafe fn text_at(text: *const c_char) -> String {
+    // SAFETY: as above.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvrtcGetErrorString(status: Status) -> *const c_char {
     let text = match status {
         SUCCESS => c"NVRTC_SUCCESS",
-        5 => c"NVRTC_ERROR_INVALID_OPTION",
-        6 => c"NVRTC_ERROR_COMPILATION",
+        INVALID_OPTION => c"NVRTC_ERROR_INVALID_OPTION",
+        COMPILATION => c"NVRTC_ERROR_COMPILATION",
         _ => c"of the soft GPU, whose settings name no NVRTC that can be opened",
     };
     text.as_ptr()
@@ -101,22 +104,36 @@ pub extern "C" fn nvrtcGetErrorString(status: Status) -> *const c_char {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcVersion(major: *mut c_int, minor: *mut c_int) -> Status {
-    let status = real!(c"nvrtcVersion", major => *mut c_int, minor => *mut c_int);
-    if status == SUCCESS {
-        // SAFETY: NVRTC has written there.
-        unsafe { *minor += MINORS };
-    }
-    status
+    status_of(|nvrtc| {
+        let (first, second) = nvrtc.compiler.version();
+        // SAFETY: the interface asks for two places.
+        unsafe {
+            *major = first as c_int;
+            *minor = second as c_int + MINORS;
+        }
+        Some(SUCCESS)
+    })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcGetNumSupportedArchs(count: *mut c_int) -> Status {
-    real!(c"nvrtcGetNumSupportedArchs", count => *mut c_int)
+    status_of(|nvrtc| {
+        let all = nvrtc.compiler.architectures().ok()?;
+        // SAFETY: the interface asks for a place.
+        unsafe { *count = all.len() as c_int };
+        Some(SUCCESS)
+    })
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvrtcGetSupportedArchs(all: *mut c_int) -> Status {
-    real!(c"nvrtcGetSupportedArchs", all => *mut c_int)
+pub unsafe extern "C" fn nvrtcGetSupportedArchs(architectures: *mut c_int) -> Status {
+    status_of(|nvrtc| {
+        for (index, architecture) in nvrtc.compiler.architectures().ok()?.into_iter().enumerate() {
+            // SAFETY: the interface asks for as many places as were counted.
+            unsafe { *architectures.add(index) = architecture as c_int };
+        }
+        Some(SUCCESS)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -128,68 +145,107 @@ pub unsafe extern "C" fn nvrtcCreateProgram(
     headers: *const *const c_char,
     names: *const *const c_char,
 ) -> Status {
-    real!(
-        c"nvrtcCreateProgram", program => *mut usize, text => *const c_char, name => *const c_char, count => c_int,
-        headers => *const *const c_char, names => *const *const c_char
-    )
+    status_of(|nvrtc| {
+        // SAFETY: the interface asks for texts, and for two lists of `count` texts.
+        let source = unsafe {
+            let source = Source::new(text_at(name), text_at(text));
+            (0..count as usize)
+                .fold(source, |source, index| source.header(text_at(*names.add(index)), text_at(*headers.add(index))))
+        };
+        let handle = lock(&nvrtc.programs).add(Program { source, ptx: String::new(), log: String::new() });
+        // SAFETY: the interface asks for a place.
+        unsafe { *program = handle as usize };
+        Some(SUCCESS)
+    })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcDestroyProgram(program: *mut usize) -> Status {
-    real!(c"nvrtcDestroyProgram", program => *mut usize)
+    // SAFETY: the interface asks for the place of a program.
+    status_of(|nvrtc| lock(&nvrtc.programs).remove(unsafe { *program } as u64).map(|_| SUCCESS))
 }
 
-/// Options that name an architecture name its PTX instead.
+/// An architecture's PTX is made where its code is asked for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcCompileProgram(program: usize, count: c_int, options: *const *const c_char) -> Status {
-    let of_ptx = |index: usize| {
-        // SAFETY: the interface asks for `count` texts.
-        let option = unsafe { CStr::from_ptr(*options.add(index)) }.to_string_lossy();
-        CString::new(option.replace("--gpu-architecture=sm_", "--gpu-architecture=compute_")).unwrap_or_default()
-    };
-    let options: Vec<CString> = (0..count as usize).map(of_ptx).collect();
-    let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
-    real!(
-        c"nvrtcCompileProgram", program => usize, count => c_int, pointers.as_ptr() => *const *const c_char
-    )
+    // SAFETY: the interface asks for `count` texts.
+    let all: Vec<String> = (0..count as usize).map(|index| unsafe { text_at(*options.add(index)) }).collect();
+    let architecture = all.iter().find_map(|option| option.strip_prefix(ARCHITECTURE));
+    let target = architecture.and_then(|name| name.replace("sm_", "compute_").parse::<Target>().ok());
+    let Some(target) = target else { return INVALID_OPTION };
+    let options: Vec<&str> =
+        all.iter().map(String::as_str).filter(|option| !option.starts_with(ARCHITECTURE)).collect();
+    status_of(|nvrtc| {
+        let source = lock(&nvrtc.programs).get(program as u64)?.source.clone();
+        let compiled = match &nvrtc.kept {
+            Some(cache) => cache.compile(&nvrtc.compiler, &source, &target, &options),
+            None => nvrtc.compiler.compile(&source, &target, &options),
+        };
+        let (status, ptx, log) = match compiled {
+            Ok(Compiled { code, log }) => (SUCCESS, code.ptx()?.to_string(), log),
+            Err(CompileError::Source { log, .. }) => (COMPILATION, String::new(), log),
+            Err(CompileError::Library { log, .. }) => (INTERNAL_ERROR, String::new(), log),
+            Err(CompileError::ZeroByte(_)) => return None,
+        };
+        let mut programs = lock(&nvrtc.programs);
+        let program = programs.get_mut(program as u64)?;
+        (program.ptx, program.log) = (ptx, log);
+        Some(status)
+    })
+}
+
+/// The bytes of a text of a program after `head`, with the zero at the end.
+unsafe fn put_size(program: usize, head: &[u8], text: fn(&Program) -> &str, bytes: *mut usize) -> Status {
+    status_of(|nvrtc| {
+        let size = head.len() + text(lock(&nvrtc.programs).get(program as u64)?).len() + 1;
+        // SAFETY: the interface asks for a place.
+        unsafe { *bytes = size };
+        Some(SUCCESS)
+    })
+}
+
+/// As [`put_size`], the bytes themselves.
+unsafe fn put(program: usize, head: &[u8], text: fn(&Program) -> &str, to: *mut c_char) -> Status {
+    status_of(|nvrtc| {
+        let whole = [head, text(lock(&nvrtc.programs).get(program as u64)?).as_bytes(), &[0]].concat();
+        // SAFETY: the interface asks for a place of the size above.
+        unsafe { to.cast::<u8>().copy_from_nonoverlapping(whole.as_ptr(), whole.len()) };
+        Some(SUCCESS)
+    })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcGetPTXSize(program: usize, bytes: *mut usize) -> Status {
-    real!(c"nvrtcGetPTXSize", program => usize, bytes => *mut usize)
+    // SAFETY: as of this call.
+    unsafe { put_size(program, &[], |program| &program.ptx, bytes) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcGetPTX(program: usize, text: *mut c_char) -> Status {
-    real!(c"nvrtcGetPTX", program => usize, text => *mut c_char)
+    // SAFETY: as of this call.
+    unsafe { put(program, &[], |program| &program.ptx, text) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcGetCUBINSize(program: usize, bytes: *mut usize) -> Status {
-    // SAFETY: as of that call.
-    let status = unsafe { nvrtcGetPTXSize(program, bytes) };
-    if status == SUCCESS {
-        // SAFETY: NVRTC has written there.
-        unsafe { *bytes += HEAD.len() };
-    }
-    status
+    // SAFETY: as of this call.
+    unsafe { put_size(program, &HEAD, |program| &program.ptx, bytes) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcGetCUBIN(program: usize, cubin: *mut c_char) -> Status {
-    // SAFETY: the interface asks for a place of the size above.
-    unsafe {
-        cubin.cast::<[u8; 64]>().write(HEAD);
-        nvrtcGetPTX(program, cubin.add(HEAD.len()))
-    }
+    // SAFETY: as of this call.
+    unsafe { put(program, &HEAD, |program| &program.ptx, cubin) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcGetProgramLogSize(program: usize, bytes: *mut usize) -> Status {
-    real!(c"nvrtcGetProgramLogSize", program => usize, bytes => *mut usize)
+    // SAFETY: as of this call.
+    unsafe { put_size(program, &[], |program| &program.log, bytes) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcGetProgramLog(program: usize, log: *mut c_char) -> Status {
-    real!(c"nvrtcGetProgramLog", program => usize, log => *mut c_char)
+    // SAFETY: as of this call.
+    unsafe { put(program, &[], |program| &program.log, log) }
 }

@@ -20,11 +20,13 @@ pub struct Settings {
     pub gpu: GpuSettings,
     /// NVRTC itself: `nvrtc`, the path of its file. Without it there is no compiler.
     pub nvrtc: Option<PathBuf>,
+    /// The folder that keeps the PTX that NVRTC makes: `kernels`. Without it nothing is kept.
+    pub kernels: Option<PathBuf>,
 }
 
 impl Settings {
     fn of(text: &str) -> Result<Settings, String> {
-        let mut settings = Settings { gpus: 1, gpu: GpuSettings::default(), nvrtc: None };
+        let mut settings = Settings { gpus: 1, gpu: GpuSettings::default(), nvrtc: None, kernels: None };
         for line in text.lines().filter(|line| !line.is_empty()) {
             settings.set(line).ok_or_else(|| format!("{FILE} has a line that is not a setting: {line}"))?;
         }
@@ -41,6 +43,7 @@ impl Settings {
             }
             "memory_bytes" => self.gpu.memory_bytes = value.parse().ok()?,
             "nvrtc" => self.nvrtc = Some(value.into()),
+            "kernels" => self.kernels = Some(value.into()),
             _ => return None,
         }
         Some(())

@@ -38,14 +38,14 @@ fn product<const N: usize>(sizes: [usize; N]) -> impl Iterator<Item = [usize; N]
 pub fn families() -> Vec<Point> {
     let family = |[style, heads, tied, size]: [usize; 4]| {
         let (style, tied) = ([Style::Gpt2, Style::Llama][style], [Tied::Yes, Tied::No][tied]);
-        Point::plain(Task::Proof { style, num_kv_heads: [12, 4][heads], tied }, [1, 2][size])
+        Point::plain(Task::proof(style, [12, 4][heads], tied), [1, 2][size])
     };
     product([2; 4]).map(family).collect()
 }
 
 /// One of [`families`].
 pub fn family(style: Style, num_kv_heads: usize, tied: Tied, microbatch_size: usize) -> Point {
-    Point::plain(Task::Proof { style, num_kv_heads, tied }, microbatch_size)
+    Point::plain(Task::proof(style, num_kv_heads, tied), microbatch_size)
 }
 
 /// All degrees of at most [`MAX_RANKS`] ranks with one of these numbers of ranks for a sequence, in ascending order.

@@ -81,6 +81,18 @@ impl Point {
         Point { numbers: Numbers { products, ..self.numbers }, ..self }
     }
 
+    /// The same for `steps` steps of `global_batch` sequences, where its task is [`Task::Proof`].
+    #[must_use]
+    pub fn shortened(self, steps: u32, global_batch: usize) -> Point {
+        let task = match self.task {
+            Task::Proof { style, num_kv_heads, tied, .. } => {
+                Task::Proof { style, num_kv_heads, tied, steps, global_batch }
+            }
+            Task::Small(_) | Task::Long { .. } => self.task,
+        };
+        Point { task, ..self }
+    }
+
     /// The same with inputs of recomputed layers sharded where sequence parallelism does it anyway, and whole where
     /// ranks cannot shard the tokens.
     #[must_use]

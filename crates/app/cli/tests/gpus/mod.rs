@@ -51,7 +51,9 @@ impl Folder {
         if !folder.exists() {
             put_libraries(&folder, &["libcublasLt.so.13", "libcudnn.so.9", "libnvrtc.so.13"]);
         }
-        let settings = format!("nvrtc = {}\n{settings}", compiler().path().display());
+        // Tests of all crates share what NVRTC compiles: from nothing, it takes as long as many of them together.
+        let (nvrtc, kernels) = (compiler().path().to_path_buf(), cache_of_tests());
+        let settings = format!("nvrtc = {}\nkernels = {}\n{settings}", nvrtc.display(), kernels.folder().display());
         std::fs::write(folder.join("softgpu.settings"), settings).expect("written");
         folder
     }

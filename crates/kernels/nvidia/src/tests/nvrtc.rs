@@ -1,6 +1,6 @@
 //! NVRTC itself, in the folder that PLEACH_CUDA names.
 
-use crate::tests::toolkit;
+use crate::tests::{soft_library, toolkit};
 
 use std::path::PathBuf;
 
@@ -108,6 +108,31 @@ fn the_cache_answers_without_the_compiler() {
     assert!(has(&full) && !has(&Cache::in_folder(full.folder())), "kept in memory");
     assert!(!folder.join("probe").exists());
     std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+/// Its version is one that NVRTC never has, and its CUBINs are PTX; a folder of its settings keeps what NVRTC keeps.
+#[needs::cuda]
+#[test]
+fn the_library_in_software_compiles_by_nvrtc_and_shares_what_is_kept() {
+    let real = compiler();
+    let kept = std::env::temp_dir().join(format!("pleach-kept-ptx-{}", std::process::id()));
+    let settings = format!("nvrtc = {}\nkernels = {}\n", real.path().display(), kept.display());
+    let libraries = soft_library::folder("nvrtc", &settings, &["libnvrtc.so.13"]);
+    let soft = Compiler::open(&Search::only([libraries.clone()])).unwrap_or_else(|error| panic!("{error}"));
+    let (major, minor) = real.version();
+    assert_eq!((soft.version(), soft.architectures()), ((major, minor + 1000), real.architectures()));
+    let compiled = soft.compile(&scale(), &target("sm_90a"), &["--fmad=false"]).expect("code");
+    let cache = Cache::in_folder(&kept);
+    assert!(cache.has(real.version(), &scale(), &target("compute_90a"), &["--fmad=false"]));
+    let ptx = real.compile(&scale(), &target("compute_90a"), &["--fmad=false"]).expect("PTX");
+    assert_eq!(cache.compile(&real, &scale(), &target("compute_90a"), &["--fmad=false"]).as_ref(), Ok(&ptx));
+    let (head, text) = compiled.code.bytes().split_at(64);
+    assert!(head.starts_with(b"\x7fELF") && text.strip_suffix(&[0]) == Some(ptx.code.bytes()));
+    let broken = Source::new("broken.cu", "extern \"C\" __global__ void a(float *x) {\n    x[0] = y;\n}\n");
+    let errors =
+        [&real, &soft].map(|compiler| compiler.compile(&broken, &target("compute_90"), &[]).expect_err("no y"));
+    assert_eq!(errors[0], errors[1]);
+    [kept, libraries].iter().for_each(|folder| std::fs::remove_dir_all(folder).expect("removed"));
 }
 
 #[test]

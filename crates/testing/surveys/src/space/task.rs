@@ -9,13 +9,16 @@ use testkit::numbers::{Numbers, SEQUENCE_LENGTH, model, training};
 /// Models with the sizes of their training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Task {
-    /// Sixteen layers and twenty steps of 48 sequences: every degree up to 16 has something to divide.
+    /// Sixteen layers: every degree up to 16 has something to divide.
     Proof {
         style: Style,
         /// Key and value heads.
         num_kv_heads: usize,
         /// Whether the head reads the token table.
         tied: Tied,
+        steps: u32,
+        /// Sequences of a step.
+        global_batch: usize,
     },
     /// As small as can be, so that thousands of runs are few minutes.
     Small(Shape),
@@ -31,6 +34,12 @@ pub enum Task {
 const LONG_SEQUENCE: usize = 96;
 
 impl Task {
+    /// [`Task::Proof`] for twenty steps of 48 sequences.
+    pub fn proof(style: Style, num_kv_heads: usize, tied: Tied) -> Task {
+        let TrainSpec { steps, global_batch, .. } = proof_training();
+        Task::Proof { style, num_kv_heads, tied, steps, global_batch }
+    }
+
     /// Tokens of a sequence.
     pub fn sequence_length(self) -> usize {
         match self {
@@ -51,7 +60,7 @@ impl Task {
     /// Its model, for sequences of `length` tokens.
     pub fn model(self, length: usize) -> ModelSpec {
         match self {
-            Task::Proof { style, num_kv_heads, tied } => proof_model(style, num_kv_heads, tied == Tied::Yes),
+            Task::Proof { style, num_kv_heads, tied, .. } => proof_model(style, num_kv_heads, tied == Tied::Yes),
             Task::Small(shape) => {
                 let model = shape.model();
                 ModelSpec { context: length.max(model.context), ..model }
@@ -67,7 +76,9 @@ impl Task {
     pub fn training(self, numbers: Numbers, dp: usize) -> TrainSpec {
         let (precision, sums) = (numbers.precision(), numbers.sums);
         match self {
-            Task::Proof { .. } => TrainSpec { precision, sums, ..proof_training() },
+            Task::Proof { steps, global_batch, .. } => {
+                TrainSpec { steps, global_batch, precision, sums, ..proof_training() }
+            }
             Task::Small(_) => training(numbers),
             // Enough microbatches of any replica that every schedule has its groups.
             Task::Long { .. } => {
@@ -80,8 +91,8 @@ impl Task {
 impl fmt::Display for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Task::Proof { style, num_kv_heads, tied: Tied::Yes } => write!(f, "{style} kv {num_kv_heads} tied"),
-            Task::Proof { style, num_kv_heads, tied: Tied::No } => write!(f, "{style} kv {num_kv_heads} untied"),
+            Task::Proof { style, num_kv_heads, tied: Tied::Yes, .. } => write!(f, "{style} kv {num_kv_heads} tied"),
+            Task::Proof { style, num_kv_heads, tied: Tied::No, .. } => write!(f, "{style} kv {num_kv_heads} untied"),
             Task::Small(shape) => write!(f, "small {shape}"),
             Task::Long { style, num_kv_heads } => write!(f, "{style} kv {num_kv_heads} of two layers"),
         }
