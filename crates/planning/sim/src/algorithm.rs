@@ -53,12 +53,13 @@ impl Algorithms<'_> {
 /// The algorithm of pleach's own collectives; see [`comm::collectives`].
 fn own(group: GroupShape, operation: Operation, tree: SumTree, bytes: usize) -> String {
     let members = hosts(group);
-    let way = |operation| CollectiveShape { operation, len: bytes, width_bytes: 1, hosts: &members, tree }.way();
+    let algorithm =
+        |operation| CollectiveShape { operation, len: bytes, width_bytes: 1, hosts: &members, tree }.algorithm();
     if operation == Operation::AllReduce && bytes > COPY_LIMIT_BYTES {
-        let [reduced, gathered] = [Operation::ReduceScatter, Operation::AllGather].map(way);
+        let [reduced, gathered] = [Operation::ReduceScatter, Operation::AllGather].map(algorithm);
         return format!("reduce-scatter, {reduced}, and all-gather, {gathered}");
     }
-    way(operation).to_string()
+    algorithm(operation).to_string()
 }
 
 #[cfg(test)]

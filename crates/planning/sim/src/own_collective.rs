@@ -3,7 +3,7 @@
 
 use cluster::Cluster;
 use comm::GroupHosts;
-use comm::collectives::{COPY_LIMIT_BYTES, CollectiveShape, TransferDirection, traffic};
+use comm::collectives::{COPY_LIMIT_BYTES, CollectiveAlgorithm, CollectiveShape, traffic};
 use device::{Operation, SumTree};
 
 use crate::group_shape::GroupShape;
@@ -37,9 +37,9 @@ fn moved_ns(cluster: &Cluster, group: GroupShape, shape: &CollectiveShape) -> f6
     let inside_ns = sent.inside.bytes as f64 * link.ns_per_byte();
     let between_ns = sent.between.bytes as f64 * network.ns_per_byte() * group.sharers();
     let step_us = if group.nodes > 1 { network.latency_us } else { link.latency_us };
-    match shape.way() {
-        TransferDirection::Direct => inside_ns.max(between_ns) + 1000.0 * step_us,
-        TransferDirection::InRuns(_) | TransferDirection::OverHosts | TransferDirection::OverFirst => {
+    match shape.algorithm() {
+        CollectiveAlgorithm::Direct => inside_ns.max(between_ns) + 1000.0 * step_us,
+        CollectiveAlgorithm::InRuns(_) | CollectiveAlgorithm::OverHosts | CollectiveAlgorithm::OverFirst => {
             inside_ns + between_ns + 2000.0 * step_us
         }
     }

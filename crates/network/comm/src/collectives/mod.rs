@@ -35,7 +35,7 @@ pub use barrier::barrier;
 pub use over_first::DIRECT_MEMBERS;
 pub use reduce_scatter::{reduce_scatter, reduce_scatter_in_runs};
 pub use reduction::{Max, Reduction, Sum, WrappingSum};
-pub use traffic::{CollectiveShape, HostTraffic, Traffic, Way, traffic};
+pub use traffic::{CollectiveAlgorithm, CollectiveShape, HostTraffic, Traffic, traffic};
 
 use crate::error::CommError;
 use crate::host_map::GroupHosts;

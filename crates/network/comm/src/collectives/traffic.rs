@@ -82,7 +82,7 @@ pub struct CollectiveShape<'a> {
 
 /// The way of the messages of a collective. On all but the first some wait for others of the same call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum CollectiveAlgorithm {
     /// From each member to each that needs them.
     Direct,
     /// Partial sums of runs of this many members go to the owners of slices.
@@ -93,13 +93,13 @@ pub enum Way {
     OverFirst,
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for CollectiveAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Way::Direct => f.write_str("direct"),
-            Way::InRuns(run) => write!(f, "in runs of {run}"),
-            Way::OverHosts => f.write_str("one copy to each host"),
-            Way::OverFirst => f.write_str("through the first member"),
+            CollectiveAlgorithm::Direct => f.write_str("direct"),
+            CollectiveAlgorithm::InRuns(run) => write!(f, "in runs of {run}"),
+            CollectiveAlgorithm::OverHosts => f.write_str("one copy to each host"),
+            CollectiveAlgorithm::OverFirst => f.write_str("through the first member"),
         }
     }
 }
@@ -133,19 +133,23 @@ fn message(bytes: usize) -> Traffic {
 impl CollectiveShape<'_> {
     /// The way of its messages. An all-reduce beyond [`COPY_LIMIT_BYTES`] is a reduce-scatter and an all-gather, which
     /// have ways of their own.
-    pub fn way(&self) -> Way {
+    pub fn algorithm(&self) -> CollectiveAlgorithm {
         let slice = self.len.div_ceil(self.hosts.members().max(1)) * self.width_bytes;
         match self.operation {
-            Operation::ReduceScatter => self.tree.run_in(self.hosts.members()).map_or(Way::Direct, Way::InRuns),
-            Operation::AllGather if self.goes_over_hosts(slice) => Way::OverHosts,
-            Operation::AllReduce if self.len * self.width_bytes > COPY_LIMIT_BYTES => Way::Direct,
-            Operation::AllReduce | Operation::Barrier if goes_over_first(self.hosts.members()) => Way::OverFirst,
+            Operation::ReduceScatter => {
+                self.tree.run_in(self.hosts.members()).map_or(CollectiveAlgorithm::Direct, CollectiveAlgorithm::InRuns)
+            }
+            Operation::AllGather if self.goes_over_hosts(slice) => CollectiveAlgorithm::OverHosts,
+            Operation::AllReduce if self.len * self.width_bytes > COPY_LIMIT_BYTES => CollectiveAlgorithm::Direct,
+            Operation::AllReduce | Operation::Barrier if goes_over_first(self.hosts.members()) => {
+                CollectiveAlgorithm::OverFirst
+            }
             Operation::AllGather
             | Operation::AllReduce
             | Operation::Barrier
             | Operation::AllToAll
             | Operation::Shift
-            | Operation::PointToPoint => Way::Direct,
+            | Operation::PointToPoint => CollectiveAlgorithm::Direct,
         }
     }
 
