@@ -248,6 +248,10 @@ impl Worker {
                     update,
                 }));
             }
+            Op::Experts(_) => {
+                let what = "has no kernel".into();
+                return Err(DeviceError::Shape { op: op.name(), what });
+            }
         }
         Ok(())
     }

@@ -70,6 +70,7 @@ pub(crate) fn number(op: &Op, threads: usize) -> usize {
         Op::RoundedToSingle { .. } | Op::LossSum { .. } | Op::ClipCoefficient { .. } | Op::RotaryTable { .. } => 1,
         // The operations that it stands for are cut, each by itself.
         Op::MatMulActivation { .. } | Op::MatMulActivationBackward { .. } => 1,
+        Op::Experts(_) => 1,
         Op::Norm { .. }
         | Op::NormBackwardInput { .. }
         | Op::Rotary { .. }
@@ -234,6 +235,7 @@ pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
             let [param, grad, first_moment, second_moment] = [param, grad, first_moment, second_moment].map(part);
             Op::AdamW { param, copy: copy.map(part), grad, first_moment, second_moment, coefficient, update }
         }
+        Op::Experts(_) => return share.whole(op),
         // Sums shrink towards the first; words of one sum; a table that is filled once.
         Op::RoundedToSingle { .. } | Op::LossSum { .. } | Op::ClipCoefficient { .. } | Op::RotaryTable { .. } => {
             return share.whole(op);
