@@ -23,6 +23,7 @@ pub mod cross_entropy;
 pub mod device;
 pub mod dropout;
 pub mod embedding;
+pub mod experts;
 pub mod fill;
 pub mod fixed_point;
 pub mod gemm;

@@ -8,11 +8,11 @@ use std::ops::Range;
 
 use config::SHARD_BLOCK;
 use device::{
-    Alibi, AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, LogitGradient, NormBackward, Op,
-    Orientation, RowStatistics, Tensor, ZLoss,
+    Alibi, AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, ExpertOp, LogitGradient, NormBackward,
+    Op, Orientation, RowStatistics, Tensor, ZLoss,
 };
 
-use crate::gemm;
+use crate::{experts, gemm};
 
 /// Less work than this is done before another thread has taken its part: multiply-adds, and bytes moved.
 const FEW_MULTIPLY_ADDS: u64 = 1 << 18;
@@ -37,7 +37,7 @@ pub(crate) struct Share {
 impl Share {
     /// This share of `0..len`, cut at multiples of `grain`, as equal as that allows; `None` where there are more shares
     /// than grains and this one is empty.
-    fn of(self, len: usize, grain: usize) -> Option<Range<usize>> {
+    pub(crate) fn of(self, len: usize, grain: usize) -> Option<Range<usize>> {
         let grains = len.div_ceil(grain);
         let border = |index: usize| (grains * index / self.number * grain).min(len);
         let range = border(self.index)..border(self.index + 1);
@@ -70,8 +70,11 @@ pub(crate) fn number(op: &Op, threads: usize) -> usize {
         Op::RoundedToSingle { .. } | Op::LossSum { .. } | Op::ClipCoefficient { .. } | Op::RotaryTable { .. } => 1,
         // The operations that it stands for are cut, each by itself.
         Op::MatMulActivation { .. } | Op::MatMulActivationBackward { .. } => 1,
-        Op::Experts(_) => 1,
-        Op::Norm { .. }
+        // Every thread has a share of each group.
+        Op::Experts(ExpertOp::MatMul { .. }) => threads,
+        Op::Experts(ExpertOp::GroupRows { .. }) => 1,
+        Op::Experts(_)
+        | Op::Norm { .. }
         | Op::NormBackwardInput { .. }
         | Op::Rotary { .. }
         | Op::JoinAttention { .. }
@@ -235,7 +238,7 @@ pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
             let [param, grad, first_moment, second_moment] = [param, grad, first_moment, second_moment].map(part);
             Op::AdamW { param, copy: copy.map(part), grad, first_moment, second_moment, coefficient, update }
         }
-        Op::Experts(_) => return share.whole(op),
+        Op::Experts(op) => Op::Experts(experts::part(&op, share)?),
         // Sums shrink towards the first; words of one sum; a table that is filled once.
         Op::RoundedToSingle { .. } | Op::LossSum { .. } | Op::ClipCoefficient { .. } | Op::RotaryTable { .. } => {
             return share.whole(op);
@@ -261,7 +264,7 @@ pub(crate) fn losses_of(op: &Op, rows: Range<usize>) -> Op {
 }
 
 /// Rows or columns of a product, whichever are more: the operand that they do not cut is packed by every thread.
-fn product(op: &Op, share: Share) -> Option<Op> {
+pub(crate) fn product(op: &Op, share: Share) -> Option<Op> {
     let Op::MatMul { orientation, a, b, bias, out, write } = *op else { return share.whole(op) };
     let (m, n, _) = gemm::sizes(orientation, [a, b].map(|operand| (operand.rows, operand.cols)));
     // A share of what does not fit together may fit.
