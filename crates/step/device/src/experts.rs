@@ -184,3 +184,52 @@ impl ExpertOp {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cost, Dtype};
+
+    /// 40 tokens with 2 slots, 3 of 8 experts on this rank: 30 rows are expected, 80 are possible.
+    const ROWS: ExpertRows = ExpertRows {
+        places: tensor(40, 2, Dtype::I32),
+        slots: tensor(1, 80, Dtype::I32),
+        offsets: tensor(1, 4, Dtype::I32),
+        expected: 30,
+    };
+
+    const fn tensor(rows: usize, cols: usize, dtype: Dtype) -> Tensor {
+        Tensor { offset_bytes: 0, rows, cols, row_stride: cols, dtype }
+    }
+
+    #[test]
+    fn products_cost_the_rows_of_balanced_routing() {
+        let (inputs, outputs) = (10, 7);
+        for (orientation, a, b, out, moved) in [
+            (Orientation::Nt, (80, inputs), (3 * outputs, inputs), (80, outputs), 30 * 10 + 21 * 10 + 30 * 7),
+            (Orientation::Nn, (80, outputs), (3 * outputs, inputs), (80, inputs), 30 * 7 + 21 * 10 + 30 * 10),
+            (Orientation::Tn, (80, outputs), (80, inputs), (3 * outputs, inputs), 30 * 7 + 30 * 10 + 21 * 10),
+        ] {
+            let [a, b, out] = [a, b, out].map(|(rows, cols)| tensor(rows, cols, Dtype::F32));
+            let op = ExpertOp::MatMul { orientation, a, b, out, rows: ROWS, tokens: None, write: Write::Assign };
+            let multiply_adds = 30 * inputs as u64 * outputs as u64;
+            let moved_bytes = 4 * (moved + ROWS.offsets.len()) as u64;
+            assert_eq!(Op::from(op).cost(), Cost { multiply_adds, moved_bytes }, "{orientation:?}");
+            assert!(op.operands().writes().eq([out]), "operands are whole");
+        }
+    }
+
+    #[test]
+    fn rows_move_as_many_as_are_expected() {
+        let (tokens, rows) = (tensor(40, 6, Dtype::Bf16), tensor(80, 6, Dtype::Bf16));
+        let gather = Op::from(ExpertOp::GatherRows { from: tokens, rows: ROWS, to: rows });
+        assert_eq!(gather.cost(), Cost { multiply_adds: 0, moved_bytes: 2 * (40 + 30) * 6 + 40 * 2 * 4 });
+        let (y, weights, out) = (rows, None, tokens);
+        let combine = Op::from(ExpertOp::CombineRows { y, weights, rows: ROWS, out, write: Write::Accumulate });
+        assert_eq!(combine.cost().moved_bytes, 2 * (30 + 40 + 40) * 6 + 40 * 2 * 4);
+        let activation = Activation::SwiGlu;
+        let wide = tensor(80, 12, Dtype::Bf16);
+        let op = Op::from(ExpertOp::Activation { activation, x: wide, y: rows, rows: ROWS });
+        assert_eq!(op.family(), Family::Activation { y: rows.rows_of(0..30) });
+    }
+}
