@@ -3,7 +3,7 @@
 use cpu::experts::{CombineRows, GroupRows, gather_rows, group_rows};
 use cpu::lanes::run;
 use cpu::view::{MatMut, MatRef};
-use device::{Bf16, Element, Write};
+use device::{Bf16, Write};
 
 use crate::kernels::support::{random, same_on_all_sets};
 
