@@ -210,19 +210,14 @@ pub(crate) fn assert_widths(activation: Activation, inputs: usize, outputs: usiz
     assert_eq!(inputs, factor * outputs, "{activation:?} of {inputs} columns has not {outputs} outputs");
 }
 
-/// `y[F]` of `x[F]` or `x[2F]`.
-#[inline(always)]
-pub(crate) fn forward_row<L: Lanes, E: Stored>(activation: Activation, x: &[E], y: &mut [E]) {
-    on_curve(activation, ForwardRow { x, y, lanes: PhantomData::<L> });
-}
-
 impl<E: Stored> Kernel for ActivationForward<'_, E> {
     type Output = ();
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
         assert_widths(self.activation, self.x.cols(), self.y.cols());
         for row in 0..self.x.rows() {
-            forward_row::<L, E>(self.activation, self.x.row(row), self.y.row_mut(row));
+            let (x, y) = (self.x.row(row), self.y.row_mut(row));
+            on_curve(self.activation, ForwardRow { x, y, lanes: PhantomData::<L> });
         }
     }
 }

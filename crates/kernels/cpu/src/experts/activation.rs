@@ -3,31 +3,23 @@
 use config::Activation;
 
 use super::row_at;
-use crate::activation::{Curve, OnCurve, assert_widths, gate_and_up, on_curve};
-use crate::lanes::{Kernel, Lanes, Stored, row_sum};
+use crate::activation::{ActivationForward, Curve, OnCurve, assert_widths, gate_and_up, on_curve};
+use crate::instruction_set::InstructionSet;
+use crate::lanes::{Kernel, Lanes, Stored, row_sum, run};
 use crate::view::{MatMut, MatRef};
 
-/// `y[R,F]` of `x[R,F]` or `x[R,2F]`, assigned, for the rows at `places`: [`crate::activation::ActivationForward`] of
-/// each.
-pub struct ExpertActivation<'a, E = f32> {
-    /// Which function.
-    pub activation: Activation,
-    /// `[R,F]` or `[R,2F]`
-    pub x: MatRef<'a, E>,
-    /// `[R,F]`
-    pub y: MatMut<'a, E>,
-    /// `[T,k]`
-    pub places: &'a [i32],
-}
-
-impl<E: Stored> Kernel for ExpertActivation<'_, E> {
-    type Output = ();
-    #[inline(always)]
-    fn run<L: Lanes>(mut self) {
-        assert_widths(self.activation, self.x.cols(), self.y.cols());
-        for row in self.places.iter().copied().filter_map(row_at) {
-            crate::activation::forward_row::<L, E>(self.activation, self.x.row(row), self.y.row_mut(row));
-        }
+/// `y[R,F]` of `x[R,F]` or `x[R,2F]`, assigned, for the rows at `places`: [`ActivationForward`] of each.
+pub fn expert_activation<E: Stored>(
+    activation: Activation,
+    x: MatRef<'_, E>,
+    mut y: MatMut<'_, E>,
+    places: &[i32],
+    instruction_set: InstructionSet,
+) {
+    let (inputs, outputs) = (x.cols(), y.cols());
+    for row in places.iter().copied().filter_map(row_at) {
+        let (x, y) = (x.block(row, 1, 0, inputs), y.block(row, 1, 0, outputs));
+        run(instruction_set, ActivationForward { activation, x, y });
     }
 }
 

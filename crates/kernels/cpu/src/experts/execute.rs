@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use device::{Bf16, DeviceError, Dtype, ExpertOp, ExpertRows, F16, Op, Orientation, Tensor, TokenRange};
 
-use super::{CombineRows, ExpertActivation, ExpertActivationBackward, GroupRows, Route, RouteBackward};
-use super::{gather_rows, group_rows};
+use super::{CombineRows, ExpertActivationBackward, GroupRows, Route, RouteBackward};
+use super::{expert_activation, gather_rows, group_rows};
 use crate::execute::stored;
 use crate::parts::{self, Share};
 use crate::worker::Worker;
@@ -96,7 +96,7 @@ impl Worker {
             }),
             ExpertOp::Activation { activation, x, y, rows } => stored!(E of x => {
                 let (x, y, places) = (self.matrix::<E>(x)?, self.matrix_mut(y)?, self.ints(rows.places)?);
-                self.run(ExpertActivation { activation, x, y, places });
+                expert_activation(activation, x, y, places, self.instruction_set);
             }),
             ExpertOp::ActivationBackward { activation, x, dy, weights, dx, y, dweights, rows } => stored!(E of x => {
                 let (x, dy, weights) = (self.matrix::<E>(x)?, self.matrix(dy)?, self.matrix(weights)?);

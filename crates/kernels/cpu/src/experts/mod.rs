@@ -12,7 +12,7 @@ mod route_backward;
 mod rows;
 mod shares;
 
-pub use activation::{ExpertActivation, ExpertActivationBackward};
+pub use activation::{ExpertActivationBackward, expert_activation};
 pub use group_rows::{GroupRows, group_rows};
 pub use route::Route;
 pub use route_backward::RouteBackward;

@@ -2,7 +2,7 @@
 
 use config::Activation;
 use cpu::activation::{ActivationBackward, ActivationForward};
-use cpu::experts::{ExpertActivation, ExpertActivationBackward};
+use cpu::experts::{ExpertActivationBackward, expert_activation};
 use cpu::instruction_set::InstructionSet;
 use cpu::lanes::run;
 use cpu::view::{MatMut, MatRef};
@@ -86,7 +86,7 @@ impl Case {
     fn forward(&self, kind: Activation, set: InstructionSet) -> Vec<f32> {
         let mut y = vec![7.5; self.room * self.outputs];
         let (x, to) = (MatRef::dense(&self.x, self.room, self.cols), MatMut::dense(&mut y, self.room, self.outputs));
-        run(set, ExpertActivation { activation: kind, x, y: to, places: &self.rows.places });
+        expert_activation(kind, x, to, &self.rows.places, set);
         y
     }
 
