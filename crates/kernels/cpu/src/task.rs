@@ -6,7 +6,8 @@ use device::{Bf16, DeviceError, Dtype, ExpertOp, F16, Op, Orientation, Tensor};
 use crate::gemm::pairs::{Entering, Factors, Pass, RankWorkspace, Round, Target, TermProducts};
 use crate::gemm::{PairsOperand, Write};
 use crate::lanes::Stored;
-use crate::parts::{self, Share};
+use crate::parts;
+use crate::share::Share;
 use crate::worker::Worker;
 
 /// Work with parts that threads take one by one; it is done when all of them are.

@@ -15,10 +15,7 @@ impl Op {
     /// Multiply-adds and bytes. Attention counts the pairs of a causal mask and its windows; documents need fewer.
     /// Experts count the rows that they have where routing is balanced.
     pub fn cost(&self) -> Cost {
-        let operands = match self {
-            Op::Experts(op) => op.on_expected_rows().operands(),
-            op => op.operands(),
-        };
+        let operands = if let Op::Experts(op) = self { op.on_expected_rows().operands() } else { self.operands() };
         let moved_bytes = operands.reads().chain(operands.writes()).map(|tensor| tensor.size_bytes() as u64).sum();
         Cost { multiply_adds: self.multiply_adds(), moved_bytes }
     }

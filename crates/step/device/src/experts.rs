@@ -41,13 +41,13 @@ pub enum ExpertOp {
         tokens: Option<TokenRange>,
         write: Write,
     },
-    /// `out[T,D]` = or += `sum over slots with a row of (weight *) y[R,D]`, in ascending order of slots, product and sum
-    /// rounded once.
+    /// `out[T,D]` = or += `sum over slots with a row of (weight *) y[R,D]`, in ascending order of slots, each step one
+    /// fused multiply-add.
     CombineRows { y: Tensor, weights: Option<Tensor>, rows: ExpertRows, out: Tensor, write: Write },
     /// [`Op::Activation`] of each row of `x[R,F]` or `x[R,2F]`: `y[R,F]`.
     Activation { activation: Activation, x: Tensor, y: Tensor, rows: ExpertRows },
-    /// Backward pass of [`Op::Activation`], a product with weights `W` and a sum by `weights[T,k]` of its rows, from
-    /// `dy[R,F] = dout W`, in which the weight `w` of a row is no factor: `dx` of the shape of `x` is that of
+    /// Backward pass of an activation, a product with `W` and [`ExpertOp::CombineRows`] with `weights[T,k]`. From
+    /// `dy[R,F] = dout W`, not yet multiplied by the weight `w` of the row: `dx` of the shape of `x` is that of
     /// [`Op::ActivationBackward`] for `w dy`; `y = w activation(x)`, the other factor in the gradient of `W`; and
     /// `dweights[T,k] = <dy, activation(x)>`, 0 for slots without a row.
     ActivationBackward {

@@ -5,7 +5,6 @@
 
 mod activation;
 mod choice;
-mod execute;
 mod group_rows;
 mod route;
 mod route_backward;
@@ -17,8 +16,6 @@ pub use group_rows::{GroupRows, group_rows};
 pub use route::Route;
 pub use route_backward::RouteBackward;
 pub use rows::{CombineRows, gather_rows};
-
-pub(crate) use execute::part;
 
 /// The row at a place, if there is one.
 fn row_at(place: i32) -> Option<usize> {
