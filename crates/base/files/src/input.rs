@@ -40,7 +40,7 @@ pub enum InputError {
     },
     /// A pipe into which nobody writes.
     #[error("is a pipe into which nothing was written for {seconds} s; write to it first, or name a file")]
-    Silent {
+    NoFirstByte {
         /// How long it was silent.
         seconds: u64,
     },
@@ -61,7 +61,7 @@ impl From<InputError> for io::Error {
             InputError::System(error) => error,
             InputError::Kind { .. }
             | InputError::TooLarge { .. }
-            | InputError::Silent { .. }
+            | InputError::NoFirstByte { .. }
             | InputError::NotUtf8 { .. } => io::Error::new(io::ErrorKind::InvalidInput, format!("it {error}")),
         }
     }
@@ -167,7 +167,7 @@ fn read_within(path: &Path, kind: InputKind, first_byte: Duration) -> Result<Vec
             up_to(file, kind, kind.limit_bytes().unwrap_or(u64::MAX))
         }
         (false, Some(limit_bytes)) if is_pipe => {
-            up_to(PatientPipe { file, first_byte: Some(first_byte) }, kind, limit_bytes)
+            up_to(TimedPipe { file, first_byte: Some(first_byte) }, kind, limit_bytes)
         }
         (false, limit) => {
             let or_pipe = if limit.is_some() { " or a pipe" } else { "" };
@@ -194,10 +194,10 @@ fn check_length(bytes: u64, kind: InputKind) -> Result<(), InputError> {
 fn up_to(from: impl Read, kind: InputKind, limit_bytes: u64) -> Result<Vec<u8>, InputError> {
     let mut bytes = Vec::new();
     from.take(limit_bytes.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| {
-        let silent = error.get_ref().and_then(|inner| inner.downcast_ref::<Silent>());
+        let silent = error.get_ref().and_then(|inner| inner.downcast_ref::<NoFirstByte>());
         silent.map_or_else(
             || InputError::System(io::Error::from(error.kind())),
-            |silent| InputError::Silent { seconds: silent.0 },
+            |silent| InputError::NoFirstByte { seconds: silent.0 },
         )
     })?;
     if bytes.len() as u64 > limit_bytes {
@@ -207,7 +207,7 @@ fn up_to(from: impl Read, kind: InputKind, limit_bytes: u64) -> Result<Vec<u8>, 
 }
 
 /// A pipe that must begin to speak in time, and may then take as long as its writer needs.
-struct PatientPipe {
+struct TimedPipe {
     file: File,
     /// Until the first byte has come.
     first_byte: Option<Duration>,
@@ -215,9 +215,9 @@ struct PatientPipe {
 
 #[derive(Debug, Error)]
 #[error("nothing was written for {0} s")]
-struct Silent(u64);
+struct NoFirstByte(u64);
 
-impl Read for PatientPipe {
+impl Read for TimedPipe {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let began = Instant::now();
         loop {
@@ -225,7 +225,7 @@ impl Read for PatientPipe {
                 None => None,
                 Some(patience) => match patience.checked_sub(began.elapsed()) {
                     Some(left) => Some(Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?),
-                    None => return Err(io::Error::other(Silent(patience.as_secs()))),
+                    None => return Err(io::Error::other(NoFirstByte(patience.as_secs()))),
                 },
             };
             let mut ready = [PollFd::new(&self.file, PollFlags::IN)];

@@ -12,7 +12,7 @@ mod input_kind;
 mod output;
 mod own_file;
 mod path;
-mod room;
+mod disk_space;
 
 pub use identity::{same_file, same_place};
 pub use input::{InputError, format_of, open, read, read_text, read_text_of_file};
@@ -20,4 +20,4 @@ pub use input_kind::InputKind;
 pub use output::{Content, Output, OutputError, check_replaceable, copy, replace};
 pub use own_file::{Draft, open_to_append, open_to_change, recreate, reserve};
 pub use path::{PathError, within};
-pub use room::{Room, is_full, room_at};
+pub use disk_space::{DiskSpace, is_full, disk_space_at};

@@ -9,7 +9,7 @@ use ureq::http::StatusCode;
 use crate::answer::Answer;
 use crate::error::StoreError;
 use crate::failure::{About, Failure};
-use crate::http::Turn;
+use crate::http::AttemptKind;
 use crate::pace::Pace;
 use crate::settings::{Settings, Unanswered};
 
@@ -71,12 +71,12 @@ impl<'a> Attempts<'a> {
 
     /// The end of the time for attempts.
     pub fn end(&self) -> Instant {
-        self.since + self.settings.patience.limit
+        self.since + self.settings.retry_limit.limit
     }
 
     /// Whether a request was made before.
-    pub fn turn(&self) -> Turn {
-        if self.attempt == 1 { Turn::First } else { Turn::Again }
+    pub fn attempt_kind(&self) -> AttemptKind {
+        if self.attempt == 1 { AttemptKind::First } else { AttemptKind::Again }
     }
 
     /// Does `request`, until the given end, again until it succeeds.
@@ -85,11 +85,11 @@ impl<'a> Attempts<'a> {
     /// One that no other attempt can change, or the last one before the deadline.
     pub fn until_done<T>(
         &mut self,
-        mut request: impl FnMut(Instant, Turn) -> Result<T, Failure>,
+        mut request: impl FnMut(Instant, AttemptKind) -> Result<T, Failure>,
     ) -> Result<T, StoreError> {
         loop {
-            let (end, turn) = (self.end(), self.turn());
-            match self.heard(|| request(end, turn)) {
+            let (end, attempt_kind) = (self.end(), self.attempt_kind());
+            match self.while_reported(|| request(end, attempt_kind)) {
                 Ok(value) => return Ok(value),
                 Err(failure) => self.wait_after(failure)?,
             }
@@ -122,14 +122,14 @@ impl<'a> Attempts<'a> {
         self.failure = Some(reason);
         self.attempt += 1;
         let wait = self.wait;
-        self.heard(|| thread::sleep(wait));
+        self.while_reported(|| thread::sleep(wait));
         self.wait = (self.wait * 2).min(LONGEST_WAIT);
         Ok(())
     }
 
     /// The output of `work`. Meanwhile the request is reported to the hearer of the settings, after a few seconds and
     /// again in intervals.
-    pub fn heard<T>(&mut self, work: impl FnOnce() -> T) -> T {
+    pub fn while_reported<T>(&mut self, work: impl FnOnce() -> T) -> T {
         if !self.settings.is_heard() {
             return work();
         }

@@ -7,7 +7,7 @@ use ureq::http::Uri;
 use crate::credentials::Credentials;
 use crate::date::Stamp;
 use crate::failure::{About, Failure};
-use crate::http::{Http, Limit, Method, Request, Response, Turn, too_long};
+use crate::http::{Http, Limit, Method, Request, Response, AttemptKind, too_long};
 use crate::listing::{self, Page};
 use crate::object::Object;
 use crate::pace::Pace;
@@ -35,7 +35,7 @@ pub struct Bucket {
 
 /// A request for an object, or for the bucket where the key is empty.
 #[derive(Clone, Copy, Debug)]
-struct Asked<'a> {
+struct ObjectRequest<'a> {
     method: Method,
     key: &'a str,
     query: &'a [(&'a str, &'a str)],
@@ -97,8 +97,8 @@ impl Bucket {
         headers: &[(&'static str, String)],
         limit: Limit,
     ) -> Result<Response, Failure> {
-        let asked = Asked { method, key, query: &[], headers, body: b"", about: About::Object };
-        self.send(asked, limit, Turn::First)
+        let object_request = ObjectRequest { method, key, query: &[], headers, body: b"", about: About::Object };
+        self.send(object_request, limit, AttemptKind::First)
     }
 
     /// All objects whose keys begin with `prefix`.
@@ -110,9 +110,9 @@ impl Bucket {
         loop {
             let mut query = vec![("list-type", "2"), ("prefix", prefix)];
             query.extend(next.as_deref().map(|next| ("continuation-token", next)));
-            let asked =
-                Asked { method: Method::Get, key: "", query: &query, headers: &[], body: b"", about: About::Place };
-            let text = self.send(asked, Limit::Whole(end), Turn::First)?.text()?;
+            let object_request =
+                ObjectRequest { method: Method::Get, key: "", query: &query, headers: &[], body: b"", about: About::Place };
+            let text = self.send(object_request, Limit::Whole(end), AttemptKind::First)?.text()?;
             bytes += text.len() as u64;
             if bytes > LISTING_BYTES {
                 return Err(too_long(LISTING_BYTES, "a listing"));
@@ -130,16 +130,16 @@ impl Bucket {
     ///
     /// # Errors
     /// No answer, and one that refuses.
-    pub fn put(&self, key: &str, body: &[u8], end: Instant, turn: Turn) -> Result<(), Failure> {
-        let asked = Asked { method: Method::Put, key, query: &[], headers: &[], body, about: About::Object };
-        self.send(asked, Limit::Whole(end), turn).map(drop)
+    pub fn put(&self, key: &str, body: &[u8], end: Instant, attempt_kind: AttemptKind) -> Result<(), Failure> {
+        let object_request = ObjectRequest { method: Method::Put, key, query: &[], headers: &[], body, about: About::Object };
+        self.send(object_request, Limit::Whole(end), attempt_kind).map(drop)
     }
 
     /// # Errors
     /// No answer, and one that refuses.
     pub fn remove(&self, key: &str, end: Instant) -> Result<(), Failure> {
-        let asked = Asked { method: Method::Delete, key, query: &[], headers: &[], body: b"", about: About::Object };
-        self.send(asked, Limit::Whole(end), Turn::First).map(drop)
+        let object_request = ObjectRequest { method: Method::Delete, key, query: &[], headers: &[], body: b"", about: About::Object };
+        self.send(object_request, Limit::Whole(end), AttemptKind::First).map(drop)
     }
 
     /// Begins an upload of the object `key` in parts, and returns its name.
@@ -148,8 +148,8 @@ impl Bucket {
     /// No answer, and one that refuses.
     pub fn begin_upload(&self, key: &str, end: Instant) -> Result<String, Failure> {
         let query = [("uploads", "")];
-        let asked = Asked { method: Method::Post, key, query: &query, headers: &[], body: b"", about: About::Place };
-        listing::upload_id(&self.send(asked, Limit::Whole(end), Turn::First)?.text()?)
+        let object_request = ObjectRequest { method: Method::Post, key, query: &query, headers: &[], body: b"", about: About::Place };
+        listing::upload_id(&self.send(object_request, Limit::Whole(end), AttemptKind::First)?.text()?)
     }
 
     /// Sends the part `number`, counted from 1, and returns its tag.
@@ -163,12 +163,12 @@ impl Bucket {
         number: usize,
         body: &[u8],
         end: Instant,
-        turn: Turn,
+        attempt_kind: AttemptKind,
     ) -> Result<String, Failure> {
         let number = number.to_string();
         let query = [("partNumber", number.as_str()), ("uploadId", upload)];
-        let asked = Asked { method: Method::Put, key, query: &query, headers: &[], body, about: About::Parts };
-        let response = self.send(asked, Limit::Whole(end), turn)?;
+        let object_request = ObjectRequest { method: Method::Put, key, query: &query, headers: &[], body, about: About::Parts };
+        let response = self.send(object_request, Limit::Whole(end), attempt_kind)?;
         let tag = response.header("etag").map(str::to_string);
         tag.ok_or_else(|| Failure::Line("the store takes a part and gives it no tag".into()))
     }
@@ -180,8 +180,8 @@ impl Bucket {
     pub fn end_upload(&self, key: &str, upload: &str, tags: &[String], end: Instant) -> Result<(), Failure> {
         let (query, body) = ([("uploadId", upload)], listing::parts(tags));
         let body = body.as_bytes();
-        let asked = Asked { method: Method::Post, key, query: &query, headers: &[], body, about: About::Parts };
-        listing::completed(&self.send(asked, Limit::Whole(end), Turn::First)?.text()?)
+        let object_request = ObjectRequest { method: Method::Post, key, query: &query, headers: &[], body, about: About::Parts };
+        listing::completed(&self.send(object_request, Limit::Whole(end), AttemptKind::First)?.text()?)
     }
 
     /// Discards the parts of an upload.
@@ -190,29 +190,29 @@ impl Bucket {
     /// No answer, and one that refuses.
     pub fn discard_upload(&self, key: &str, upload: &str, end: Instant) -> Result<(), Failure> {
         let query = [("uploadId", upload)];
-        let asked = Asked { method: Method::Delete, key, query: &query, headers: &[], body: b"", about: About::Parts };
-        self.send(asked, Limit::Whole(end), Turn::First).map(drop)
+        let object_request = ObjectRequest { method: Method::Delete, key, query: &query, headers: &[], body: b"", about: About::Parts };
+        self.send(object_request, Limit::Whole(end), AttemptKind::First).map(drop)
     }
 
     /// The answer to a signed request, which gives what was asked for.
-    fn send(&self, asked: Asked<'_>, limit: Limit, turn: Turn) -> Result<Response, Failure> {
-        let Asked { method, key, body, .. } = asked;
+    fn send(&self, object_request: ObjectRequest<'_>, limit: Limit, attempt_kind: AttemptKind) -> Result<Response, Failure> {
+        let ObjectRequest { method, key, body, .. } = object_request;
         let path = match (key.is_empty(), self.path.is_empty()) {
             (true, true) => "/".into(),
             (true, false) => self.path.clone(),
             (false, _) => format!("{}/{}", self.path, encoded(key, b"/")),
         };
-        let query = query(asked.query);
+        let query = query(object_request.query);
         let sign = if query.is_empty() { "" } else { "?" };
         let url = format!("{}://{}{path}{sign}{query}", self.scheme, self.host);
-        let mut request = Request { method, url, headers: asked.headers.to_vec(), body, turn };
+        let mut request = Request { method, url, headers: object_request.headers.to_vec(), body, attempt_kind };
         if let Some(credential) = self.credentials.get()? {
             let signed = Signed { method: method.name(), host: &self.host, path: &path, query: &query, body };
             let scope = Scope { region: &self.region, service: "s3" };
             request = request.with("host", self.host.clone());
             request.headers.extend(headers(signed, scope, &credential, &Stamp::now()));
         }
-        let answered = self.http.send(&request, limit)?.granted(asked.about);
+        let answered = self.http.send(&request, limit)?.granted(object_request.about);
         if let Err(Failure::Answer { answer, .. }) = &answered
             && let Some("ExpiredToken" | "InvalidToken") = answer.code()
         {

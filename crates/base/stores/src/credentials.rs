@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::date;
 use crate::failure::Failure;
-use crate::role::{Container, Lent, Machine, WebIdentity};
+use crate::role::{Container, TemporaryCredential, Machine, WebIdentity};
 use crate::settings::Settings;
 use crate::signature::Credential;
 
@@ -28,7 +28,7 @@ pub struct Credentials {
     source: Source,
     settings: Settings,
     /// With the milliseconds since 1970 at which they were lent.
-    kept: Mutex<Option<(Lent, i64)>>,
+    kept: Mutex<Option<(TemporaryCredential, i64)>>,
 }
 
 impl Credentials {
@@ -47,7 +47,7 @@ impl Credentials {
     pub fn get(&self) -> Result<Option<Credential>, Failure> {
         let lend = || match &self.source {
             Source::Nowhere => Ok(None),
-            Source::Keys(credential) => Ok(Some(Lent { credential: credential.clone(), ends_ms: i64::MAX })),
+            Source::Keys(credential) => Ok(Some(TemporaryCredential { credential: credential.clone(), ends_ms: i64::MAX })),
             Source::WebIdentity(service) => service.lend(&self.settings).map(Some),
             Source::Container(service) => service.lend(&self.settings).map(Some),
             Source::Machine(service) => service.lend().map(Some),

@@ -44,7 +44,7 @@ pub fn download(
     let tag = object.tag.as_deref().filter(|tag| is_of_bytes(tag));
     loop {
         let end = attempts.end();
-        let failure = match attempts.heard(|| copy(place, path, object, file, &mut done, end)) {
+        let failure = match attempts.while_reported(|| copy(place, path, object, file, &mut done, end)) {
             Ok(()) => return Ok(()),
             Err(Interrupted::Disk(error)) => return Err(error.into()),
             Err(Interrupted::Request(failure)) => failure,
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
     use crate::http::Http;
     use crate::pace::Pace;
-    use crate::settings::{Patience, Settings};
+    use crate::settings::{RetryLimit, Settings};
     use crate::tests::served::Served;
     use crate::web::Web;
 
@@ -166,7 +166,7 @@ mod tests {
             body(stream, length)
         });
         let place = Place::Web(Web::with(Http::new(PACE, None), &server.url));
-        let settings = Settings::new([], Patience { limit });
+        let settings = Settings::new([], RetryLimit { limit });
         let object = Object { name: "a".into(), bytes, tag: Some("\"1\"".into()), modified_ms: 0 };
         let path = std::env::temp_dir().join(format!("download-{}-{bytes}", std::process::id()));
         let mut file = File::options().create(true).read(true).write(true).truncate(true).open(&path).expect("a file");

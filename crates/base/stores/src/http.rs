@@ -65,7 +65,7 @@ impl Method {
 
 /// How often a request was made before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum AttemptKind {
     First,
     Again,
 }
@@ -77,13 +77,13 @@ pub struct Request<'a> {
     pub url: String,
     pub headers: Vec<(&'static str, String)>,
     pub body: &'a [u8],
-    pub turn: Turn,
+    pub attempt_kind: AttemptKind,
 }
 
 impl Request<'_> {
     /// GET of `url`.
     pub fn get(url: String) -> Request<'static> {
-        Request { method: Method::Get, url, headers: vec![], body: b"", turn: Turn::First }
+        Request { method: Method::Get, url, headers: vec![], body: b"", attempt_kind: AttemptKind::First }
     }
 
     /// The same with a header.
@@ -146,7 +146,7 @@ impl Http {
         for (name, value) in &request.headers {
             builder = builder.header(*name, value);
         }
-        if request.turn == Turn::Again && request.body.len() >= ASKED_BYTES {
+        if request.attempt_kind == AttemptKind::Again && request.body.len() >= ASKED_BYTES {
             builder = builder.header("expect", "100-continue");
         }
         let answered = match request.method {

@@ -32,7 +32,7 @@ pub use address::{Address, AddressError};
 pub use error::StoreError;
 pub use object::Object;
 pub use remote::Remote;
-pub use settings::{Hearer, Patience, Settings, Unanswered};
+pub use settings::{OnUnanswered, RetryLimit, Settings, Unanswered};
 
 // Tests name the crate as its users do.
 #[cfg(test)]

@@ -61,7 +61,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::settings::Patience;
+    use crate::settings::RetryLimit;
 
     #[test]
     fn excepted_hosts_are_found_by_name_domain_and_range() {
@@ -90,7 +90,7 @@ mod tests {
     fn each_scheme_has_its_proxy_and_a_wrong_one_is_not_repeated() {
         let settings = |pairs: &[(&str, &str)]| {
             let pairs = pairs.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-            Settings::new(pairs, Patience { limit: Duration::from_secs(1) })
+            Settings::new(pairs, RetryLimit { limit: Duration::from_secs(1) })
         };
         let host = |settings: &Settings, url: &str| {
             let url: Uri = url.parse().expect("an address");

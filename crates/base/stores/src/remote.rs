@@ -123,7 +123,7 @@ impl Remote {
     /// Failures of requests, and a web server, which takes no objects.
     pub fn put(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
         let (bucket, path) = (self.writable()?, self.path(name));
-        self.attempts(name).until_done(|end, turn| bucket.put(&path, bytes, end, turn))
+        self.attempts(name).until_done(|end, attempt_kind| bucket.put(&path, bytes, end, attempt_kind))
     }
 
     /// Makes the content of `file` the object `name`: in parts where it is long, and at once when all parts are there.

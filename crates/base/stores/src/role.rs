@@ -28,7 +28,7 @@ const METADATA_WAIT: Duration = Duration::from_millis(200);
 
 /// Credentials with the milliseconds since 1970 at which they end.
 #[derive(Clone, Debug)]
-pub struct Lent {
+pub struct TemporaryCredential {
     pub credential: Credential,
     pub ends_ms: i64,
 }
@@ -65,7 +65,7 @@ impl Machine {
 
     /// # Errors
     /// A machine without a role: no other attempt of the request changes that.
-    pub fn lend(&self) -> Result<Lent, Failure> {
+    pub fn lend(&self) -> Result<TemporaryCredential, Failure> {
         let mut attempt = 1;
         loop {
             match self.lend_once() {
@@ -78,7 +78,7 @@ impl Machine {
         }
     }
 
-    fn lend_once(&self) -> Result<Lent, Failure> {
+    fn lend_once(&self) -> Result<TemporaryCredential, Failure> {
         let ask = |request: Request<'_>| -> Result<Response, Failure> {
             self.http.send(&request, whole(self.http.pace()))?.granted(About::Place)
         };
@@ -112,7 +112,7 @@ impl Container {
 
     /// # Errors
     /// No answer, one that refuses, and a file that cannot be read.
-    pub fn lend(&self, settings: &Settings) -> Result<Lent, Failure> {
+    pub fn lend(&self, settings: &Settings) -> Result<TemporaryCredential, Failure> {
         let mut request = Request::get(self.url.clone());
         if let Some(path) = &self.token_file {
             request = request.with("authorization", token("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", path, settings)?);
@@ -139,7 +139,7 @@ impl WebIdentity {
 
     /// # Errors
     /// No answer, one that refuses, and a file that cannot be read.
-    pub fn lend(&self, settings: &Settings) -> Result<Lent, Failure> {
+    pub fn lend(&self, settings: &Settings) -> Result<TemporaryCredential, Failure> {
         let token = token("AWS_WEB_IDENTITY_TOKEN_FILE", &self.token_file, settings)?;
         let pairs = [
             ("Action", "AssumeRoleWithWebIdentity"),
@@ -202,14 +202,14 @@ struct OfJson {
     expiration: String,
 }
 
-fn of_json(text: &str) -> Result<Lent, Failure> {
+fn of_json(text: &str) -> Result<TemporaryCredential, Failure> {
     // The reason of a parser would repeat a part of what it read.
     let found: OfJson = serde_json::from_str(text).map_err(|_| not_credentials())?;
     let credential = Credential { key: found.access_key_id, secret: found.secret_access_key, token: found.token };
     lent(credential, &found.expiration)
 }
 
-fn of_xml(text: &str) -> Result<Lent, Failure> {
+fn of_xml(text: &str) -> Result<TemporaryCredential, Failure> {
     let mut found = [const { None }; 4];
     let read = xml::walk(text, "AssumeRoleWithWebIdentityResponse", |path, text| {
         if let ["AssumeRoleWithWebIdentityResult", "Credentials", name] = path {
@@ -224,9 +224,9 @@ fn of_xml(text: &str) -> Result<Lent, Failure> {
     lent(Credential { key, secret, token }, &ends)
 }
 
-fn lent(credential: Credential, ends: &str) -> Result<Lent, Failure> {
+fn lent(credential: Credential, ends: &str) -> Result<TemporaryCredential, Failure> {
     let ends_ms = date::of_listing(ends).ok_or_else(not_credentials)?;
-    Ok(Lent { credential, ends_ms })
+    Ok(TemporaryCredential { credential, ends_ms })
 }
 
 fn not_credentials() -> Failure {

@@ -10,7 +10,7 @@ use files::InputKind;
 
 /// How long requests are tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct RetryLimit {
     /// From the first attempt to the last one of a request: of a listing, an object, or parts of a long one.
     pub limit: Duration,
 }
@@ -29,14 +29,14 @@ pub struct Unanswered<'a> {
 }
 
 /// Hears of requests that are not answered soon.
-pub type Hearer = Arc<dyn Fn(&Unanswered<'_>) + Send + Sync>;
+pub type OnUnanswered = Arc<dyn Fn(&Unanswered<'_>) + Send + Sync>;
 
 /// Variables of the environment and a profile of the shared files, by the names that AWS gives them.
 #[derive(Clone)]
 pub struct Settings {
     values: BTreeMap<String, String>,
-    pub patience: Patience,
-    hearer: Option<Hearer>,
+    pub retry_limit: RetryLimit,
+    on_unanswered: Option<OnUnanswered>,
     /// Secrets that no variable has: those that a role lends.
     secrets: Arc<Mutex<Vec<String>>>,
 }
@@ -51,7 +51,7 @@ const MAX_SECRETS: usize = 32;
 impl Settings {
     /// From the variables of the environment, `variables`. Keys that are not among them are those of the profile
     /// `AWS_PROFILE` (or `default`) in `AWS_SHARED_CREDENTIALS_FILE` and `AWS_CONFIG_FILE`.
-    pub fn new(variables: impl IntoIterator<Item = (String, String)>, patience: Patience) -> Settings {
+    pub fn new(variables: impl IntoIterator<Item = (String, String)>, retry_limit: RetryLimit) -> Settings {
         let ours = |(name, value): (String, String)| {
             let proxy = PROXIES.into_iter().find(|proxy| name.eq_ignore_ascii_case(proxy)).map(str::to_string);
             let name = proxy.or_else(|| (name.starts_with("AWS_") || name == HOME).then_some(name))?;
@@ -75,25 +75,25 @@ impl Settings {
                 }
             }
         }
-        Settings { values, patience, hearer: None, secrets: Arc::default() }
+        Settings { values, retry_limit, on_unanswered: None, secrets: Arc::default() }
     }
 
-    /// The same, and `hearer` hears of requests that are not answered soon.
+    /// The same, and `on_unanswered` hears of requests that are not answered soon.
     #[must_use]
-    pub fn heard_by(self, hearer: Hearer) -> Settings {
-        Settings { hearer: Some(hearer), ..self }
+    pub fn with_on_unanswered(self, on_unanswered: OnUnanswered) -> Settings {
+        Settings { on_unanswered: Some(on_unanswered), ..self }
     }
 
     /// Tells the hearer, if there is one.
     pub fn tell(&self, unanswered: &Unanswered<'_>) {
-        if let Some(hearer) = &self.hearer {
-            hearer(unanswered);
+        if let Some(on_unanswered) = &self.on_unanswered {
+            on_unanswered(unanswered);
         }
     }
 
     /// Whether there is one.
     pub fn is_heard(&self) -> bool {
-        self.hearer.is_some()
+        self.on_unanswered.is_some()
     }
 
     /// The value of a variable.
@@ -128,7 +128,7 @@ impl Settings {
 /// Never printed.
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings").field("patience", &self.patience).finish_non_exhaustive()
+        f.debug_struct("Settings").field("patience", &self.retry_limit).finish_non_exhaustive()
     }
 }
 
@@ -165,7 +165,7 @@ fn section_of(text: &str, names: &[&str]) -> Vec<(String, String)> {
 mod tests {
     use super::*;
 
-    const PATIENCE: Patience = Patience { limit: Duration::from_secs(1) };
+    const PATIENCE: RetryLimit = RetryLimit { limit: Duration::from_secs(1) };
 
     fn settings(variables: &[(&str, &str)]) -> Settings {
         Settings::new(variables.iter().map(|(name, value)| (name.to_string(), value.to_string())), PATIENCE)

@@ -11,7 +11,7 @@ use crate::attempts::Attempts;
 use crate::bucket::Bucket;
 use crate::error::StoreError;
 use crate::failure::{About, Failure};
-use crate::http::Turn;
+use crate::http::AttemptKind;
 
 /// Time in which the parts of a failed upload are discarded.
 const DISCARD: Duration = Duration::from_secs(5);
@@ -95,7 +95,7 @@ impl Upload<'_> {
         }
         loop {
             let end = attempts.end();
-            match attempts.heard(|| self.bucket.end_upload(self.key, self.id, &tags, end)) {
+            match attempts.while_reported(|| self.bucket.end_upload(self.key, self.id, &tags, end)) {
                 Ok(()) => return Ok(Sent::Whole),
                 Err(failure) if is_gone(&failure) => return Ok(Sent::Gone(failure)),
                 Err(failure) => attempts.wait_after(failure)?,
@@ -113,9 +113,9 @@ impl Upload<'_> {
     ) -> Result<Result<Vec<String>, Failure>, StoreError> {
         let mut tags: Vec<Option<String>> = vec![None; group.len()];
         loop {
-            let (end, turn) = (attempts.end(), attempts.turn());
+            let (end, attempt_kind) = (attempts.end(), attempts.attempt_kind());
             let missing: Vec<usize> = (0..group.len()).filter(|at| tags[*at].is_none()).collect();
-            let sent = attempts.heard(|| self.send_together(group, first, &missing, end, turn));
+            let sent = attempts.while_reported(|| self.send_together(group, first, &missing, end, attempt_kind));
             let mut failed = None;
             for (at, result) in missing.into_iter().zip(sent) {
                 match result {
@@ -137,9 +137,9 @@ impl Upload<'_> {
         first: usize,
         missing: &[usize],
         end: Instant,
-        turn: Turn,
+        attempt_kind: AttemptKind,
     ) -> Vec<Result<String, Failure>> {
-        let send = |at: usize| self.bucket.put_part(self.key, self.id, first + at, &group[at], end, turn);
+        let send = |at: usize| self.bucket.put_part(self.key, self.id, first + at, &group[at], end, attempt_kind);
         thread::scope(|scope| {
             let threads: Vec<_> =
                 missing.iter().map(|at| (*at, thread::Builder::new().spawn_scoped(scope, move || send(*at)))).collect();

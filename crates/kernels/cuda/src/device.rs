@@ -16,7 +16,7 @@ use crate::code::CompiledSource;
 use crate::failure::{accelerator_error, described};
 use crate::graphs::{GraphUse, Kernel};
 use crate::launch::{Code as LoadedCode, Launch, ProductTile, Site, launches, library_attention, library_product};
-use crate::library_attention::Attender;
+use crate::library_attention::AttentionLauncher;
 use crate::library_products::{LibraryProducts, Others};
 use crate::owned::{Owned, allocate_pinned, load};
 use crate::pinned::{PinnedRing, RING_BYTES};
@@ -72,7 +72,7 @@ pub struct CudaDevice {
     /// Computes `Products::Device`.
     library: Option<LibraryProducts>,
     /// Computes causal attention in such a run.
-    attender: Option<Attender>,
+    launcher: Option<AttentionLauncher>,
 }
 
 impl CudaDevice {
@@ -114,7 +114,7 @@ impl CudaDevice {
             products: Products::Chained,
             tiles: Tiles::Estimated,
             library: None,
-            attender: None,
+            launcher: None,
         };
         device.synchronize()?;
         Ok(device)
@@ -189,9 +189,9 @@ impl CudaDevice {
         workspace_bytes: usize,
     ) -> Result<CudaDevice, DeviceError> {
         let name = library.name();
-        let attender = Attender::new(library, &self.memory.gpu, workspace_bytes)
+        let launcher = AttentionLauncher::new(library, &self.memory.gpu, workspace_bytes)
             .map_err(|cause| accelerator_error(format!("allocate the workspace of {name}"), cause))?;
-        self.attender = Some(attender);
+        self.launcher = Some(launcher);
         Ok(self)
     }
 
@@ -317,17 +317,17 @@ impl CudaDevice {
     /// Submits attention to the library of a device that has one: not other operations, nor attention that the library
     /// does not have. Other streams have no workspace.
     fn submit_attention(&self, stream: Stream, op: &Op, site: &Site) -> Result<Submitted, DeviceError> {
-        let Some(attender) = self.attender.as_ref().filter(|_| stream == Stream::Compute) else {
+        let Some(launcher) = self.launcher.as_ref().filter(|_| stream == Stream::Compute) else {
             return Ok(Submitted::No);
         };
         let Some(whole) = library_attention(op, site)? else { return Ok(Submitted::No) };
-        let failed = |cause| accelerator_error(format!("{}: {}", attender.name(), described(op)), cause);
-        if !attender.has(&whole.attention).map_err(failed)? {
+        let failed = |cause| accelerator_error(format!("{}: {}", launcher.name(), described(op)), cause);
+        if !launcher.has(&whole.attention).map_err(failed)? {
             return Ok(Submitted::No);
         }
         self.submitter.launch_gathered(stream)?;
         self.submitter.count(stream, op);
-        attender.attend(self.memory.stream(stream), &whole).map_err(failed)?;
+        launcher.attend(self.memory.stream(stream), &whole).map_err(failed)?;
         Ok(Submitted::Yes)
     }
 

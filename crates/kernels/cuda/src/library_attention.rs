@@ -24,7 +24,7 @@ struct Part {
 
 /// Attention by a library. Its parts are as large as the workspace allows, and belong to the attention alone: a run and
 /// its continuation take the same.
-pub(crate) struct Attender {
+pub(crate) struct AttentionLauncher {
     library: Box<dyn AttentionLibrary>,
     workspace: Owned<DevicePointer>,
     workspace_bytes: usize,
@@ -32,15 +32,15 @@ pub(crate) struct Attender {
     parts: Mutex<HashMap<CausalAttention, Option<Part>>>,
 }
 
-impl Attender {
+impl AttentionLauncher {
     /// Allocates the workspace.
     pub(crate) fn new(
         library: Box<dyn AttentionLibrary>,
         gpu: &Arc<dyn Gpu>,
         workspace_bytes: usize,
-    ) -> Result<Attender, DriverError> {
+    ) -> Result<AttentionLauncher, DriverError> {
         let workspace = allocate(gpu, workspace_bytes)?;
-        Ok(Attender { library, workspace, workspace_bytes, parts: Mutex::default() })
+        Ok(AttentionLauncher { library, workspace, workspace_bytes, parts: Mutex::default() })
     }
 
     /// Its name and version.

@@ -30,9 +30,9 @@ pub struct Search {
 pub enum Loader {
     /// The folders of the system's loader.
     #[default]
-    Asked,
+    Used,
     /// None.
-    NotAsked,
+    NotUsed,
 }
 
 /// A library.
@@ -56,12 +56,12 @@ impl Found {
 impl Search {
     /// Given places first, the system's loader last.
     pub fn with(given: impl IntoIterator<Item = PathBuf>) -> Search {
-        Search { given: given.into_iter().collect(), loader: Loader::Asked }
+        Search { given: given.into_iter().collect(), loader: Loader::Used }
     }
 
     /// Given places only.
     pub fn only(given: impl IntoIterator<Item = PathBuf>) -> Search {
-        Search { given: given.into_iter().collect(), loader: Loader::NotAsked }
+        Search { given: given.into_iter().collect(), loader: Loader::NotUsed }
     }
 
     /// Everything that may be the library with one of `names`, in order. A given file counts if its name begins with
@@ -83,8 +83,8 @@ impl Search {
             }
         }
         match self.loader {
-            Loader::Asked => found.extend(names.iter().copied().map(Found::Name)),
-            Loader::NotAsked => {}
+            Loader::Used => found.extend(names.iter().copied().map(Found::Name)),
+            Loader::NotUsed => {}
         }
         found
     }
@@ -93,8 +93,8 @@ impl Search {
     pub fn describe(&self) -> String {
         let mut places: Vec<String> = self.given.iter().map(|path| path.display().to_string()).collect();
         match self.loader {
-            Loader::Asked => places.push("the folders of the loader".into()),
-            Loader::NotAsked => {}
+            Loader::Used => places.push("the folders of the loader".into()),
+            Loader::NotUsed => {}
         }
         if places.is_empty() { "no folder".into() } else { places.join(", ") }
     }

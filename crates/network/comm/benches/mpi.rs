@@ -7,7 +7,7 @@
 //! PLEACH_MPI_LIBRARY=/usr/lib/x86_64-linux-gnu/libmpich.so.12 mpiexec.mpich -n 2 target/release/deps/mpi-...
 //! ```
 
-use comm::processes::{Listeners, LocalRanks, MpiEndpoint, Process, ProcessMap, Seat, WorldToken, open};
+use comm::processes::{Listeners, LocalRanks, MpiEndpoint, Process, ProcessMap, WorldMember, WorldToken, open};
 use comm::{ChannelId, GroupCommunicator, HostMap, Timeouts, Transport};
 use mesh::{Axis, AxisSet, AxisSizes, Mesh, Rank};
 use mpi::ThreadLevel;
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let endpoint = Arc::new(MpiEndpoint::open(path.into(), ThreadLevel::Funneled, WAIT, &|| None)?);
     let (process, processes) = (endpoint.process(), endpoint.processes());
-    let LocalRanks { ends, .. } = open(seat(&endpoint)?)?;
+    let LocalRanks { ends, .. } = open(member(&endpoint)?)?;
     let end = ends.into_iter().flatten().next().ok_or("no rank")?;
     let communicator = communicator(Arc::new(end))?;
     let mut data = vec![1.0f32; ELEMENTS];
@@ -69,14 +69,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// The seat of this process: one rank in each.
-fn seat(endpoint: &Arc<MpiEndpoint>) -> Result<Seat, Box<dyn Error>> {
+fn member(endpoint: &Arc<MpiEndpoint>) -> Result<WorldMember, Box<dyn Error>> {
     let address = |number: usize| SocketAddr::from((Ipv4Addr::LOCALHOST, FIRST_PORT + number as u16));
     let process =
         |number| Process { ranks: vec![Rank(number)], host: "host".into(), tcp: Some(address(number)), local: None };
     let tcp = TcpListener::bind(address(endpoint.process()))?;
     // Everybody listens before anybody connects.
     endpoint.all_reduce_sum(vec![0.0])?;
-    Ok(Seat {
+    Ok(WorldMember {
         process: endpoint.process(),
         process_map: ProcessMap::new((0..endpoint.processes()).map(process).collect())?,
         listeners: Listeners { tcp: Some(tcp), mpi: Some(Arc::clone(endpoint)), ..Listeners::default() },

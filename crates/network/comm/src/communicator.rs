@@ -3,7 +3,7 @@
 use crate::collectives::{self, Call, Max, Sum, WrappingSum};
 use crate::error::CommError;
 use crate::host_map::{GroupHosts, HostMap};
-use crate::library::{LibraryGroup, Seat};
+use crate::library::{LibraryGroup, LibraryMember};
 use crate::tag::{ChannelId, Tag};
 use crate::transport::Transport;
 use bytemuck::Pod;
@@ -31,7 +31,7 @@ pub struct GroupCommunicator {
     /// How many collectives were called: the number of the next one's tag.
     calls: AtomicU64,
     /// The part of a library that makes these collectives.
-    library: Option<Seat>,
+    library: Option<LibraryMember>,
 }
 
 impl GroupCommunicator {
@@ -51,12 +51,12 @@ impl GroupCommunicator {
     /// effect on the others, and after a reduce-scatter the other slices are unspecified.
     #[must_use]
     pub fn with_library(self, library: LibraryGroup) -> GroupCommunicator {
-        let library = Seat::new(library, &self.group);
+        let library = LibraryMember::new(library, &self.group);
         GroupCommunicator { library, ..self }
     }
 
     /// The library for sums of real numbers.
-    fn adds_reals(&self) -> Option<&Seat> {
+    fn adds_reals(&self) -> Option<&LibraryMember> {
         self.library.as_ref().filter(|library| library.adds_reals())
     }
 

@@ -214,7 +214,7 @@ impl End {
             lent.pop_front();
             self.channel.wait(send).map_err(failed)?;
         }
-        let loan = Arc::new(Lent { arena: Arc::clone(&self.arena), tensor: x });
+        let loan = Arc::new(TensorLoan { arena: Arc::clone(&self.arena), tensor: x });
         lent.push_back(self.channel.post_loan(to, tag, loan).map_err(failed)?);
         Ok(())
     }
@@ -227,12 +227,12 @@ impl End {
 }
 
 /// Bytes of a tensor that another rank may read until its receive is done.
-struct Lent {
+struct TensorLoan {
     arena: Arc<Arena>,
     tensor: Tensor,
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for TensorLoan {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the memory plan reuses the place of a sent value only after the receive that matches this send.
         unsafe { self.arena.bytes(self.tensor) }.unwrap_or_default()

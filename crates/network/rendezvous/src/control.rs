@@ -12,11 +12,11 @@ use sync::{lock, wait_timeout};
 
 use crate::Times;
 use crate::error::ControlError;
-use crate::failure::{FailureReport, ProcessFailure, StopWish};
+use crate::failure::{FailureReport, ProcessFailure, StopSignal};
 use crate::frame::MAX_BYTES;
 use crate::introduction::{Directory, ProcessEntry};
 use crate::message::Message;
-use crate::reception::Reception;
+use crate::admission::Admission;
 use crate::service::{Peer, Service, WAKER};
 use crate::shared::{Ending, Shared, State, To};
 
@@ -58,7 +58,7 @@ impl Control {
         directory: Directory,
         process: usize,
         peers: BTreeMap<usize, Peer>,
-        reception: Option<Reception>,
+        admission: Option<Admission>,
         poll: Poll,
         times: Times,
     ) -> io::Result<Control> {
@@ -68,7 +68,7 @@ impl Control {
             directory: directory.clone(),
             process,
             peers,
-            reception,
+            admission,
             poll,
             heartbeat: times.heartbeat,
             shared: Arc::clone(&shared),
@@ -142,15 +142,15 @@ impl Control {
     /// Tells all processes that a signal reached this one and the run is to stop. Returns once the message is on its
     /// way, so that the process may end.
     pub fn stop(&self, signal: i32) {
-        let wish = StopWish { process: self.process, host: self.host(self.process), signal };
-        if self.shared.note_stop(&wish) {
-            self.send(To::All, Message::Stop(wish));
+        let stop_signal = StopSignal { process: self.process, host: self.host(self.process), signal };
+        if self.shared.note_stop(&stop_signal) {
+            self.send(To::All, Message::Stop(stop_signal));
         }
         self.wait_for_flush();
     }
 
     /// The first signal that reached any process.
-    pub fn stop_wish(&self) -> Option<StopWish> {
+    pub fn stop_signal(&self) -> Option<StopSignal> {
         lock(&self.shared.state).stop.clone()
     }
 

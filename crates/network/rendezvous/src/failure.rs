@@ -17,12 +17,12 @@ pub struct FailureReport {
     pub cause: String,
     /// The processes that print it.
     #[serde(default)]
-    pub speaker: Speaker,
+    pub printer: Printer,
 }
 
 /// The processes that print a failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Speaker {
+pub enum Printer {
     /// All that hear of it.
     #[default]
     Every,
@@ -61,7 +61,7 @@ impl fmt::Display for ProcessFailure {
 /// A signal that reached one process and means all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct StopWish {
+pub struct StopSignal {
     /// The process that it reached.
     pub process: usize,
     pub host: String,

@@ -16,8 +16,8 @@ use crate::error::{RendezvousError, resolved};
 use crate::introduction::Introduction;
 use crate::link::{Flow, Link};
 use crate::message::{Message, encode};
-use crate::reception::{Arrival, LISTENER, Queue, Reception};
-use crate::roll_call::{RollCall, Waited};
+use crate::admission::{Arrival, LISTENER, Queue, Admission};
+use crate::introductions::{Introductions, MissingProcesses};
 use crate::service::Peer;
 use crate::token::Token;
 
@@ -75,14 +75,14 @@ impl Listening {
     pub fn meet(self, token: &Token, own: Introduction, times: Times) -> Result<Control, RendezvousError> {
         let started = Instant::now();
         let mut poll = Poll::new()?;
-        let mut reception = Reception::new(self.listener, token.clone(), own.processes);
-        reception.register(&poll)?;
-        let mut roll_call = RollCall::new(own.clone());
+        let mut admission = Admission::new(self.listener, token.clone(), own.processes);
+        admission.register(&poll)?;
+        let mut introductions = Introductions::new(own.clone());
         let mut waiting: BTreeMap<usize, Waiting> = BTreeMap::new();
         let mut deadline = started + times.rendezvous;
         let mut events = Events::with_capacity(256);
         let mut queue = Queue::Empty;
-        while !roll_call.is_complete() && Instant::now() < deadline {
+        while !introductions.is_complete() && Instant::now() < deadline {
             poll_once(&mut poll, &mut events, if queue == Queue::Waiting { Duration::ZERO } else { TICK })?;
             for event in &events {
                 let id = event.token().0;
@@ -90,30 +90,30 @@ impl Listening {
                     continue;
                 }
                 if let Some(waiting) = waiting.get_mut(&id) {
-                    note_end(waiting, &mut roll_call, &own);
-                } else if let Some(arrival) = reception.ready(id) {
-                    waiting.insert(id, arrived(arrival, &mut roll_call));
+                    note_end(waiting, &mut introductions, &own);
+                } else if let Some(arrival) = admission.ready(id) {
+                    waiting.insert(id, arrived(arrival, &mut introductions));
                 }
             }
-            queue = reception.accept(poll.registry(), Instant::now());
-            if roll_call.has_problem() {
+            queue = admission.accept(poll.registry(), Instant::now());
+            if introductions.has_problem() {
                 deadline = deadline.min(Instant::now() + SETTLE).min(started + times.rendezvous);
             }
         }
-        let waited = Waited {
+        let waited = MissingProcesses {
             deadline: times.rendezvous,
             address: resolved(&self.address, Some(self.local)),
-            strangers: reception.strangers().clone(),
+            rejections: admission.rejections().clone(),
             run: Token::random().map_err(io::Error::other)?.to_hex(),
         };
-        match roll_call.verdict(&waited) {
+        match introductions.verdict(&waited) {
             Ok(directory) => {
                 let answer: Arc<[u8]> = encode(&Message::Directory(directory.clone())).into();
                 let peers = waiting.into_iter().filter_map(|(id, Waiting { mut link, process })| {
                     link.queue(Arc::clone(&answer));
                     process.map(|process| (id, Peer::new(process, link)))
                 });
-                Ok(Control::serve(directory, 0, peers.collect(), Some(reception), poll, times)?)
+                Ok(Control::serve(directory, 0, peers.collect(), Some(admission), poll, times)?)
             }
             Err(reasons) => {
                 refuse(&mut poll, waiting, &reasons);
@@ -132,23 +132,23 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Notes an arrival, and keeps its connection for the answer.
-fn arrived(arrival: Arrival, roll_call: &mut RollCall) -> Waiting {
+fn arrived(arrival: Arrival, introductions: &mut Introductions) -> Waiting {
     let Arrival { link, introduction } = arrival;
     let process = introduction.as_ref().ok().map(|introduction| introduction.entry.process);
     match introduction {
-        Ok(introduction) => roll_call.arrive(introduction),
-        Err(reason) => roll_call.problem(reason),
+        Ok(introduction) => introductions.arrive(introduction),
+        Err(reason) => introductions.problem(reason),
     }
     Waiting { link, process }
 }
 
 /// A process that waits sends nothing; an end of its connection is its own end.
-fn note_end(waiting: &mut Waiting, roll_call: &mut RollCall, own: &Introduction) {
+fn note_end(waiting: &mut Waiting, introductions: &mut Introductions, own: &Introduction) {
     if matches!(waiting.link.read(1), Ok(Flow::Open | Flow::Full)) {
         return;
     }
     if let Some(process) = waiting.process.take() {
-        roll_call.problem(format!(
+        introductions.problem(format!(
             "process {process} ended before all {} processes were there; see its messages",
             own.processes
         ));

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::failure::{ProcessFailure, StopWish};
+use crate::failure::{ProcessFailure, StopSignal};
 use crate::frame::{self, Frame, FrameError};
 use crate::introduction::{Directory, Introduction};
 
@@ -21,7 +21,7 @@ pub enum Message {
     /// The run has failed.
     Failure(ProcessFailure),
     /// A signal reached a process.
-    Stop(StopWish),
+    Stop(StopSignal),
     /// The sender ends its part of the run without a failure.
     Goodbye,
     /// Bytes of the run.
@@ -50,7 +50,7 @@ pub fn encode(message: &Message) -> Vec<u8> {
         Message::Refusal(reasons) => (REFUSAL, json(reasons)),
         Message::Heartbeat => (HEARTBEAT, vec![]),
         Message::Failure(failure) => (FAILURE, json(failure)),
-        Message::Stop(wish) => (STOP, json(wish)),
+        Message::Stop(stop_signal) => (STOP, json(stop_signal)),
         Message::Goodbye => (GOODBYE, vec![]),
         Message::Parcel { topic, bytes } => (PARCEL, parcel(topic, bytes)),
     };

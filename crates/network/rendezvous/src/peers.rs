@@ -87,7 +87,7 @@ struct Shared {
     token: Token,
     answer: Box<Answer>,
     /// Connections without a proof.
-    guests: Mutex<BTreeMap<u64, TcpStream>>,
+    joining: Mutex<BTreeMap<u64, TcpStream>>,
     /// Connections with one.
     links: Mutex<BTreeMap<u64, TcpStream>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -117,7 +117,7 @@ impl PeerService {
         let shared = Arc::new(Shared {
             token,
             answer: Box::new(answer),
-            guests: Mutex::default(),
+            joining: Mutex::default(),
             links: Mutex::default(),
             threads: Mutex::default(),
             refused: AtomicU64::new(0),
@@ -147,7 +147,7 @@ impl Drop for PeerService {
         if let Some(accepting) = self.accepting.take() {
             let _ = accepting.join();
         }
-        for streams in [&self.shared.guests, &self.shared.links] {
+        for streams in [&self.shared.joining, &self.shared.links] {
             lock(streams).values().for_each(|stream| _ = stream.shutdown(Shutdown::Both));
         }
         let threads = std::mem::take(&mut *lock(&self.shared.threads));
@@ -167,15 +167,15 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             sleep(RETRY);
             continue;
         };
-        let Ok(guest) = stream.try_clone() else { continue };
+        let Ok(connection) = stream.try_clone() else { continue };
         {
-            let mut guests = lock(&shared.guests);
-            if guests.len() >= MAX_GUESTS
-                && let Some((_, oldest)) = guests.pop_first()
+            let mut joining = lock(&shared.joining);
+            if joining.len() >= MAX_GUESTS
+                && let Some((_, oldest)) = joining.pop_first()
             {
                 let _ = oldest.shutdown(Shutdown::Both);
             }
-            guests.insert(number, guest);
+            joining.insert(number, connection);
         }
         let serving = Arc::clone(shared);
         let thread = Builder::new().name("peer".into()).spawn(move || serving.serve(number, stream));
@@ -188,7 +188,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 impl Shared {
     fn serve(&self, number: u64, stream: TcpStream) {
         let link = self.proven(&stream);
-        let known = lock(&self.guests).remove(&number);
+        let known = lock(&self.joining).remove(&number);
         let (Some(mut link), Some(known)) = (link, known) else {
             self.refused.fetch_add(1, Ordering::Relaxed);
             let _ = stream.shutdown(Shutdown::Both);
@@ -254,8 +254,8 @@ mod tests {
     #[test]
     fn a_connection_without_the_token_is_not_answered() {
         let service = backwards();
-        let stranger = PeerLink::connect(service.address(), &token("b"), PATIENCE).expect_err("another token");
-        assert_eq!(stranger.to_string(), "its proof is not one by the token of this process");
+        let rejection = PeerLink::connect(service.address(), &token("b"), PATIENCE).expect_err("another token");
+        assert_eq!(rejection.to_string(), "its proof is not one by the token of this process");
         let mut cut = TcpStream::connect(service.address()).expect("it listens");
         cut.write_all(&session::unproven_greeting(Service::Peers)[..20]).expect("sent");
         drop(cut);
@@ -278,12 +278,12 @@ mod tests {
     #[test]
     fn silent_strangers_keep_nobody_out() {
         let service = backwards();
-        let strangers: Vec<TcpStream> =
+        let rejections: Vec<TcpStream> =
             (0..2 * MAX_GUESTS).map(|_| TcpStream::connect(service.address()).expect("it listens")).collect();
         let mut known = PeerLink::connect(service.address(), &token("a"), PATIENCE).expect("it listens");
         known.send("bytes", &[1, 2]).expect("sent");
         assert_eq!(known.receive().expect("an answer").1, [2, 1]);
-        drop(strangers);
+        drop(rejections);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::introduction::Directory;
 use crate::link::{Flow, Link, Received};
 use crate::listening::poll_once;
 use crate::message::{Message, encode};
-use crate::reception::{Arrival, LISTENER, Queue, Reception};
+use crate::admission::{Arrival, LISTENER, Queue, Admission};
 use crate::shared::{Ending, Shared, To};
 
 /// Number of the waker among the sources of events.
@@ -34,13 +34,13 @@ const FAREWELL: Duration = Duration::from_millis(500);
 pub(crate) struct Peer {
     process: usize,
     link: Link,
-    heard: Instant,
+    last_message: Instant,
     has_left: bool,
 }
 
 impl Peer {
     pub(crate) fn new(process: usize, link: Link) -> Peer {
-        Peer { process, link, heard: Instant::now(), has_left: false }
+        Peer { process, link, last_message: Instant::now(), has_left: false }
     }
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Service {
     /// By number among the sources of events.
     pub(crate) peers: BTreeMap<usize, Peer>,
     /// Of process 0: it answers those that come too late.
-    pub(crate) reception: Option<Reception>,
+    pub(crate) admission: Option<Admission>,
     pub(crate) poll: Poll,
     pub(crate) heartbeat: Duration,
     pub(crate) shared: Arc<Shared>,
@@ -86,7 +86,7 @@ impl Service {
             let now = Instant::now();
             if now.duration_since(looked) > self.heartbeat / 2 {
                 // This process itself was stopped or starved; its peers have the whole time again.
-                self.peers.values_mut().for_each(|peer| peer.heard = now);
+                self.peers.values_mut().for_each(|peer| peer.last_message = now);
             }
             looked = now;
             for event in &events {
@@ -96,8 +96,8 @@ impl Service {
                     id => self.turn_away(id),
                 }
             }
-            if let Some(reception) = &mut self.reception {
-                queue = reception.accept(self.poll.registry(), now);
+            if let Some(admission) = &mut self.admission {
+                queue = admission.accept(self.poll.registry(), now);
             }
             if now.duration_since(beaten) >= self.heartbeat / BEATS {
                 beaten = now;
@@ -116,9 +116,9 @@ impl Service {
             match peer.link.receive(MAX_BYTES) {
                 Ok(Received { messages, records }) => {
                     if records > 0 {
-                        peer.heard = Instant::now();
+                        peer.last_message = Instant::now();
                     }
-                    messages.into_iter().for_each(|message| self.hear(id, process, message));
+                    messages.into_iter().for_each(|message| self.handle(id, process, message));
                 }
                 Err(error) => {
                     self.fail(process, format!("the control channel cannot be understood: {error}"));
@@ -138,7 +138,7 @@ impl Service {
         }
     }
 
-    fn hear(&mut self, id: usize, process: usize, message: Message) {
+    fn handle(&mut self, id: usize, process: usize, message: Message) {
         match message {
             Message::Heartbeat => {}
             Message::Failure(failure) => {
@@ -149,9 +149,9 @@ impl Service {
                     self.queue_to_all(&Message::Heartbeat, None);
                 }
             }
-            Message::Stop(wish) => {
-                if self.shared.note_stop(&wish) && self.process == 0 {
-                    self.queue_to_all(&Message::Stop(wish), Some(id));
+            Message::Stop(stop_signal) => {
+                if self.shared.note_stop(&stop_signal) && self.process == 0 {
+                    self.queue_to_all(&Message::Stop(stop_signal), Some(id));
                 }
             }
             Message::Goodbye => {
@@ -196,7 +196,7 @@ impl Service {
 
     /// Answers a process that comes after the start of the run.
     fn turn_away(&mut self, id: usize) {
-        let Some(Arrival { mut link, introduction }) = self.reception.as_mut().and_then(|all| all.ready(id)) else {
+        let Some(Arrival { mut link, introduction }) = self.admission.as_mut().and_then(|all| all.ready(id)) else {
             return;
         };
         let number = self.directory.processes.len();
@@ -253,7 +253,7 @@ impl Service {
 
     /// A peer without a sign of life is as bad as one that ended.
     fn find_silent(&mut self, now: Instant) {
-        let is_silent = |peer: &&Peer| !peer.has_left && now.duration_since(peer.heard) > self.heartbeat;
+        let is_silent = |peer: &&Peer| !peer.has_left && now.duration_since(peer.last_message) > self.heartbeat;
         let silent: Vec<usize> = self.peers.values().filter(is_silent).map(|peer| peer.process).collect();
         for process in silent {
             let cause = format!(
@@ -272,7 +272,7 @@ impl Service {
         let Some(failed) = state.failure.as_ref().map(|failure| failure.process) else { return };
         let since = state.awaited.as_ref().map_or_else(Instant::now, |(since, _)| *since);
         let is_awaited = |peer: &&Peer| match self.process {
-            0 => !peer.has_left && peer.process != failed && peer.heard < since,
+            0 => !peer.has_left && peer.process != failed && peer.last_message < since,
             _ => true,
         };
         let awaited = self.peers.values().filter(is_awaited).map(|peer| peer.process).collect();

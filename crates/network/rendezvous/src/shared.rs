@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use sync::lock;
 
-use crate::failure::{ProcessFailure, StopWish};
+use crate::failure::{ProcessFailure, StopSignal};
 use crate::message::Message;
 
 /// Called once, with the failure that ended the run.
@@ -25,7 +25,7 @@ pub(crate) struct State {
     /// The first failure that this process heard of.
     pub(crate) failure: Option<ProcessFailure>,
     /// The first wish to stop.
-    pub(crate) stop: Option<StopWish>,
+    pub(crate) stop: Option<StopSignal>,
     pub(crate) callbacks: Vec<Callback>,
     /// Messages that the thread has not taken yet.
     pub(crate) outbox: Vec<(To, Message)>,
@@ -84,10 +84,10 @@ impl Shared {
     }
 
     /// Notes a wish to stop; the first one counts. Returns whether it is the first.
-    pub(crate) fn note_stop(&self, wish: &StopWish) -> bool {
+    pub(crate) fn note_stop(&self, stop_signal: &StopSignal) -> bool {
         let mut state = lock(&self.state);
         let is_first = state.stop.is_none();
-        state.stop.get_or_insert_with(|| wish.clone());
+        state.stop.get_or_insert_with(|| stop_signal.clone());
         drop(state);
         self.changed.notify_all();
         is_first

@@ -18,7 +18,7 @@ use plan::machine::measure;
 use sim::{Communication, RankTimes, Trace};
 use sync::lock;
 use testkit::text::{Labels, ProofText};
-use train::{Observer, Ports, Setup, StepReport, ThreadEngine, Wish, Worker, queued_streams, run};
+use train::{Observer, Ports, Setup, StepReport, ThreadEngine, StopRequest, Worker, queued_streams, run};
 
 const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../bench/compare/gpt_12m.toml");
 
@@ -58,9 +58,9 @@ struct Stopwatch {
 }
 
 impl Observer for Stopwatch {
-    fn step(&self, report: &StepReport) -> Wish {
+    fn step(&self, report: &StepReport) -> StopRequest {
         lock(&self.seconds).push(report.wall.as_secs_f64());
-        if report.step + 1 < WARM_UP + TIMED { Wish::Continue } else { Wish::Stop }
+        if report.step + 1 < WARM_UP + TIMED { StopRequest::None } else { StopRequest::Stop }
     }
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {

@@ -19,7 +19,7 @@ use plan::PreparedStep;
 use plan::machine::measure;
 use sync::{into_inner, lock};
 use testkit::text::{Labels, ProofText};
-use train::{Observer, Ports, Setup, StepReport, ThreadEngine, Wish, queued_streams, run};
+use train::{Observer, Ports, Setup, StepReport, ThreadEngine, StopRequest, queued_streams, run};
 
 const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../bench/compare/llama_12m_65536.toml");
 
@@ -46,9 +46,9 @@ const ROUNDS: usize = 3;
 struct Stopwatch(Mutex<Vec<f64>>);
 
 impl Observer for Stopwatch {
-    fn step(&self, report: &StepReport) -> Wish {
+    fn step(&self, report: &StepReport) -> StopRequest {
         lock(&self.0).push(report.wall.as_secs_f64());
-        if report.step + 1 < WARM_UP + TIMED { Wish::Continue } else { Wish::Stop }
+        if report.step + 1 < WARM_UP + TIMED { StopRequest::None } else { StopRequest::Stop }
     }
 }
 

@@ -12,7 +12,7 @@ use device::{Dtype, Frame, Op, SumTree};
 use mesh::{MeshError, PlacementOrder, Rank};
 use program::{
     Durations, Family, Footprint, Instr, Partner, Pass, PassKind, Queue, Queues, RankView, UnitCalls, UpdatedGathers,
-    Updates, Way,
+    Updates, TransferDirection,
 };
 
 use crate::collective::collective_ns;
@@ -146,7 +146,7 @@ impl StepCosts {
     pub fn tied_ns(&self, partner: Partner) -> u64 {
         match partner {
             Partner::Ends { .. } => self.tied_between_ranks_ns,
-            Partner::Nobody | Partner::To(_) | Partner::From(_) | Partner::Peers(_) | Partner::World => {
+            Partner::None | Partner::To(_) | Partner::From(_) | Partner::Peers(_) | Partner::World => {
                 self.tied_on_one_rank_ns
             }
         }
@@ -173,9 +173,9 @@ impl Durations for StepCosts {
     fn of(&self, view: &RankView, instr: Instr) -> u64 {
         match instr.family() {
             Family::Pass(Pass { kind, unit, .. }) => self.pass(unit, kind).whole_ns,
-            Family::Transfer { way: Way::Send, .. } => match instr.partner(view) {
+            Family::Transfer { direction: TransferDirection::Send, .. } => match instr.partner(view) {
                 Partner::To(to) => self.transfer_ns(view.pp, to),
-                Partner::Nobody | Partner::From(_) | Partner::Peers(_) | Partner::Ends { .. } | Partner::World => 0,
+                Partner::None | Partner::From(_) | Partner::Peers(_) | Partner::Ends { .. } | Partner::World => 0,
             },
             Family::Gather { unit } => self.state(unit).gather_ns,
             Family::Reduce { unit, .. } => self.state(unit).reduce_ns,
@@ -185,7 +185,7 @@ impl Durations for StepCosts {
             Family::CopyState { unit } => self.state(unit).copy_ns,
             Family::CopyActs { unit, .. } => self.activations_ns(view, unit),
             // Tokens come from the host while others are computed on.
-            Family::Load { .. } | Family::Transfer { way: Way::Receive, .. } | Family::Bookkeeping { .. } => 0,
+            Family::Load { .. } | Family::Transfer { direction: TransferDirection::Receive, .. } | Family::Bookkeeping { .. } => 0,
         }
     }
 

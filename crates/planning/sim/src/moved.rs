@@ -80,7 +80,7 @@ impl Movements<'_> {
             Family::Pass(pass) => self.of_pass(rank, pass),
             Family::Transfer { .. } => match instr.partner(view) {
                 Partner::To(pp) | Partner::From(pp) => vec![self.message(rank, pp)],
-                Partner::Nobody | Partner::Peers(_) | Partner::Ends { .. } | Partner::World => vec![],
+                Partner::None | Partner::Peers(_) | Partner::Ends { .. } | Partner::World => vec![],
             },
             Family::Gather { unit } => {
                 let calls = self.of_unit(unit)?.gather();
@@ -91,7 +91,7 @@ impl Movements<'_> {
                 Partner::Ends { .. } => {
                     vec![self.group_call(rank, &self.of_unit(Unit::Table)?.tied(), self.gradient_bytes)]
                 }
-                Partner::Nobody | Partner::To(_) | Partner::From(_) | Partner::Peers(_) | Partner::World => vec![],
+                Partner::None | Partner::To(_) | Partner::From(_) | Partner::Peers(_) | Partner::World => vec![],
             },
             Family::GradNorm => {
                 GroupCall::norm(self.losses).iter().map(|call| self.group_call(rank, call, 8.0)).collect()

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use config::Home;
+use config::MemoryKind;
 use device::Stream;
-use program::{Durations, Family, Instr, PassKind, Queue, RankView, StepGraph, StepTimes, Way};
+use program::{Durations, Family, Instr, PassKind, Queue, RankView, StepGraph, StepTimes, TransferDirection};
 
 use crate::costs::StepCosts;
 
@@ -140,8 +140,8 @@ impl Spent {
                     self.add(Loss::Kernels, kernels - at_peak);
                 }
             }
-            Family::Transfer { way: Way::Receive, .. } => self.add(Loss::Waiting, took_ns),
-            Family::Transfer { way: Way::Send, .. } => self.add(Loss::Pipeline, took_ns),
+            Family::Transfer { direction: TransferDirection::Receive, .. } => self.add(Loss::Waiting, took_ns),
+            Family::Transfer { direction: TransferDirection::Send, .. } => self.add(Loss::Pipeline, took_ns),
             Family::Gather { .. } | Family::Reduce { .. } => self.add(Loss::Data, took_ns),
             Family::SumTied | Family::GradNorm => {
                 self.add(Loss::Waiting, took_ns.saturating_sub(duration));
@@ -177,15 +177,15 @@ fn copies(instr: Instr) -> bool {
 }
 
 fn graph_sends(instr: Instr) -> bool {
-    matches!(instr.transfer(), Some((_, Way::Send)))
+    matches!(instr.transfer(), Some((_, TransferDirection::Send)))
 }
 
 /// The loss of a wait of a rank that has computed all before `instr`: for copies of optimizer state, or for data
 /// parallelism.
 fn awaited(view: &RankView, instr: Instr) -> Loss {
     match (instr, view.offload.optimizer_state()) {
-        (Instr::OptimizerStep { .. }, Home::Host) | (Instr::OffloadState { .. }, _) => Loss::Optimizer,
-        (_, Home::Arena | Home::Host) => Loss::Data,
+        (Instr::OptimizerStep { .. }, MemoryKind::Host) | (Instr::OffloadState { .. }, _) => Loss::Optimizer,
+        (_, MemoryKind::Arena | MemoryKind::Host) => Loss::Data,
     }
 }
 

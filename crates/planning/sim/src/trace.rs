@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use mesh::{Axis, AxisSet, Mesh, Rank};
-use program::{Event, Family, Instr, PassKind, StepGraph, StepTimes, Wait, Way};
+use program::{Event, Family, Instr, PassKind, StepGraph, StepTimes, Wait, TransferDirection};
 
 /// Instructions of a step with their times.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -282,14 +282,14 @@ fn kind_of(instr: Instr) -> Option<BlockKind> {
             PassKind::BackwardInput => BlockKind::BackwardInput,
             PassKind::BackwardWeight => BlockKind::BackwardWeight,
         }),
-        Family::Transfer { way: Way::Send, .. }
+        Family::Transfer { direction: TransferDirection::Send, .. }
         | Family::Gather { .. }
         | Family::Reduce { .. }
         | Family::CopyState { .. }
         | Family::CopyActs { .. } => Some(BlockKind::Communication),
         Family::Update { .. } => Some(BlockKind::Optimizer),
         // These mostly wait, as receives do.
-        Family::SumTied | Family::GradNorm | Family::Transfer { way: Way::Receive, .. } => None,
+        Family::SumTied | Family::GradNorm | Family::Transfer { direction: TransferDirection::Receive, .. } => None,
         Family::Load { .. } | Family::Bookkeeping { .. } => None,
     }
 }

@@ -13,12 +13,12 @@ use train::Worker;
 use crate::copy::{Copy, CopyHeader};
 use crate::exchange::{Exchange, from_message, to_message};
 use crate::fingerprints::{Fingerprint, Fingerprints};
-use crate::observed::{ValueBox, ValueName, What, finished};
+use crate::observed::{ValueBox, ValueName, ValueKind, finished};
 use crate::runner::ProofError;
 use crate::watch::Watch;
 
 /// Runs the first steps of a layout, as many as are asked for, each rank seen by a watch.
-pub type RunFirst<'a> = dyn Fn(u32, &dyn Watch) -> Result<(), ProofError> + 'a;
+pub type RunFirstSteps<'a> = dyn Fn(u32, &dyn Watch) -> Result<(), ProofError> + 'a;
 
 /// One value at which two runs differ, and its first element that does.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,11 +82,11 @@ pub enum Found {
 /// # Errors
 /// A run that fails.
 pub fn first_difference(
-    runs: [&RunFirst<'_>; 2],
+    runs: [&RunFirstSteps<'_>; 2],
     steps: u32,
     exchange: &dyn Exchange,
 ) -> Result<Option<Found>, ProofError> {
-    let fingerprints = |run: &RunFirst<'_>| -> Result<BTreeMap<ValueName, Fingerprint>, ProofError> {
+    let fingerprints = |run: &RunFirstSteps<'_>| -> Result<BTreeMap<ValueName, Fingerprint>, ProofError> {
         let watch = Fingerprints::default();
         run(steps, &watch)?;
         if !exchange.is_first() {
@@ -101,7 +101,7 @@ pub fn first_difference(
     let Some(value) = from_message::<Option<ValueName>>(&exchange.broadcast(to_message(&found)?)?)? else {
         return Ok(exchange.is_first().then(|| Found::Nothing { values: names(&first, &second).len() }));
     };
-    let copies = |run: &RunFirst<'_>| -> Result<Vec<Copy>, ProofError> {
+    let copies = |run: &RunFirstSteps<'_>| -> Result<Vec<Copy>, ProofError> {
         let watch = CopiesOf { value: &value, copies: Mutex::default() };
         run(value.step, &watch)?;
         let mut copies = into_inner(watch.copies);
@@ -224,14 +224,14 @@ fn split(bits: i64, sign: u32) -> (bool, i64) {
 }
 
 impl ElementName {
-    fn of(what: &What, shape: &[usize], place: usize, sequence_length: usize) -> ElementName {
+    fn of(what: &ValueKind, shape: &[usize], place: usize, sequence_length: usize) -> ElementName {
         match (what, shape) {
-            (What::Output(_) | What::OutputGradient(_), [_, width]) => {
+            (ValueKind::Output(_) | ValueKind::OutputGradient(_), [_, width]) => {
                 let (row, channel) = (place / width, place % width);
                 ElementName::Channel { sequence: row / sequence_length, token: row % sequence_length, channel }
             }
-            (What::Loss | What::Norm, _) => ElementName::Only,
-            (What::Gradient(..) | What::Weight(..) | What::Output(_) | What::OutputGradient(_), shape) => {
+            (ValueKind::Loss | ValueKind::Norm, _) => ElementName::Only,
+            (ValueKind::Gradient(..) | ValueKind::Weight(..) | ValueKind::Output(_) | ValueKind::OutputGradient(_), shape) => {
                 // Elements of each index along a dim.
                 let stride = |dim: usize| shape[dim + 1..].iter().product::<usize>();
                 ElementName::Index((0..shape.len()).map(|dim| place / stride(dim) % shape[dim]).collect())
@@ -261,7 +261,7 @@ mod tests {
         let between = |a: f32, b: f32, dtype| {
             let holding = |value| vec![Holding { rank: 0, place: String::new(), microbatch: None, value }];
             let difference = Difference {
-                value: ValueName { step: 1, what: What::Loss },
+                value: ValueName { step: 1, what: ValueKind::Loss },
                 element: ElementName::Only,
                 differing: (1, 1),
                 holdings: [holding(a), holding(b)],
@@ -279,9 +279,9 @@ mod tests {
 
     #[test]
     fn elements_are_named_by_what_they_are_of() {
-        let name = |what: What, shape: &[usize], place| ElementName::of(&what, shape, place, 4).to_string();
-        assert_eq!(name(What::Output(config::Unit::Embedding), &[8, 10], 57), ", sequence 1, token 1, channel 7");
-        assert_eq!(name(What::Weight(config::Unit::Head, "w".into()), &[3, 10], 27), ", element [2, 7]");
-        assert_eq!(name(What::Norm, &[1], 0), "");
+        let name = |what: ValueKind, shape: &[usize], place| ElementName::of(&what, shape, place, 4).to_string();
+        assert_eq!(name(ValueKind::Output(config::Unit::Embedding), &[8, 10], 57), ", sequence 1, token 1, channel 7");
+        assert_eq!(name(ValueKind::Weight(config::Unit::Head, "w".into()), &[3, 10], 27), ", element [2, 7]");
+        assert_eq!(name(ValueKind::Norm, &[1], 0), "");
     }
 }

@@ -25,9 +25,9 @@ pub trait Exchange {
 
 /// All ranks are in this process.
 #[derive(Clone, Copy, Debug)]
-pub struct NoOthers;
+pub struct SingleProcess;
 
-impl Exchange for NoOthers {
+impl Exchange for SingleProcess {
     fn is_first(&self) -> bool {
         true
     }

@@ -8,7 +8,7 @@ mod copy;
 mod difference;
 mod distance;
 mod exchange;
-mod fates;
+mod skipped_steps;
 mod fingerprints;
 mod initial;
 mod jumps;
@@ -33,23 +33,23 @@ mod widths;
 
 pub use bounds::Bounds;
 pub use class::{EqualityClass, GradientOrder, Promised, RankOrder, gradient_order};
-pub use difference::{Difference, ElementName, Found, Holding, RunFirst, first_difference};
+pub use difference::{Difference, ElementName, Found, Holding, RunFirstSteps, first_difference};
 pub use distance::{Distance, Outcome, Tensors};
-pub use exchange::{Exchange, NoOthers};
-pub use fates::parted_at;
+pub use exchange::{Exchange, SingleProcess};
+pub use skipped_steps::parted_at;
 pub use fingerprints::{Fingerprint, Fingerprints};
 pub use loss_bound::LossBound;
 pub use measured::{Measured, StepDistance};
-pub use observed::{ValueBox, ValueName, What};
+pub use observed::{ValueBox, ValueName, ValueKind};
 pub use parameter_kind::ParameterKind;
 pub use promise::{Bounded, Distances, Promise};
 pub use rank_slots::{MAX_RANKS, RankSlots, Taken};
 pub use runner::{
-    First, Leg, OutcomeSinks, ProofError, outcome_from, outcome_of, outcome_of_run, outcome_watched, run_first, run_leg,
+    First, RunPart, OutcomeSinks, ProofError, outcome_from, outcome_of, outcome_of_run, outcome_watched, run_first, run_part,
 };
 pub use unbounded::BOUNDED_STEPS;
 pub use valid_tokens::ValidTokens;
 pub use verdict::{LEAST_FALL, Verdict, fall, is_noise};
-pub use watch::{Nobody, Watch};
+pub use watch::{NoWatch, Watch};
 pub use weights_hash::weights_hash;
 pub use widths::{LEAST_HEAD_DIM, LEAST_HIDDEN, LEAST_NORMED_HEAD_DIM, narrow, without_bounds};

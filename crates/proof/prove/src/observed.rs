@@ -18,13 +18,13 @@ pub struct ValueName {
     /// Counted from 1.
     pub step: u32,
     /// The value of the step.
-    pub what: What,
+    pub what: ValueKind,
 }
 
 /// A value of a step. Units and their borders are compared, not what is within them: there ranks hold shares and
 /// pending sums.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum What {
+pub enum ValueKind {
     /// Output of a unit, `[tokens of the step, D]`.
     Output(#[serde(with = "UnitForm")] Unit),
     /// Mean loss `[1]`.
@@ -43,12 +43,12 @@ impl fmt::Display for ValueName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "step {}: ", self.step)?;
         match &self.what {
-            What::Output(unit) => write!(f, "output of {unit}, forward"),
-            What::Loss => f.write_str("loss"),
-            What::OutputGradient(Reverse(unit)) => write!(f, "gradient of the output of {unit}, backward"),
-            What::Gradient(_, name) => write!(f, "gradient of {name}"),
-            What::Norm => f.write_str("norm of the gradient"),
-            What::Weight(_, name) => write!(f, "weight {name}"),
+            ValueKind::Output(unit) => write!(f, "output of {unit}, forward"),
+            ValueKind::Loss => f.write_str("loss"),
+            ValueKind::OutputGradient(Reverse(unit)) => write!(f, "gradient of the output of {unit}, backward"),
+            ValueKind::Gradient(_, name) => write!(f, "gradient of {name}"),
+            ValueKind::Norm => f.write_str("norm of the gradient"),
+            ValueKind::Weight(_, name) => write!(f, "weight {name}"),
         }
     }
 }
@@ -57,7 +57,7 @@ impl fmt::Display for ValueName {
 #[derive(Clone, Debug)]
 pub struct ValueBox {
     /// Which value.
-    pub what: What,
+    pub what: ValueKind,
     /// Global shape of the value.
     pub shape: Vec<usize>,
     /// The box.
@@ -75,13 +75,13 @@ pub fn finished(worker: &Worker<'_>) -> Vec<ValueBox> {
     let mut boxes = match instrs[worker.position.at].family() {
         Family::Pass(Pass { kind: PassKind::Forward, unit: unit @ (Unit::Embedding | Unit::Layer(_)), microbatch }) => {
             let output = worker.position.activations().output(unit, microbatch);
-            of_tokens(worker, &What::Output(unit), output.tensor(), microbatch)
+            of_tokens(worker, &ValueKind::Output(unit), output.tensor(), microbatch)
         }
         Family::Pass(Pass { kind: PassKind::BackwardInput, unit, microbatch }) => {
             let previous = unit.previous(worker.position.setup.model.num_layers);
             let value_box = |previous| {
                 let gradient = worker.position.activations().output_grad(previous, microbatch);
-                of_tokens(worker, &What::OutputGradient(Reverse(previous)), gradient.tensor(), microbatch)
+                of_tokens(worker, &ValueKind::OutputGradient(Reverse(previous)), gradient.tensor(), microbatch)
             };
             previous.into_iter().flat_map(value_box).collect()
         }
@@ -99,7 +99,7 @@ pub fn finished(worker: &Worker<'_>) -> Vec<ValueBox> {
 
 /// The rows of a microbatch that this rank holds, at their places among those of all replicas: in one box where they
 /// are consecutive.
-fn of_tokens(worker: &Worker<'_>, what: &What, tensor: Tensor, microbatch: Microbatch) -> Vec<ValueBox> {
+fn of_tokens(worker: &Worker<'_>, what: &ValueKind, tensor: Tensor, microbatch: Microbatch) -> Vec<ValueBox> {
     let shape = worker.position.shape;
     let first_of_microbatch = worker.position.order.first_sequence(microbatch) as usize * shape.sequence_length;
     let first_held = match worker.position.setup.parallelism.sequence_parallel {
@@ -136,12 +136,12 @@ fn of_reduction(worker: &Worker<'_>) -> Vec<ValueBox> {
         tensor: coefficient.elements(index..index + 1),
         microbatch: None,
     };
-    let mut boxes = vec![number(What::Norm, 1), number(What::Loss, 2)];
+    let mut boxes = vec![number(ValueKind::Norm, 1), number(ValueKind::Loss, 2)];
     for state in worker.state.units.values() {
         let Some(gradient) = worker.position.gradient(state) else { continue };
         let tensor = gradient.part(state.updated.clone());
         boxes.extend(of_parameters(worker, state, state.updated.start, tensor, |name| {
-            What::Gradient(Reverse(state.unit), name)
+            ValueKind::Gradient(Reverse(state.unit), name)
         }));
     }
     boxes
@@ -149,7 +149,7 @@ fn of_reduction(worker: &Worker<'_>) -> Vec<ValueBox> {
 
 fn weights(worker: &Worker<'_>, state: &UnitState) -> Vec<ValueBox> {
     let held = state.weights();
-    of_parameters(worker, state, held.elements.start, held.tensor, |name| What::Weight(state.unit, name))
+    of_parameters(worker, state, held.elements.start, held.tensor, |name| ValueKind::Weight(state.unit, name))
 }
 
 /// The parameters, or parts of them, in `tensor`, which holds the elements of the unit's flat buffer from `first` on.
@@ -158,7 +158,7 @@ fn of_parameters(
     state: &UnitState,
     first: usize,
     tensor: Tensor,
-    what: impl Fn(String) -> What,
+    what: impl Fn(String) -> ValueKind,
 ) -> Vec<ValueBox> {
     let listed =
         pieces(&state.layout, first..first + tensor.len(), worker.position.rank.model, Copies::Every).into_iter();

@@ -7,7 +7,7 @@ use config::{ModelSpec, TrainSpec};
 use crate::bounds::Bounds;
 use crate::class::{EqualityClass, Promised};
 use crate::distance::{Distance, Outcome};
-use crate::fates::{first_update, nothing_learned, parted, parted_at};
+use crate::skipped_steps::{first_update, nothing_learned, parted, parted_at};
 use crate::loss_bound::LossBound;
 use crate::measured::{Measured, StepDistance};
 use crate::parameter_kind::ParameterKind;
@@ -177,7 +177,7 @@ fn nearest_loss(losses: &[StepDistance], bound: Option<&LossBound>) -> Bounded {
 mod tests {
     use config::{Activation, Precision, Products};
     use testkit::models::{Style, proof_model, proof_training};
-    use train::{LossScalingReport, StepFate};
+    use train::{LossScalingReport, UpdateOutcome};
 
     use super::*;
     use crate::unbounded::BOUNDED_STEPS;
@@ -334,9 +334,9 @@ mod tests {
         );
     }
 
-    fn skipping(fates: [StepFate; 2]) -> Outcome {
+    fn skipping(updates: [UpdateOutcome; 2]) -> Outcome {
         Outcome {
-            scaling: fates.map(|fate| Some(LossScalingReport { factor: 1.0, fate, skipped_steps: 0 })).to_vec(),
+            scaling: updates.map(|update| Some(LossScalingReport { factor: 1.0, update, skipped_steps: 0 })).to_vec(),
             ..Outcome::default()
         }
     }
@@ -344,14 +344,14 @@ mod tests {
     /// From the step on that one run skips alone, the two have other updates.
     #[test]
     fn runs_that_skip_different_steps_are_compared_up_to_the_first_of_them() {
-        let (updated, skipped) = (StepFate::Updated, StepFate::Skipped);
-        let faults = |fates: [[StepFate; 2]; 2], losses: [f64; 2]| {
-            let of = |fates, losses: [f64; 2]| Outcome {
+        let (updated, skipped) = (UpdateOutcome::Updated, UpdateOutcome::Skipped);
+        let faults = |updates: [[UpdateOutcome; 2]; 2], losses: [f64; 2]| {
+            let of = |updates, losses: [f64; 2]| Outcome {
                 losses: losses.to_vec(),
-                scaling: skipping(fates).scaling,
+                scaling: skipping(updates).scaling,
                 ..outcome(losses[1] as f32, 1.0, losses[1] as f32)
             };
-            let outcomes = [of(fates[0], [1.0, 1.0]), of(fates[1], losses)];
+            let outcomes = [of(updates[0], [1.0, 1.0]), of(updates[1], losses)];
             let [a, b] = &outcomes;
             promise(EqualityClass::OtherSums, &proof_training(), 2).faults([a, b], &different())
         };
@@ -370,10 +370,10 @@ mod tests {
 
     #[test]
     fn runs_that_skip_every_step_show_nothing() {
-        let (updated, skipped) = (StepFate::Updated, StepFate::Skipped);
+        let (updated, skipped) = (UpdateOutcome::Updated, UpdateOutcome::Skipped);
         let same = Distance { same_bits: true, ..different() };
-        let faults = |fates| {
-            let outcome = skipping(fates);
+        let faults = |updates| {
+            let outcome = skipping(updates);
             promise(EqualityClass::SameOrder, &proof_training(), 2).faults([&outcome, &outcome], &same).len()
         };
         assert_eq!([faults([skipped, skipped]), faults([skipped, updated])], [1, 0]);

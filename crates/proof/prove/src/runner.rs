@@ -7,12 +7,12 @@ use device::DeviceError;
 use sync::{into_inner, lock};
 use train::{
     Engine, Observer, Ports, SaveReport, Saving, Setup, SetupError, Start, StepReport, TensorMap, TensorSink,
-    TensorSource, TokenSource, TrainError, Wish, Worker, run,
+    TensorSource, TokenSource, TrainError, StopRequest, Worker, run,
 };
 
 use crate::distance::{Outcome, Tensors};
 use crate::rank_slots::RankSlots;
-use crate::watch::{Nobody, Watch};
+use crate::watch::{NoWatch, Watch};
 
 /// Why a layout gave no outcome.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +63,7 @@ pub fn outcome_from(
     tokens: &dyn TokenSource,
     initial: Option<&dyn TensorSource>,
 ) -> Result<Outcome, ProofError> {
-    outcome_watched(setup, engine, tokens, initial, &Nobody)
+    outcome_watched(setup, engine, tokens, initial, &NoWatch)
 }
 
 /// As [`outcome_from`]; `watch` sees every rank after each of its instructions.
@@ -78,7 +78,7 @@ pub fn outcome_watched(
     watch: &dyn Watch,
 ) -> Result<Outcome, ProofError> {
     let first = First { steps: setup.train.steps, watch };
-    outcome_of_run(setup, engine, tokens, Leg { first, ..Leg::from(Start::with(initial)) })
+    outcome_of_run(setup, engine, tokens, RunPart { first, ..RunPart::from(Start::with(initial)) })
 }
 
 /// Runs no more than the first `steps` steps, of which `watch` alone keeps something.
@@ -109,7 +109,7 @@ pub struct First<'a> {
 
 /// A leg of a run: where it begins, how far it goes, and whether it is saved.
 #[derive(Clone, Copy)]
-pub struct Leg<'a> {
+pub struct RunPart<'a> {
     /// Its first step.
     pub start: Start<'a>,
     /// Its checkpoints.
@@ -118,10 +118,10 @@ pub struct Leg<'a> {
     pub first: First<'a>,
 }
 
-impl<'a> Leg<'a> {
+impl<'a> RunPart<'a> {
     /// All that follows `start`, not saved.
-    pub fn from(start: Start<'a>) -> Leg<'a> {
-        Leg { start, saving: None, first: First { steps: u32::MAX, watch: &Nobody } }
+    pub fn from(start: Start<'a>) -> RunPart<'a> {
+        RunPart { start, saving: None, first: First { steps: u32::MAX, watch: &NoWatch } }
     }
 }
 
@@ -142,11 +142,11 @@ pub fn outcome_of_run(
     setup: &Setup,
     engine: &dyn Engine,
     tokens: &dyn TokenSource,
-    leg: Leg<'_>,
+    part_of_run: RunPart<'_>,
 ) -> Result<Outcome, ProofError> {
     let (gradients, weights) = (TensorMap::default(), TensorMap::default());
     let sinks = OutcomeSinks { gradients: &gradients, weights: &weights };
-    let reports = run_leg(setup, engine, tokens, leg, sinks)?;
+    let reports = run_part(setup, engine, tokens, part_of_run, sinks)?;
     Outcome::new(&reports, gradients, weights)
 }
 
@@ -155,11 +155,11 @@ pub fn outcome_of_run(
 ///
 /// # Errors
 /// See [`ProofError`].
-pub fn run_leg(
+pub fn run_part(
     setup: &Setup,
     engine: &dyn Engine,
     tokens: &dyn TokenSource,
-    Leg { start, saving, first }: Leg<'_>,
+    RunPart { start, saving, first }: RunPart<'_>,
     OutcomeSinks { gradients, weights }: OutcomeSinks<'_>,
 ) -> Result<Vec<StepReport>, ProofError> {
     let _ranks = RankSlots::of_this_process().take(setup.mesh.world_size());
@@ -217,13 +217,13 @@ impl<'a> Log<'a> {
 }
 
 impl Observer for Log<'_> {
-    fn step(&self, report: &StepReport) -> Wish {
+    fn step(&self, report: &StepReport) -> StopRequest {
         self.reports().push(*report);
-        Wish::Continue
+        StopRequest::None
     }
 
-    fn wish(&self) -> Wish {
-        if self.reports().len() as u32 + 1 < self.first.steps { Wish::Continue } else { Wish::Stop }
+    fn stop_request(&self) -> StopRequest {
+        if self.reports().len() as u32 + 1 < self.first.steps { StopRequest::None } else { StopRequest::Stop }
     }
 
     fn saved(&self, report: SaveReport) {

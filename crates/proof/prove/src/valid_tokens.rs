@@ -3,7 +3,7 @@
 use config::TrainSpec;
 
 use crate::distance::Outcome;
-use crate::fates::first_update;
+use crate::skipped_steps::first_update;
 
 /// Valid tokens of each step, no less than one: errors of the others reach neither a loss nor a gradient.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,7 +50,7 @@ impl ValidTokens {
 #[cfg(test)]
 mod tests {
     use testkit::models::proof_training;
-    use train::{LossScalingReport, StepFate};
+    use train::{LossScalingReport, UpdateOutcome};
 
     use super::*;
 
@@ -59,10 +59,10 @@ mod tests {
         let train = TrainSpec { global_batch: 2, sequence_length: 4, ..proof_training() };
         let all = ValidTokens::all(&train, 3);
         assert_eq!((all.steps(), all.first(), all.of_step(2)), (3, 8.0, 8.0));
-        let report = |fate| Some(LossScalingReport { factor: 1.0, fate, skipped_steps: 0 });
+        let report = |update| Some(LossScalingReport { factor: 1.0, update, skipped_steps: 0 });
         let outcome = |valid: [u64; 3]| Outcome {
             valid_tokens: valid.to_vec(),
-            scaling: [StepFate::Skipped, StepFate::Updated, StepFate::Updated].map(report).to_vec(),
+            scaling: [UpdateOutcome::Skipped, UpdateOutcome::Updated, UpdateOutcome::Updated].map(report).to_vec(),
             ..Outcome::default()
         };
         let [first, second] = [[8, 3, 5], [8, 6, 0]].map(outcome);

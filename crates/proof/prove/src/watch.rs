@@ -14,9 +14,9 @@ pub trait Watch: Sync {
 
 /// Sees nothing.
 #[derive(Clone, Copy, Debug)]
-pub struct Nobody;
+pub struct NoWatch;
 
-impl Watch for Nobody {
+impl Watch for NoWatch {
     fn instruction(&self, _worker: &Worker<'_>) -> Result<(), DeviceError> {
         Ok(())
     }

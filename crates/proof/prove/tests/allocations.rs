@@ -11,7 +11,7 @@ use config::RunConfig;
 use device::DeviceError;
 use testkit::layout::engine;
 use testkit::text::{Labels, ProofText};
-use train::{Observer, Ports, Setup, StepReport, Wish, Worker};
+use train::{Observer, Ports, Setup, StepReport, StopRequest, Worker};
 
 const LIMIT_BYTES: usize = 64 * 1024;
 
@@ -86,8 +86,8 @@ struct Watch {
 }
 
 impl Observer for Watch {
-    fn step(&self, _report: &StepReport) -> Wish {
-        Wish::Continue
+    fn step(&self, _report: &StepReport) -> StopRequest {
+        StopRequest::None
     }
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {

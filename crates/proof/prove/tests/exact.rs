@@ -13,13 +13,13 @@ use config::{
 };
 use device::Op;
 use mesh::{Axis, AxisSet, Coord};
-use prove::{EqualityClass, Nobody, Outcome, ProofError, outcome_watched, weights_hash};
+use prove::{EqualityClass, NoWatch, Outcome, ProofError, outcome_watched, weights_hash};
 use testkit::intercepted::intercept_ops;
 use testkit::layout::Layout;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
 use testkit::wrapped_engine::WrappedEngine;
-use train::{RankEngine, StepFate, TrainError};
+use train::{RankEngine, UpdateOutcome, TrainError};
 
 /// Sequences have between none and all of their labels, and some are several documents.
 const TEXT: ProofText = ProofText { vocabulary: 61, seed: 7, labels: Labels::Ragged };
@@ -181,7 +181,7 @@ fn too_large(layout: &Layout, place: (usize, usize, usize)) -> Result<Outcome, P
         })
     };
     let setup = layout.setup()?;
-    outcome_watched(&setup, &WrappedEngine::new(&setup, &wrap), &TEXT, None, &Nobody)
+    outcome_watched(&setup, &WrappedEngine::new(&setup, &wrap), &TEXT, None, &NoWatch)
 }
 
 /// The last rank along each axis, in every form in which gradients are summed.
@@ -218,7 +218,7 @@ fn a_term_beyond_the_range_is_an_overflow_of_an_fp16_run() {
         let parallelism = Parallelism { zero, ..plain_layout(dp + 1, tp + 1, pp + 1, 1) };
         let layout = Layout { model: model(Style::Llama), parallelism, train: train.clone() };
         let outcome = too_large(&layout, (dp, tp, pp)).unwrap();
-        let fates: Vec<StepFate> = outcome.scaling.iter().flatten().map(|scaling| scaling.fate).collect();
-        assert_eq!(fates, [StepFate::Updated, StepFate::Skipped, StepFate::Updated], "dp {dp} tp {tp} pp {pp}");
+        let updates: Vec<UpdateOutcome> = outcome.scaling.iter().flatten().map(|scaling| scaling.update).collect();
+        assert_eq!(updates, [UpdateOutcome::Updated, UpdateOutcome::Skipped, UpdateOutcome::Updated], "dp {dp} tp {tp} pp {pp}");
     }
 }

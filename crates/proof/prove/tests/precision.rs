@@ -11,12 +11,12 @@ use config::{
 };
 use device::Op;
 use mesh::{Axis, AxisSet, Coord};
-use prove::{Distance, EqualityClass, Nobody, Outcome, Promise, Promised, outcome_watched};
+use prove::{Distance, EqualityClass, NoWatch, Outcome, Promise, Promised, outcome_watched};
 use testkit::intercepted::intercept_ops;
 use testkit::layout::Layout;
 use testkit::models::{Style, plain_layout, proof_model, proof_text, proof_training};
 use testkit::wrapped_engine::WrappedEngine;
-use train::{RankEngine, SequenceBuffers, StepFate, TokenSource};
+use train::{RankEngine, SequenceBuffers, UpdateOutcome, TokenSource};
 
 /// A window so short that the factor of the loss grows within a test.
 const SCALING: LossScaling = LossScaling { initial: 16384.0, window: 2, hysteresis: 1, minimum: 1.0 };
@@ -133,7 +133,7 @@ fn outcome_overflowing(layout: &Layout, place: (usize, usize, usize), steps: &'s
     };
     let setup = layout.setup().unwrap();
     let engine = WrappedEngine::new(&setup, &wrap);
-    outcome_watched(&setup, &engine, &proof_text(), None, &Nobody).unwrap()
+    outcome_watched(&setup, &engine, &proof_text(), None, &NoWatch).unwrap()
 }
 
 #[test]
@@ -143,9 +143,9 @@ fn an_overflow_on_one_rank_is_one_everywhere() {
     let one = plain_layout(1, 1, 1, 1);
     let at = |parallelism| layout(Style::Gpt2, precision, parallelism);
     let oracle = outcome_overflowing(&at(one.clone()), (0, 0, 0), STEPS);
-    let fates: Vec<StepFate> = oracle.scaling.iter().flatten().map(|scaling| scaling.fate).collect();
-    let (updated, skipped) = (StepFate::Updated, StepFate::Skipped);
-    assert_eq!(fates, [updated, skipped, updated, skipped, updated]);
+    let updates: Vec<UpdateOutcome> = oracle.scaling.iter().flatten().map(|scaling| scaling.update).collect();
+    let (updated, skipped) = (UpdateOutcome::Updated, UpdateOutcome::Skipped);
+    assert_eq!(updates, [updated, skipped, updated, skipped, updated]);
     let factors: Vec<f32> = oracle.scaling.iter().flatten().map(|scaling| scaling.factor).collect();
     assert_eq!(factors, [16384.0, 16384.0, 8192.0, 8192.0, 4096.0]);
     // The last rank along each axis, all of them, and with the optimizer sharded.
@@ -172,7 +172,7 @@ fn every_layout_finds_the_same_factor() {
     let train = TrainSpec { steps: 24, ..training(precision) };
     let at = |parallelism| Layout { model: model(Style::Llama), parallelism, train: train.clone() };
     let oracle = outcome(&at(one.clone()));
-    let skipped = oracle.scaling.iter().flatten().filter(|scaling| scaling.fate == StepFate::Skipped).count();
+    let skipped = oracle.scaling.iter().flatten().filter(|scaling| scaling.update == UpdateOutcome::Skipped).count();
     println!("{skipped} of 24 steps skipped, losses {:?}", oracle.losses);
     assert!((2..20).contains(&skipped) && oracle.losses.last() < oracle.losses.first(), "{skipped} skipped");
     assert_same_bits("pp 3", &oracle, &outcome(&at(plain_layout(1, 1, 3, 1))));
@@ -201,7 +201,7 @@ fn a_skipped_step_leaves_no_trace() {
         let setup = layout.setup().unwrap();
         let wrap = |_: Coord, rank: RankEngine| overflowing(rank, skipped);
         let engine = WrappedEngine::new(&setup, &wrap);
-        outcome_watched(&setup, &engine, &Same, None, &Nobody).unwrap()
+        outcome_watched(&setup, &engine, &Same, None, &NoWatch).unwrap()
     };
     assert!(run(2, &[]).weights == run(4, &[0, 2]).weights, "two updates among four steps");
     assert!(run(1, &[0]).weights == run(2, &[0, 1]).weights, "no update at all");
@@ -217,7 +217,7 @@ fn a_run_that_overflows_at_the_least_factor_ends() {
     let setup = layout.setup().unwrap();
     let wrap = |_: Coord, rank: RankEngine| overflowing(rank, ALWAYS);
     let engine = WrappedEngine::new(&setup, &wrap);
-    let error = outcome_watched(&setup, &engine, &proof_text(), None, &Nobody).unwrap_err().to_string();
+    let error = outcome_watched(&setup, &engine, &proof_text(), None, &NoWatch).unwrap_err().to_string();
     let expected = "step 2: fp16 overflows at the least loss scale, 2, after 1 skipped steps";
     assert!(error.starts_with(expected) && error.contains("train.precision = \"bf16\""), "{error}");
 }

@@ -67,7 +67,7 @@ pub use model::{
     Position, QkNorm, TopQuery,
 };
 pub use model_coord::ModelCoord;
-pub use offload::{Home, Offload};
+pub use offload::{MemoryKind, Offload};
 pub use optimizer::{Muon, MuonScale, Optimizer, UpdateMethod};
 pub use parallelism::{
     FullRecompute, LayerRecompute, Overlap, Parallelism, Recompute, SavedInputs, SequenceParallel, SumRuns,

@@ -23,7 +23,7 @@ names! { Offload: "none" = None, "optimizer" = Optimizer, "activations" = Activa
 
 /// The memory in which something is between its uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Home {
+pub enum MemoryKind {
     /// The rank's arena, which its kernels reach.
     Arena,
     /// Memory of the host.
@@ -60,18 +60,18 @@ impl Offload {
     }
 
     /// Where state is that only the optimizer reads.
-    pub fn optimizer_state(self) -> Home {
+    pub fn optimizer_state(self) -> MemoryKind {
         match self {
-            Offload::None | Offload::Activations => Home::Arena,
-            Offload::Optimizer | Offload::All => Home::Host,
+            Offload::None | Offload::Activations => MemoryKind::Arena,
+            Offload::Optimizer | Offload::All => MemoryKind::Host,
         }
     }
 
     /// Where activations are between the forward and the backward pass of their layer.
-    pub fn activations(self) -> Home {
+    pub fn activations(self) -> MemoryKind {
         match self {
-            Offload::None | Offload::Optimizer => Home::Arena,
-            Offload::Activations | Offload::All => Home::Host,
+            Offload::None | Offload::Optimizer => MemoryKind::Arena,
+            Offload::Activations | Offload::All => MemoryKind::Host,
         }
     }
 }

@@ -68,14 +68,14 @@ struct Entry<'a> {
 
 /// The residual that a block's output is added to: `[R, D]`, times `scale`.
 #[derive(Clone, Copy)]
-struct Beside {
+struct ScaledResidual {
     residual: Tensor,
     scale: f32,
 }
 
-impl Beside {
-    fn unscaled(residual: Residual) -> Beside {
-        Beside { residual: residual.tensor(), scale: 1.0 }
+impl ScaledResidual {
+    fn unscaled(residual: Residual) -> ScaledResidual {
+        ScaledResidual { residual: residual.tensor(), scale: 1.0 }
     }
 }
 
@@ -125,11 +125,11 @@ impl Layer<'_> {
             let Some(middle) = saved.middle else { return self.forward_parallel(params, input, saved, output) };
             let normed = match context.model.blocks {
                 Blocks::Sequential | Blocks::Parallel | Blocks::PostNorm | Blocks::Sandwich => None,
-                Blocks::DeepNorm { alpha } => Some(Beside { residual: context.residual(scratch), scale: alpha }),
+                Blocks::DeepNorm { alpha } => Some(ScaledResidual { residual: context.residual(scratch), scale: alpha }),
             };
             let place = normed.map(|normed| normed.residual);
             let block = self.feed_forward_block(params, input, saved, place, output.tensor())?;
-            self.add(normed.unwrap_or(Beside::unscaled(Residual::new(middle))), block, output)
+            self.add(normed.unwrap_or(ScaledResidual::unscaled(Residual::new(middle))), block, output)
         })
     }
 
@@ -147,10 +147,10 @@ impl Layer<'_> {
         }
         // Each block has a mask of its own, of its sum.
         let to = self.context.residual(self.context.scratch);
-        let middle = self.add_attention(params, Beside::unscaled(input), saved, to)?;
+        let middle = self.add_attention(params, ScaledResidual::unscaled(input), saved, to)?;
         let activated = self.feed_forward().activate(&params.feed_forward, &saved.feed_forward)?;
         let block = self.feed_forward_sum(params, saved, activated, output.tensor())?;
-        self.add(Beside::unscaled(middle), block, output)
+        self.add(ScaledResidual::unscaled(middle), block, output)
     }
 
     /// `output[R, D]` assigned: the stream and both parallel blocks, without dropout.
@@ -167,7 +167,7 @@ impl Layer<'_> {
         let activated = self.feed_forward().activate(&params.feed_forward, &saved.feed_forward)?;
         let sum = self.feed_forward().project(&params.feed_forward, activated, sum, Write::Accumulate)?;
         let block = Block { sum: leave(context, sum)?, bias: params.attention.output.bias, dropout: None };
-        self.add(Beside::unscaled(input), block, output)?;
+        self.add(ScaledResidual::unscaled(input), block, output)?;
         let FeedForwardParams::Dense(dense) = &params.feed_forward;
         let Some(bias) = dense.down.bias else { return Ok(()) };
         dropout::add(context, DropoutSum { x: out, bias: Some(bias), residual: None, residual_scale: 1.0, out }, None)
@@ -386,11 +386,11 @@ impl Layer<'_> {
             };
             self.attention().fill(&params.attention, normed, &saved.attention, cache)?;
             let Some(middle) = saved.middle else { return Ok(()) };
-            let beside = match context.model.blocks {
-                Blocks::Sequential | Blocks::Parallel | Blocks::PostNorm | Blocks::Sandwich => Beside::unscaled(input),
-                Blocks::DeepNorm { alpha } => Beside { residual: normed.tensor(), scale: alpha },
+            let scaled_residual = match context.model.blocks {
+                Blocks::Sequential | Blocks::Parallel | Blocks::PostNorm | Blocks::Sandwich => ScaledResidual::unscaled(input),
+                Blocks::DeepNorm { alpha } => ScaledResidual { residual: normed.tensor(), scale: alpha },
             };
-            self.add_attention(params, beside, saved, middle).map(|_| ())
+            self.add_attention(params, scaled_residual, saved, middle).map(|_| ())
         })
     }
 
@@ -442,7 +442,7 @@ impl Layer<'_> {
     fn add_attention(
         &self,
         params: &LayerParams,
-        beside: Beside,
+        scaled_residual: ScaledResidual,
         saved: &LayerSaved,
         to: Tensor,
     ) -> Result<Residual, DeviceError> {
@@ -453,7 +453,7 @@ impl Layer<'_> {
             let sum = Partial::target(context, branch.place(to));
             let sum = self.attention().project(&params.attention, &saved.attention, sum)?;
             let (block, out) = (self.leave_block(sum, branch, to)?, Residual::new(to));
-            self.add(beside, block, out)?;
+            self.add(scaled_residual, block, out)?;
             Ok(out)
         })
     }
@@ -492,10 +492,10 @@ impl Layer<'_> {
     }
 
     /// `out[R, D]` assigned: what the block is added to, plus `dropout(sum + bias)`.
-    fn add(&self, beside: Beside, block: Block, out: Residual) -> Result<(), DeviceError> {
+    fn add(&self, scaled_residual: ScaledResidual, block: Block, out: Residual) -> Result<(), DeviceError> {
         let Block { sum, bias, dropout: masked } = block;
-        let (x, residual, out) = (sum.tensor(), Some(beside.residual), out.tensor());
-        dropout::add(self.context, DropoutSum { x, bias, residual, residual_scale: beside.scale, out }, masked)
+        let (x, residual, out) = (sum.tensor(), Some(scaled_residual.residual), out.tensor());
+        dropout::add(self.context, DropoutSum { x, bias, residual, residual_scale: scaled_residual.scale, out }, masked)
     }
 
     /// The gradient in front of a dropout: masked into `to`, or `dy` itself where nothing is dropped.

@@ -8,7 +8,7 @@ use crate::next_gathers::{UpdatedGathers, next_gathers};
 use crate::passes::STAGED_UNITS;
 use crate::quick_hash::{QuickMap, ValueMap};
 use crate::settled::{last_end, settled};
-use crate::{Instr, Pass, PassKind, Program, RankView, StepGraph, Turn, run_in_turns};
+use crate::{Instr, Pass, PassKind, Program, RankView, StepGraph, UnitPasses, run_in_turns};
 
 /// How long the passes of one unit take, in any common measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -205,7 +205,7 @@ struct Lines {
     /// Copies of optimizer state from memory of the host so far.
     fetched: usize,
     /// The turn of passes that the rank is in.
-    turn: Option<Turn>,
+    unit_passes: Option<UnitPasses>,
     /// When the copies to memory of the host have ended whose bytes this turn may write to, and the next one: those
     /// that were issued before the turn before it.
     copied: [u64; 2],
@@ -250,15 +250,15 @@ impl Lines {
     }
 
     /// When the copies have ended whose bytes a pass of this turn may write to.
-    fn copied_before(&self, turn: Turn) -> u64 {
+    fn copied_before(&self, unit_passes: UnitPasses) -> u64 {
         let [before, last] = self.copied;
-        if self.turn == Some(turn) { before } else { last }
+        if self.unit_passes == Some(unit_passes) { before } else { last }
     }
 
     /// Notes that a pass of this turn begins.
-    fn take_turn(&mut self, turn: Turn) {
-        if self.turn != Some(turn) {
-            self.turn = Some(turn);
+    fn begin_passes(&mut self, unit_passes: UnitPasses) {
+        if self.unit_passes != Some(unit_passes) {
+            self.unit_passes = Some(unit_passes);
             self.copied = [self.copied[1], self.offload];
         }
     }
@@ -331,8 +331,8 @@ impl Clock<'_> {
             self.catch_up(rank);
         }
         let lines = &mut self.lines[rank];
-        if let Some(turn) = instr.pass().and_then(Pass::turn) {
-            lines.take_turn(turn);
+        if let Some(unit_passes) = instr.pass().and_then(Pass::unit_passes) {
+            lines.begin_passes(unit_passes);
         }
         match (queue, instr.stream()) {
             (Queue::Compute | Queue::Last, _) => lines.compute = end,
@@ -393,7 +393,7 @@ impl Clock<'_> {
         let own = match (self.queue(event), instr.stream()) {
             (Queue::Compute | Queue::Last, _) if awaits_reductions(instr) => lines.all_done(),
             (Queue::Compute | Queue::Last, _) => {
-                instr.pass().and_then(Pass::turn).map_or(0, |turn| lines.copied_before(turn))
+                instr.pass().and_then(Pass::unit_passes).map_or(0, |unit_passes| lines.copied_before(unit_passes))
             }
             (Queue::Own, Stream::Transfer) => lines.transfer,
             (Queue::Own, Stream::Fetch) if is_copy_of_state(instr) => lines.fetch.max(lines.staging_free()),

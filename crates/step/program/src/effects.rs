@@ -14,7 +14,7 @@ use crate::{Instr, Purpose, RankView, Value, Values};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Partner {
     /// With nobody (tensor-parallel collectives inside a unit are the unit's own matter).
-    Nobody,
+    None,
     /// Posts to this pipeline rank.
     To(usize),
     /// Waits for this pipeline rank.
@@ -62,7 +62,7 @@ pub enum Gradients {
 
 impl Effects {
     const NONE: Effects = Effects {
-        partner: Partner::Nobody,
+        partner: Partner::None,
         reads: Values::NONE,
         reads_gradients: Gradients::Unread,
         assigns: Values::NONE,
@@ -75,7 +75,7 @@ impl Effects {
 impl fmt::Display for Partner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Partner::Nobody => f.write_str("alone"),
+            Partner::None => f.write_str("alone"),
             Partner::To(rank) => write!(f, "to pipeline rank {rank}"),
             Partner::From(rank) => write!(f, "from pipeline rank {rank}"),
             Partner::Peers(axes) => write!(f, "over {axes}"),
@@ -97,7 +97,7 @@ impl fmt::Display for Effects {
         let (updated, read) = self.reads.iter().partition(|value| self.assigns.as_slice().contains(value));
         let written = self.assigns.iter().filter(|value| !self.reads.as_slice().contains(value)).collect();
         let parts = [
-            (self.partner != Partner::Nobody).then(|| self.partner.to_string()),
+            (self.partner != Partner::None).then(|| self.partner.to_string()),
             (self.reads_gradients == Gradients::All).then(|| "reads all gradients".to_string()),
             list("reads", read),
             list("updates", updated),
@@ -134,8 +134,8 @@ impl Instr {
 
     /// With whom the instruction communicates on the rank at `view`: [`Effects::partner`] alone.
     pub fn partner(self, view: &RankView) -> Partner {
-        let to = |rank: Option<usize>| rank.map_or(Partner::Nobody, Partner::To);
-        let from = |rank: Option<usize>| rank.map_or(Partner::Nobody, Partner::From);
+        let to = |rank: Option<usize>| rank.map_or(Partner::None, Partner::To);
+        let from = |rank: Option<usize>| rank.map_or(Partner::None, Partner::From);
         let next_owner = |unit| view.next(unit).and_then(|next| view.owner(next));
         match self {
             Instr::SendAct { unit, .. } => to(next_owner(unit)),
@@ -146,7 +146,7 @@ impl Instr {
             Instr::ReduceGrads { axes, .. } => Partner::Peers(axes.union()),
             Instr::SumTied => match (view.owner(Unit::Embedding), view.owner(Unit::Head)) {
                 (Some(embedding), Some(head)) if embedding != head => Partner::Ends { embedding, head },
-                _ => Partner::Nobody,
+                _ => Partner::None,
             },
             Instr::GradNorm => Partner::World,
             Instr::Load { .. }
@@ -160,7 +160,7 @@ impl Instr {
             | Instr::OffloadState { .. }
             | Instr::OffloadActs { .. }
             | Instr::FetchActs { .. }
-            | Instr::Save { .. } => Partner::Nobody,
+            | Instr::Save { .. } => Partner::None,
         }
     }
 
@@ -271,7 +271,7 @@ fn reduce_grads(view: &RankView, unit: Unit, by: Unit, partner: Partner) -> Effe
 fn sum_tied(view: &RankView, partner: Partner) -> Effects {
     let unit = Unit::Table;
     let sum = view.gradient(unit);
-    if partner != Partner::Nobody {
+    if partner != Partner::None {
         return in_place(sum, partner);
     }
     let added = view.sum(unit, Unit::Embedding);

@@ -98,14 +98,14 @@ pub struct Pass {
 
 /// Passes of one unit and microbatch that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Turn {
+pub struct UnitPasses {
     pub unit: Unit,
     pub microbatch: Microbatch,
     /// Which half of the work on the microbatch.
     pub half: Half,
 }
 
-/// See [`Turn::half`].
+/// See [`UnitPasses::half`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Half {
     /// The forward pass.
@@ -116,12 +116,12 @@ pub enum Half {
 
 impl Pass {
     /// The turn that it is a part of; none where it computes nothing, as the head's backward passes.
-    pub fn turn(self) -> Option<Turn> {
+    pub fn unit_passes(self) -> Option<UnitPasses> {
         let Pass { kind, unit, microbatch } = self;
         match kind {
-            PassKind::Forward => Some(Turn { unit, microbatch, half: Half::Forward }),
+            PassKind::Forward => Some(UnitPasses { unit, microbatch, half: Half::Forward }),
             PassKind::Recompute | PassKind::BackwardInput | PassKind::BackwardWeight => {
-                (!unit.makes_gradients_forward()).then_some(Turn { unit, microbatch, half: Half::Backward })
+                (!unit.makes_gradients_forward()).then_some(UnitPasses { unit, microbatch, half: Half::Backward })
             }
         }
     }
@@ -129,7 +129,7 @@ impl Pass {
 
 /// Which way a value goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum TransferDirection {
     Send,
     Receive,
 }
@@ -142,7 +142,7 @@ pub enum Family {
     /// See [`Instr::Load`].
     Load { microbatch: Microbatch },
     /// Sends or receives an output, or the gradient of one.
-    Transfer { value: Value, microbatch: Microbatch, way: Way },
+    Transfer { value: Value, microbatch: Microbatch, direction: TransferDirection },
     /// See [`Instr::GatherParams`].
     Gather { unit: Unit },
     /// See [`Instr::ReduceGrads`].
@@ -165,7 +165,7 @@ impl Instr {
     /// Its family.
     pub fn family(self) -> Family {
         let pass = |kind, unit, microbatch| Family::Pass(Pass { kind, unit, microbatch });
-        let transfer = |value, microbatch, way| Family::Transfer { value, microbatch, way };
+        let transfer = |value, microbatch, direction| Family::Transfer { value, microbatch, direction };
         let output = |unit, microbatch| Value::Output { unit, microbatch };
         let gradient = |unit, microbatch| Value::OutputGrad { unit, microbatch };
         match self {
@@ -174,10 +174,10 @@ impl Instr {
             Instr::Recompute { unit, microbatch } => pass(PassKind::Recompute, unit, microbatch),
             Instr::BackwardInput { unit, microbatch } => pass(PassKind::BackwardInput, unit, microbatch),
             Instr::BackwardWeight { unit, microbatch } => pass(PassKind::BackwardWeight, unit, microbatch),
-            Instr::SendAct { unit, microbatch } => transfer(output(unit, microbatch), microbatch, Way::Send),
-            Instr::RecvAct { unit, microbatch } => transfer(output(unit, microbatch), microbatch, Way::Receive),
-            Instr::SendGrad { unit, microbatch } => transfer(gradient(unit, microbatch), microbatch, Way::Send),
-            Instr::RecvGrad { unit, microbatch } => transfer(gradient(unit, microbatch), microbatch, Way::Receive),
+            Instr::SendAct { unit, microbatch } => transfer(output(unit, microbatch), microbatch, TransferDirection::Send),
+            Instr::RecvAct { unit, microbatch } => transfer(output(unit, microbatch), microbatch, TransferDirection::Receive),
+            Instr::SendGrad { unit, microbatch } => transfer(gradient(unit, microbatch), microbatch, TransferDirection::Send),
+            Instr::RecvGrad { unit, microbatch } => transfer(gradient(unit, microbatch), microbatch, TransferDirection::Receive),
             Instr::GatherParams { unit } => Family::Gather { unit },
             Instr::ReduceGrads { unit, by, axes } => Family::Reduce { unit, by, axes },
             Instr::SumTied => Family::SumTied,
@@ -197,8 +197,8 @@ impl Instr {
     }
 
     /// The value that the instruction sends or receives, if it does.
-    pub fn transfer(self) -> Option<(Value, Way)> {
-        if let Family::Transfer { value, way, .. } = self.family() { Some((value, way)) } else { None }
+    pub fn transfer(self) -> Option<(Value, TransferDirection)> {
+        if let Family::Transfer { value, direction, .. } = self.family() { Some((value, direction)) } else { None }
     }
 
     /// The microbatch that the instruction is about, if it is about one.

@@ -30,15 +30,15 @@ pub enum End {
 
 /// A life that has not ended.
 #[derive(Clone, Copy)]
-struct Alive {
+struct OpenLife {
     birth: usize,
     last_use: usize,
     used: Reached,
 }
 
-impl Alive {
-    fn born(birth: usize) -> Alive {
-        Alive { birth, last_use: birth, used: Reached::NOTHING }
+impl OpenLife {
+    fn born(birth: usize) -> OpenLife {
+        OpenLife { birth, last_use: birth, used: Reached::NOTHING }
     }
 }
 
@@ -46,7 +46,7 @@ impl Alive {
 struct Walk<'a> {
     program: &'a Program,
     rank: usize,
-    alive: ValueMap<Alive>,
+    alive: ValueMap<OpenLife>,
     state: ValueSet,
     lives: Vec<Life>,
     violations: Vec<Violation>,
@@ -142,30 +142,30 @@ impl Walk<'_> {
         if value.is_state() || self.alive.contains_key(&value) {
             self.read(index, value);
         } else {
-            self.alive.insert(value, Alive::born(index));
+            self.alive.insert(value, OpenLife::born(index));
         }
     }
 
     fn assign(&mut self, index: usize, value: Value) {
         if value.is_state() {
             self.read(index, value);
-        } else if self.alive.insert(value, Alive::born(index)).is_some() {
+        } else if self.alive.insert(value, OpenLife::born(index)).is_some() {
             self.violation(index, value, &format!("overwrites the {value}, which is still needed"));
         }
     }
 
     fn end(&mut self, value: Value, end: End) {
         // A value that was not there has been reported by the read before.
-        if let Some(Alive { birth, used, .. }) = self.alive.remove(&value) {
+        if let Some(OpenLife { birth, used, .. }) = self.alive.remove(&value) {
             self.lives.push(Life { value, birth, end, used });
         }
     }
 
     /// Batches end with their last reader, logits and sums of gradients with the caller; anything else was forgotten.
     fn finish(&mut self) {
-        let mut left: Vec<(Value, Alive)> = self.alive.drain().collect();
+        let mut left: Vec<(Value, OpenLife)> = self.alive.drain().collect();
         left.sort_unstable_by_key(|(value, _)| *value);
-        for (value, Alive { birth, last_use, used }) in left {
+        for (value, OpenLife { birth, last_use, used }) in left {
             let end = match value {
                 Value::Batch(_) => End::After(last_use),
                 Value::Output { unit: config::Unit::Head, .. } | Value::Reduced { .. } => End::Caller,

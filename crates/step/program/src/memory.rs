@@ -223,7 +223,7 @@ impl<'a> Ends<'a> {
             Streams::Each(_) if is_last || matches!(life.value, Value::Staged { .. } | Value::OnHost { .. }) => end,
             Streams::Each(_) if life.used.last_on(Stream::Offload).is_some_and(|index| index + 1 == end) => {
                 let later = instrs.iter().enumerate().skip(end);
-                let mut turns = later.filter_map(|(index, instr)| Some((index, instr.pass()?.turn()?))).peekable();
+                let mut turns = later.filter_map(|(index, instr)| Some((index, instr.pass()?.unit_passes()?))).peekable();
                 let next = turns.peek().map(|(_, turn)| *turn);
                 let last = turns.take_while(|(_, turn)| Some(*turn) == next).last();
                 last.map_or(instrs.len(), |(index, _)| index + 1)

@@ -38,7 +38,7 @@ impl fmt::Display for Program {
 fn comment(instr: Instr, view: &RankView) -> String {
     let effects = instr.effects(view);
     if let Instr::ReduceGrads { axes, .. } = instr {
-        return format!("{axes}; {}", Effects { partner: Partner::Nobody, ..effects });
+        return format!("{axes}; {}", Effects { partner: Partner::None, ..effects });
     }
     effects.to_string()
 }

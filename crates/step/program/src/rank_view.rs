@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use config::{
-    Averages, GradientSums, Home, Kept, LayerRecompute, Masters, Microbatch, Offload, PerClass, Recompute, SavedInputs,
+    Averages, GradientSums, MemoryKind, Kept, LayerRecompute, Masters, Microbatch, Offload, PerClass, Recompute, SavedInputs,
     StateKind, Tied, TopQuery, Unit, UnitAxes, ZeroStage,
 };
 
@@ -229,30 +229,30 @@ impl RankView {
 
     /// Those of them that are in memory of the host.
     pub fn offloaded(&self, unit: Unit) -> impl Iterator<Item = OptimizerPart> + use<> {
-        let home = self.offload.optimizer_state();
-        self.optimizer_parts(unit).filter(move |_| home == Home::Host)
+        let memory_kind = self.offload.optimizer_state();
+        self.optimizer_parts(unit).filter(move |_| memory_kind == MemoryKind::Host)
     }
 
     /// The activations of `unit` that are in memory of the host from its forward pass to its backward pass, each with
     /// the unit whose value it is: all that a layer's forward pass leaves, with its input.
     pub fn offloaded_activations(&self, unit: Unit) -> impl Iterator<Item = (Unit, ActivationPart)> + use<> {
-        let home = match self.purpose {
+        let memory_kind = match self.purpose {
             Purpose::Train => self.offload.activations(),
-            Purpose::Evaluate | Purpose::Generate => Home::Arena,
+            Purpose::Evaluate | Purpose::Generate => MemoryKind::Arena,
         };
         let input = self.previous(unit).map(|previous| (previous, ActivationPart::Output));
         let [until_input, until_weight, saved_input] =
             [ActivationPart::UntilInput, ActivationPart::UntilWeight, ActivationPart::SavedInput]
                 .map(|part| Some((unit, part)));
-        let kept = match (home, unit, self.recomputes(unit)) {
-            (Home::Arena, _, _) | (Home::Host, Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_), _) => {
+        let kept = match (memory_kind, unit, self.recomputes(unit)) {
+            (MemoryKind::Arena, _, _) | (MemoryKind::Host, Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_), _) => {
                 [None, None, None]
             }
-            (Home::Host, Unit::Layer(_), LayerRecompute::Nothing | LayerRecompute::Core) => {
+            (MemoryKind::Host, Unit::Layer(_), LayerRecompute::Nothing | LayerRecompute::Core) => {
                 [input, until_input, until_weight]
             }
-            (Home::Host, Unit::Layer(_), LayerRecompute::Everything(SavedInputs::Whole)) => [input, None, None],
-            (Home::Host, Unit::Layer(_), LayerRecompute::Everything(SavedInputs::Sharded)) => [saved_input, None, None],
+            (MemoryKind::Host, Unit::Layer(_), LayerRecompute::Everything(SavedInputs::Whole)) => [input, None, None],
+            (MemoryKind::Host, Unit::Layer(_), LayerRecompute::Everything(SavedInputs::Sharded)) => [saved_input, None, None],
         };
         kept.into_iter().flatten()
     }
@@ -260,8 +260,8 @@ impl RankView {
     /// The value that an update of `unit` changes: the state itself, or its copy in the arena.
     pub fn updated(&self, unit: Unit, part: OptimizerPart) -> Value {
         match self.offload.optimizer_state() {
-            Home::Arena => part.of(unit),
-            Home::Host => Value::Staged { unit, part },
+            MemoryKind::Arena => part.of(unit),
+            MemoryKind::Host => Value::Staged { unit, part },
         }
     }
 
@@ -270,7 +270,7 @@ impl RankView {
         match value {
             Value::OnHost { .. } => true,
             Value::Master(_) | Value::FirstMoment(_) | Value::SecondMoment(_) | Value::Average(_) => {
-                self.offload.optimizer_state() == Home::Host
+                self.offload.optimizer_state() == MemoryKind::Host
             }
             Value::Batch(_)
             | Value::Output { .. }

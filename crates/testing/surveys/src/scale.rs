@@ -7,7 +7,7 @@ mod programs;
 mod records;
 
 pub use large_run::{LargeRun, RANKS_OF_A_REPLICA, Sharded};
-pub use meeting::{Guests, meeting};
+pub use meeting::{JoiningProcesses, meeting};
 pub use programs::programs;
 pub use records::records;
 

@@ -15,7 +15,7 @@ use program::{Extent, RankPlan, plan_memory};
 use sync::lock;
 use testkit::layout::engine;
 use testkit::text::{Labels, ProofText};
-use train::{Observer, Ports, Setup, SetupError, StepReport, TrainError, Wish, run};
+use train::{Observer, Ports, Setup, SetupError, StepReport, TrainError, StopRequest, run};
 
 use crate::resident::{peak_bytes, resident_bytes, restart_peak};
 use stained::{LINE_BYTES, Stained};
@@ -157,22 +157,22 @@ pub fn run_layout(layout: Layout) -> Result<Measured, String> {
     let tokens = ProofText { vocabulary: model.vocabulary, seed: 1, labels: Labels::Every };
     let setup = Setup::new(model, parallelism, train).map_err(|error: SetupError| error.to_string())?;
     let failed = |error: TrainError| error.to_string();
-    let walls = Walls::default();
+    let walls = WallTimes::default();
     restart_peak();
     let before_bytes = resident_bytes();
     run(&setup, &*engine(&setup, 1), Ports::new(&tokens, &walls)).map_err(failed)?;
     let peak_bytes = peak_bytes();
     let stained = Stained::of(setup.mesh.world_size());
-    run(&setup, &stained.engine(&setup), Ports::new(&tokens, &Walls::default())).map_err(failed)?;
+    run(&setup, &stained.engine(&setup), Ports::new(&tokens, &WallTimes::default())).map_err(failed)?;
     let written_bytes = stained.written_bytes();
     Ok(Measured { step_s: walls.median_s().unwrap_or_default(), written_bytes, before_bytes, peak_bytes })
 }
 
 /// Wall times of steps.
 #[derive(Default)]
-struct Walls(Mutex<Vec<Duration>>);
+struct WallTimes(Mutex<Vec<Duration>>);
 
-impl Walls {
+impl WallTimes {
     fn median_s(&self) -> Option<f64> {
         let mut walls = lock(&self.0).split_off(WARM_UP);
         walls.sort_unstable();
@@ -180,9 +180,9 @@ impl Walls {
     }
 }
 
-impl Observer for Walls {
-    fn step(&self, report: &StepReport) -> Wish {
+impl Observer for WallTimes {
+    fn step(&self, report: &StepReport) -> StopRequest {
         lock(&self.0).push(report.wall);
-        Wish::Continue
+        StopRequest::None
     }
 }

@@ -13,7 +13,7 @@ use surveys::sample;
 use surveys::space::{Point, Shape, Sharing, Task};
 use surveys::survey::{Known, Memory, groups, survey};
 use testkit::numbers::Numbers;
-use train::StepFate;
+use train::UpdateOutcome;
 
 /// Another seed is another sample.
 const SEED: u32 = 3;
@@ -123,12 +123,12 @@ fn oracles_learn_and_those_in_fp16_skip_steps() {
             let oracle = KNOWN.outcome(&cell.oracle()).unwrap();
             println!("{}: {:?} {:?}", cell.oracle(), oracle.losses, oracle.scaling);
             assert!(oracle.losses.last() < oracle.losses.first(), "{numbers}: {:?}", oracle.losses);
-            let fates: Vec<StepFate> = oracle.scaling.iter().flatten().map(|scaling| scaling.fate).collect();
+            let updates: Vec<UpdateOutcome> = oracle.scaling.iter().flatten().map(|scaling| scaling.update).collect();
             match numbers.format {
-                Format::Fp32 | Format::Bf16 => assert_eq!(fates, []),
+                Format::Fp32 | Format::Bf16 => assert_eq!(updates, []),
                 Format::Fp16 => {
-                    assert_eq!(fates.first(), Some(&StepFate::Skipped), "{fates:?}");
-                    assert!(fates.ends_with(&[StepFate::Updated; 2]), "{fates:?}");
+                    assert_eq!(updates.first(), Some(&UpdateOutcome::Skipped), "{updates:?}");
+                    assert!(updates.ends_with(&[UpdateOutcome::Updated; 2]), "{updates:?}");
                 }
             }
         }

@@ -200,8 +200,8 @@ pub fn drop_calls(rank: RankEngine, kind: PeerGroup, is_dropped: impl Fn(&Call) 
 
 /// The same rank without the writes from the host to tensors that `is_dropped` names.
 pub fn drop_writes(rank: RankEngine, is_dropped: impl Fn(&Tensor) -> bool + 'static) -> RankEngine {
-    struct Deaf<F>(F);
-    impl<F: Fn(&Tensor) -> bool> Interceptor for Deaf<F> {
+    struct WithoutOps<F>(F);
+    impl<F: Fn(&Tensor) -> bool> Interceptor for WithoutOps<F> {
         fn upload(&self, device: &dyn Device, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
             if (self.0)(&to) { Ok(()) } else { device.upload(stream, to, from) }
         }
@@ -210,7 +210,7 @@ pub fn drop_writes(rank: RankEngine, is_dropped: impl Fn(&Tensor) -> bool + 'sta
             if (self.0)(&to) { Ok(()) } else { device.write(to, from) }
         }
     }
-    intercept(rank, Deaf(is_dropped))
+    intercept(rank, WithoutOps(is_dropped))
 }
 
 /// The same rank, every read of its memory by storage changed by `alter` after it was made.

@@ -32,7 +32,7 @@ pub struct LostTerm {
 }
 
 /// By lane and members.
-type Rooms = BTreeMap<(usize, Vec<Rank>), Arc<Room>>;
+type PendingByGroup = BTreeMap<(usize, Vec<Rank>), Arc<PendingCalls>>;
 
 /// The library of a world of ranks in one process.
 pub struct ThreadLibrary {
@@ -43,14 +43,14 @@ pub struct ThreadLibrary {
     lost: Option<LostTerm>,
     stopped: Option<usize>,
     wait: Duration,
-    rooms: Mutex<Rooms>,
+    pending: Mutex<PendingByGroup>,
 }
 
 impl ThreadLibrary {
     /// A library for ranks of these processes.
     pub fn new(process_of: Vec<usize>, adding: Adding, sums: LibrarySums) -> ThreadLibrary {
         let wait = Duration::from_secs(60);
-        ThreadLibrary { process_of, adding, sums, lost: None, stopped: None, wait, rooms: Mutex::default() }
+        ThreadLibrary { process_of, adding, sums, lost: None, stopped: None, wait, pending: Mutex::default() }
     }
 
     /// The same, which loses a term.
@@ -85,24 +85,24 @@ impl Library for ThreadLibrary {
         let own = by_process.keys().position(|process| *process == self.process_of[group.rank().0])?;
         let processes = by_process.len();
         let lost = self.lost.filter(|lost| lost.processes == processes).map(|lost| lost.call);
-        let room = || Arc::new(Room { adding: self.adding, lost, meetings: Mutex::default() });
-        let room = Arc::clone(lock(&self.rooms).entry((lane, members)).or_insert_with(room));
+        let pending = || Arc::new(PendingCalls { adding: self.adding, lost, meetings: Mutex::default() });
+        let pending = Arc::clone(lock(&self.pending).entry((lane, members)).or_insert_with(pending));
         let communicator =
-            Arc::new(Communicator { room, own, processes, stopped: self.stopped, calls: Mutex::default() });
+            Arc::new(Communicator { pending, own, processes, stopped: self.stopped, calls: Mutex::default() });
         let by_process = by_process.into_values().collect();
         Some(LibraryGroup { communicator, by_process, sums: self.sums, wait: self.wait })
     }
 }
 
 /// The calls of one communicator that not all processes have joined.
-struct Room {
+struct PendingCalls {
     adding: Adding,
     lost: Option<usize>,
     /// By call: what each process has brought.
-    meetings: Mutex<BTreeMap<usize, Vec<Brought>>>,
+    meetings: Mutex<BTreeMap<usize, Vec<Contribution>>>,
 }
 
-struct Brought {
+struct Contribution {
     process: usize,
     collective: LibraryCall,
     memory: Vec<u64>,
@@ -111,7 +111,7 @@ struct Brought {
 
 /// One process's end.
 struct Communicator {
-    room: Arc<Room>,
+    pending: Arc<PendingCalls>,
     own: usize,
     processes: usize,
     stopped: Option<usize>,
@@ -130,21 +130,21 @@ impl LibraryCommunicator for Communicator {
             // Long enough for the others to say so.
             std::thread::sleep(STOPPED);
         }
-        let mut meetings = lock(&self.room.meetings);
+        let mut meetings = lock(&self.pending.meetings);
         let meeting = meetings.entry(call).or_default();
-        meeting.push(Brought { process: self.own, collective, memory, done });
+        meeting.push(Contribution { process: self.own, collective, memory, done });
         if meeting.len() == self.processes {
             let mut all = meetings.remove(&call).unwrap_or_default();
             drop(meetings);
             all.sort_by_key(|brought| brought.process);
-            self.room.end(call, all);
+            self.pending.end(call, all);
         }
         ended
     }
 }
 
-impl Room {
-    fn end(&self, call: usize, mut all: Vec<Brought>) {
+impl PendingCalls {
+    fn end(&self, call: usize, mut all: Vec<Contribution>) {
         let collective = all[0].collective.clone();
         // The parts that processes exchange have as many bytes as each has members.
         let is_same = |other: &LibraryCall| match (&collective, other) {
@@ -170,7 +170,7 @@ impl Room {
                 }
             }
             LibraryCall::AllGather { parts } => {
-                let part = |(process, brought): (usize, &Brought)| {
+                let part = |(process, brought): (usize, &Contribution)| {
                     let bytes: &[u8] = bytemuck::cast_slice(&brought.memory);
                     bytes[parts.start_of(process)..][..parts.len_of(process)].to_vec()
                 };
@@ -192,11 +192,11 @@ impl Room {
             LibraryCall::Barrier => {}
         }
         // A rank that has failed meanwhile takes nothing.
-        all.into_iter().for_each(|Brought { memory, done, .. }| drop(done.send(memory)));
+        all.into_iter().for_each(|Contribution { memory, done, .. }| drop(done.send(memory)));
     }
 
     /// The sums of `len` numbers, as words.
-    fn sums(&self, number: LibraryNumber, len: usize, call: usize, all: &[Brought]) -> Vec<u64> {
+    fn sums(&self, number: LibraryNumber, len: usize, call: usize, all: &[Contribution]) -> Vec<u64> {
         let kept = all.len() - usize::from(self.lost == Some(call));
         let terms = &all[..kept];
         let mut sums = vec![0u64; (len * number.size_bytes()).div_ceil(8)];
@@ -231,9 +231,9 @@ impl Room {
 }
 
 /// Part `p` of the second half of a process's memory becomes what process `p` has for it in the first.
-fn exchange(all: &mut [Brought]) {
+fn exchange(all: &mut [Contribution]) {
     let sent: Vec<Vec<u8>> = all.iter().map(|brought| bytemuck::cast_slice(&brought.memory).to_vec()).collect();
-    let parts = |brought: &Brought| match &brought.collective {
+    let parts = |brought: &Contribution| match &brought.collective {
         LibraryCall::AllToAll { parts } => Some(parts.clone()),
         LibraryCall::AllReduce { .. }
         | LibraryCall::ReduceScatter { .. }

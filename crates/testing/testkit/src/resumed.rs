@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use checkpoint::{Checkpoint, CheckpointError, Committer, Disk, Retention, Store, committed};
 use config::{BatchOrigin, TrainSpec};
-use prove::{First, Leg, Nobody, Outcome, ProofError, Watch, outcome_of_run};
+use prove::{First, RunPart, NoWatch, Outcome, ProofError, Watch, outcome_of_run};
 use train::{Saving, Start, TokenSource};
 
 use crate::layout::Layout;
@@ -16,7 +16,7 @@ const RETENTION: Retention = Retention { newest: usize::MAX, every: 0, best: 0 }
 
 /// One part of a run.
 #[derive(Clone, Debug)]
-pub struct Stretch {
+pub struct LayoutPart {
     pub layout: Layout,
     /// Steps that are done when it ends.
     pub until: u32,
@@ -52,7 +52,7 @@ pub struct Surroundings<'a> {
 impl<'a> Surroundings<'a> {
     /// Threads as they are, unseen.
     pub fn plain(tokens: &'a dyn TokenSource) -> Surroundings<'a> {
-        Surroundings { tokens, wrap: &|_, rank| rank, watch: &Nobody }
+        Surroundings { tokens, wrap: &|_, rank| rank, watch: &NoWatch }
     }
 }
 
@@ -61,10 +61,10 @@ impl<'a> Surroundings<'a> {
 ///
 /// # Errors
 /// See [`ProofError`].
-pub fn outcome_of_legs(parts: &[Stretch], tokens: &dyn TokenSource, folder: &Path) -> Result<Outcome, ProofError> {
+pub fn outcome_of_parts(parts: &[LayoutPart], tokens: &dyn TokenSource, folder: &Path) -> Result<Outcome, ProofError> {
     let mut whole = Outcome::default();
     for part in parts {
-        whole = whole.followed_by(outcome_of_leg(part, folder, Surroundings::plain(tokens))?);
+        whole = whole.followed_by(outcome_of_part(part, folder, Surroundings::plain(tokens))?);
     }
     Ok(whole)
 }
@@ -74,8 +74,8 @@ pub fn outcome_of_legs(parts: &[Stretch], tokens: &dyn TokenSource, folder: &Pat
 ///
 /// # Errors
 /// See [`ProofError`].
-pub fn outcome_of_leg(
-    Stretch { layout, until }: &Stretch,
+pub fn outcome_of_part(
+    LayoutPart { layout, until }: &LayoutPart,
     folder: &Path,
     Surroundings { tokens, wrap, watch }: Surroundings<'_>,
 ) -> Result<Outcome, ProofError> {
@@ -87,5 +87,5 @@ pub fn outcome_of_leg(
     let committer = Committer::new(&store, 1);
     let saving = Some(Saving::with(&committer));
     let first = First { steps: until.saturating_sub(start.steps()), watch };
-    outcome_of_run(&setup, &WrappedEngine::new(&setup, wrap), tokens, Leg { start, saving, first })
+    outcome_of_run(&setup, &WrappedEngine::new(&setup, wrap), tokens, RunPart { start, saving, first })
 }

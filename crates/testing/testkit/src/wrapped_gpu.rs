@@ -58,7 +58,7 @@ impl PinnedRange {
 
 /// The result of a judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum CallOutcome {
     /// It is done.
     Done,
     /// It is left out; the caller does not learn of it. Only records, waits and changes of nodes are; of a graph that
@@ -69,7 +69,7 @@ pub enum Fate {
 }
 
 /// Judges the calls to the GPU of an ordinal.
-pub type Judge = Arc<dyn Fn(usize, GpuCall) -> Fate + Send + Sync>;
+pub type Judge = Arc<dyn Fn(usize, GpuCall) -> CallOutcome + Send + Sync>;
 
 /// A driver whose GPUs are judged.
 pub struct WrappedDriver {
@@ -118,9 +118,9 @@ impl WrappedGpu {
         work: impl FnOnce(&dyn Gpu) -> Result<T, DriverError>,
     ) -> Result<T, DriverError> {
         match ((self.judge)(self.inner.facts().ordinal, call), left_out) {
-            (Fate::Done, _) | (Fate::LeftOut, None) => work(&*self.inner),
-            (Fate::LeftOut, Some(value)) => Ok(value),
-            (Fate::Fails(kind), _) => Err(failed(kind)),
+            (CallOutcome::Done, _) | (CallOutcome::LeftOut, None) => work(&*self.inner),
+            (CallOutcome::LeftOut, Some(value)) => Ok(value),
+            (CallOutcome::Fails(kind), _) => Err(failed(kind)),
         }
     }
 }
@@ -222,11 +222,11 @@ impl Gpu for WrappedGpu {
     fn create_graph(&self, nodes: &[KernelNode<'_>]) -> Result<GraphHandle, DriverError> {
         let mut broken = nodes.to_vec();
         broken[nodes.len() / 2].after = None;
-        let fate = (self.judge)(self.inner.facts().ordinal, GpuCall::CreateGraph(nodes.len()));
-        let graph = match fate {
-            Fate::Done => self.inner.create_graph(nodes),
-            Fate::LeftOut => self.inner.create_graph(&broken),
-            Fate::Fails(kind) => Err(failed(kind)),
+        let outcome = (self.judge)(self.inner.facts().ordinal, GpuCall::CreateGraph(nodes.len()));
+        let graph = match outcome {
+            CallOutcome::Done => self.inner.create_graph(nodes),
+            CallOutcome::LeftOut => self.inner.create_graph(&broken),
+            CallOutcome::Fails(kind) => Err(failed(kind)),
         }?;
         lock(&self.kernels).insert(graph, nodes.len());
         Ok(graph)

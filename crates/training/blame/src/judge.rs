@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::cause::{Cause, CauseKind, signal_name};
 use crate::history::{Entry, RankHistory};
-use crate::part::{Heard, LauncherPart, Moment, OwnFailure, ProcessEnd, ProcessPart};
+use crate::part::{ReportedFailure, LauncherPart, Moment, OwnFailure, ProcessEnd, ProcessPart};
 use crate::waits;
 
 /// Everything that is known of an attempt.
@@ -77,7 +77,7 @@ impl Parts {
     }
 
     /// The failure that most processes heard of, and one of them.
-    fn heard(&self) -> Option<(&ProcessPart, &Heard)> {
+    fn heard(&self) -> Option<(&ProcessPart, &ReportedFailure)> {
         let mut votes: BTreeMap<usize, usize> = BTreeMap::new();
         for heard in self.processes.iter().filter_map(|part| part.heard.as_ref()) {
             *votes.entry(heard.process).or_default() += 1;
@@ -148,7 +148,7 @@ impl Parts {
         Verdict { cause: own.cause.clone(), culprit, noticed_by }
     }
 
-    fn heard_of(&self, by: &ProcessPart, heard: &Heard) -> Verdict {
+    fn heard_of(&self, by: &ProcessPart, heard: &ReportedFailure) -> Verdict {
         let culprit = match heard.rank {
             Some(rank) => self.culprit_of_rank(rank),
             None => self.culprit_of_process(heard.process, Some(heard.host.clone())),

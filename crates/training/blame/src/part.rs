@@ -34,7 +34,7 @@ pub struct OwnFailure {
 /// The failure that ended the run, as a process heard of it over the control channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Heard {
+pub struct ReportedFailure {
     /// The process in which it happened.
     pub process: usize,
     pub host: String,
@@ -61,7 +61,7 @@ pub struct ProcessPart {
     /// A failure of its own.
     pub own: Option<OwnFailure>,
     /// The failure that it heard of.
-    pub heard: Option<Heard>,
+    pub heard: Option<ReportedFailure>,
 }
 
 /// The end of one process, as the program saw it that had started it.

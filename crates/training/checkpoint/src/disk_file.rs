@@ -24,7 +24,7 @@ struct Page([u8; PAGE_BYTES]);
 
 /// How bytes get to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum CacheUse {
     AroundCache,
     ThroughCache,
 }
@@ -32,7 +32,7 @@ enum Way {
 /// A file that takes bytes in their order.
 pub(crate) struct DiskFile {
     file: File,
-    way: Way,
+    way: CacheUse,
     /// Take bytes until they are full.
     pages: Vec<Page>,
     gathered_bytes: usize,
@@ -46,9 +46,9 @@ impl DiskFile {
         let file = File::create_new(path)?;
         files::reserve(&file, len_bytes)?;
         // Some file systems know one way only.
-        let way = match take(&file, Way::AroundCache) {
-            Ok(()) => Way::AroundCache,
-            Err(_) => Way::ThroughCache,
+        let way = match take(&file, CacheUse::AroundCache) {
+            Ok(()) => CacheUse::AroundCache,
+            Err(_) => CacheUse::ThroughCache,
         };
         let num_pages = (len_bytes as usize).div_ceil(PAGE_BYTES).clamp(1, MAX_PAGES);
         Ok(DiskFile { file, way, pages: vec![Page::zeroed(); num_pages], gathered_bytes: 0, written_bytes: 0 })
@@ -57,10 +57,10 @@ impl DiskFile {
     fn write_gathered(&mut self) -> io::Result<()> {
         let gathered = &bytemuck::cast_slice(&self.pages)[..self.gathered_bytes];
         let mut written = write_all_at(&self.file, gathered, self.written_bytes);
-        if self.way == Way::AroundCache && written.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::InvalidInput) {
+        if self.way == CacheUse::AroundCache && written.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::InvalidInput) {
             // Some find out late, or ask for larger pages.
-            take(&self.file, Way::ThroughCache)?;
-            self.way = Way::ThroughCache;
+            take(&self.file, CacheUse::ThroughCache)?;
+            self.way = CacheUse::ThroughCache;
             written = write_all_at(&self.file, gathered, self.written_bytes);
         }
         written?;
@@ -87,7 +87,7 @@ impl NewFile for DiskFile {
 
     fn sync(mut self: Box<Self>) -> io::Result<()> {
         // The end is not a whole page.
-        take(&self.file, Way::ThroughCache)?;
+        take(&self.file, CacheUse::ThroughCache)?;
         self.write_gathered()?;
         self.file.sync_all()
     }
@@ -100,21 +100,21 @@ impl fmt::Debug for DiskFile {
 }
 
 #[cfg(target_os = "linux")]
-fn take(file: &File, way: Way) -> io::Result<()> {
+fn take(file: &File, way: CacheUse) -> io::Result<()> {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     let flags = fcntl_getfl(file)?;
     let flags = match way {
-        Way::AroundCache => flags | OFlags::DIRECT,
-        Way::ThroughCache => flags - OFlags::DIRECT,
+        CacheUse::AroundCache => flags | OFlags::DIRECT,
+        CacheUse::ThroughCache => flags - OFlags::DIRECT,
     };
     Ok(fcntl_setfl(file, flags)?)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn take(_: &File, way: Way) -> io::Result<()> {
+fn take(_: &File, way: CacheUse) -> io::Result<()> {
     match way {
-        Way::AroundCache => Err(io::ErrorKind::Unsupported.into()),
-        Way::ThroughCache => Ok(()),
+        CacheUse::AroundCache => Err(io::ErrorKind::Unsupported.into()),
+        CacheUse::ThroughCache => Ok(()),
     }
 }
 
@@ -157,10 +157,10 @@ mod tests {
         let full = MAX_PAGES * PAGE_BYTES;
         for len_bytes in [1, PAGE_BYTES, full - 1, full, full + 1, 2 * full + 12_345] {
             let bytes = content(len_bytes);
-            for way in [Way::AroundCache, Way::ThroughCache] {
+            for way in [CacheUse::AroundCache, CacheUse::ThroughCache] {
                 let path = folder.0.join(format!("{len_bytes}-{way:?}"));
                 let mut file = DiskFile::create(&path, len_bytes as u64).expect("a file");
-                if way == Way::ThroughCache {
+                if way == CacheUse::ThroughCache {
                     take(&file.file, way).expect("it is always there");
                     file.way = way;
                 }
@@ -178,7 +178,7 @@ mod tests {
         let mut file = DiskFile::create(&path, bytes.len() as u64).expect("a file");
         file.written_bytes = 1;
         file.append(&bytes).expect("room");
-        assert_eq!(file.way, Way::ThroughCache, "{file:?}");
+        assert_eq!(file.way, CacheUse::ThroughCache, "{file:?}");
         Box::new(file).sync().expect("room");
         assert!(std::fs::read(&path).expect("a file")[1..] == bytes);
     }

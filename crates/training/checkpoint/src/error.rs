@@ -15,7 +15,7 @@ pub enum FileError {
     },
     /// The disk has no room for the file; none of it was written.
     #[error("{} needs {len_bytes} bytes, for which there is no room: {reason}; nothing under that name was changed", .path.display())]
-    NoRoom {
+    NoSpace {
         /// The file.
         path: PathBuf,
         /// Its length.

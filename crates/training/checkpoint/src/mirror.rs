@@ -60,13 +60,13 @@ impl Mirror {
         Ok(self.wanted()?.into_iter().map(|found| found.steps).collect())
     }
 
-    /// Brings all that is missing, removes what the rules discard and what killed uploads left; `heard` hears of each
+    /// Brings all that is missing, removes what the rules discard and what killed uploads left; `on_uploaded` hears of each
     /// checkpoint as soon as it is committed.
     ///
     /// # Errors
     /// The first failure; all that was committed before stays so, and the next call tries again.
-    pub fn bring(&mut self, mut heard: impl FnMut(Uploaded)) -> Result<(), StoredError> {
-        let brought = self.bring_all(&mut heard);
+    pub fn bring(&mut self, mut on_uploaded: impl FnMut(Uploaded)) -> Result<(), StoredError> {
+        let brought = self.bring_all(&mut on_uploaded);
         if brought.is_err() {
             // Whether the last request had an effect is not known.
             self.known = None;
@@ -74,7 +74,7 @@ impl Mirror {
         brought
     }
 
-    fn bring_all(&mut self, heard: &mut impl FnMut(Uploaded)) -> Result<(), StoredError> {
+    fn bring_all(&mut self, on_uploaded: &mut impl FnMut(Uploaded)) -> Result<(), StoredError> {
         if self.known.is_none() {
             self.known = Some(self.look()?);
         }
@@ -89,7 +89,7 @@ impl Mirror {
             if let Some(known) = &mut self.known {
                 known.insert(steps, manifest.state.held_out_loss);
             }
-            heard(Uploaded { steps, data_bytes: manifest.data_bytes() });
+            on_uploaded(Uploaded { steps, data_bytes: manifest.data_bytes() });
             self.retire()?;
         }
         Ok(())

@@ -42,7 +42,7 @@ impl Partial {
         partial.file.set_len(0).and_then(|()| reserve(&partial.file, len_bytes)).map_err(|reason| {
             use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
             match matches!(reason.kind(), FileTooLarge | QuotaExceeded | StorageFull) {
-                true => FileError::NoRoom { path: path.to_path_buf(), len_bytes, reason },
+                true => FileError::NoSpace { path: path.to_path_buf(), len_bytes, reason },
                 false => failed(reason),
             }
         })?;

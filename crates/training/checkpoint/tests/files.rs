@@ -123,7 +123,7 @@ fn a_disk_without_room_is_found_out_before_anything_is_written() {
     fs::write(&path, "old").expect("a file");
     let huge = TensorEntry { name: "huge".into(), shape: vec![1 << 40, 1 << 18] };
     let error = TensorWriter::create(&path, &[huge]).expect_err("no room");
-    assert!(matches!(error, FileError::NoRoom { len_bytes, .. } if len_bytes > 1 << 60), "{error}");
+    assert!(matches!(error, FileError::NoSpace { len_bytes, .. } if len_bytes > 1 << 60), "{error}");
     assert!(error.to_string().ends_with("; nothing under that name was changed"), "{error}");
     assert_eq!(folder.names(), ["weights.safetensors"]);
 }

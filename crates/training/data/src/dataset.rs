@@ -11,7 +11,7 @@ use crate::document::{Document, Rendered};
 use crate::error::DataError;
 use crate::file_names::is_token_file;
 use crate::instructions::Instructions;
-use crate::mixture::{Ingredient, Mixture, Packing};
+use crate::mixture::{MixturePart, Mixture, Packing};
 use crate::sources::{NamedSource, Source, Sources};
 use crate::split::Split;
 use crate::token_file::TokenFile;
@@ -75,7 +75,7 @@ impl Dataset {
                 Source::Tokens(parts) => parts.train,
                 Source::Chats(parts) => Corpus::of_conversations(&parts.train, &dataset.tokenizer)?,
             };
-            let ingredient = Ingredient { name: name.clone(), corpus, weight: 1.0 };
+            let ingredient = MixturePart { name: name.clone(), corpus, weight: 1.0 };
             let text = Mixture { ingredients: vec![ingredient], ..empty.clone() };
             dataset.validation.push((name, text));
         }
@@ -106,9 +106,9 @@ impl Dataset {
                 (Split { train: corpus(&parts.train)?, held_out: corpus(&parts.held_out)? }, bytes)
             }
         };
-        self.train.ingredients.push(Ingredient { name: name.clone(), corpus: parts.train, weight });
+        self.train.ingredients.push(MixturePart { name: name.clone(), corpus: parts.train, weight });
         if !parts.held_out.is_empty() {
-            self.held_out.ingredients.push(Ingredient { name, corpus: parts.held_out, weight });
+            self.held_out.ingredients.push(MixturePart { name, corpus: parts.held_out, weight });
             self.held_out_bytes += held_out_bytes;
         }
         Ok(())

@@ -6,7 +6,7 @@ use crate::corpus::Corpus;
 
 /// One corpus of a mixture.
 #[derive(Clone, Debug)]
-pub struct Ingredient {
+pub struct MixturePart {
     /// Its name in messages, after "text"; empty where it is the only one.
     pub name: String,
     /// The text.
@@ -28,7 +28,7 @@ pub enum Packing {
 #[derive(Clone, Debug)]
 pub struct Mixture {
     /// The corpora.
-    pub ingredients: Vec<Ingredient>,
+    pub ingredients: Vec<MixturePart>,
     /// The tokens that a token attends to.
     pub visible: Visible,
     /// From where its position is counted.
@@ -40,7 +40,7 @@ pub struct Mixture {
 impl From<Corpus> for Mixture {
     fn from(corpus: Corpus) -> Mixture {
         Mixture {
-            ingredients: vec![Ingredient { name: String::new(), corpus, weight: 1.0 }],
+            ingredients: vec![MixturePart { name: String::new(), corpus, weight: 1.0 }],
             visible: Visible::Past,
             positions: Positions::Sequence,
             packing: Packing::Continuous,

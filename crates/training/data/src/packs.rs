@@ -10,7 +10,7 @@ use config::{IGNORED_LABEL, LongConversations};
 
 use crate::corpus::Corpus;
 use crate::error::DataError;
-use crate::mixture::Ingredient;
+use crate::mixture::MixturePart;
 
 /// The conversations of each sequence of a corpus.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Packs {
     /// # Errors
     /// A conversation that is too long, where `long` refuses it, and conversations of which nothing is learned.
     pub(crate) fn of(
-        ingredient: &Ingredient,
+        ingredient: &MixturePart,
         part: &'static str,
         sequence_length: usize,
         long: LongConversations,

@@ -16,7 +16,7 @@ use crate::megatron;
 use crate::read::{Content, read};
 use crate::split::{Split, split, split_conversations, split_tokens};
 use crate::token_file::TokenFile;
-use crate::tokenize::{Listener, Silent};
+use crate::tokenize::{Listener, NoListener};
 use crate::tokenizer::Tokenizer;
 
 /// All sources of a run, read and split.
@@ -52,18 +52,18 @@ impl Sources {
     /// # Errors
     /// All sources that cannot be read.
     pub fn open(data: &DataSpec) -> Result<Sources, DataError> {
-        Sources::open_heard(data, &Silent)
+        Sources::open_with_listener(data, &NoListener)
     }
 
     /// As [`Sources::open`]; `listener` hears of text that becomes token files of `data.cache`.
     ///
     /// # Errors
     /// See [`Sources::open`].
-    pub fn open_heard(data: &DataSpec, listener: &dyn Listener) -> Result<Sources, DataError> {
+    pub fn open_with_listener(data: &DataSpec, listener: &dyn Listener) -> Result<Sources, DataError> {
         let mut sources = Sources { list: vec![], own_tokenizers: vec![], validation: vec![] };
         let cache = Cache::of(data, listener)?;
         let chat = data.chat.as_ref().map(Chat::open).transpose()?;
-        let ways = Ways { cache: cache.as_ref(), chat: chat.as_ref() };
+        let ways = TextRendering { cache: cache.as_ref(), chat: chat.as_ref() };
         if data.sources.is_empty() {
             let source = Source::Text(split(embedded(), data.held_out));
             sources.list.push(NamedSource { name: String::new(), weight: 1.0, source });
@@ -97,7 +97,7 @@ impl Sources {
         spec: &SourceSpec,
         data: &DataSpec,
         held_out: f32,
-        ways: &Ways,
+        ways: &TextRendering,
     ) -> Result<Source, DataError> {
         let source = open(spec, held_out, ways, &mut self.own_tokenizers)?;
         check_tokenizer(&data.tokenizer, spec, &source)?;
@@ -199,7 +199,7 @@ impl<'a> Cache<'a> {
 }
 
 /// How text becomes documents, where it is not read as it is.
-struct Ways<'a> {
+struct TextRendering<'a> {
     cache: Option<&'a Cache<'a>>,
     chat: Option<&'a Chat>,
 }
@@ -207,7 +207,7 @@ struct Ways<'a> {
 fn open(
     source: &SourceSpec,
     held_out: f32,
-    ways: &Ways,
+    ways: &TextRendering,
     own_tokenizers: &mut Vec<Tokenizer>,
 ) -> Result<Source, DataError> {
     if let Some(chat) = ways.chat {

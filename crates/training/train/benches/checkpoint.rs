@@ -18,7 +18,7 @@ use device::DeviceError;
 use sync::lock;
 use testkit::layout::engine;
 use testkit::text::{Labels, ProofText};
-use train::{Observer, Ports, SaveReport, SaveStream, Saving, Setup, Start, StepReport, Wish, Worker, run};
+use train::{Observer, Ports, SaveReport, SaveStream, Saving, Setup, Start, StepReport, StopRequest, Worker, run};
 
 const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../bench/compare/gpt2_124m_short.toml");
 /// Steps from one checkpoint to the next: more than are held up by one.
@@ -40,9 +40,9 @@ struct Stopwatch {
 }
 
 impl Observer for Stopwatch {
-    fn step(&self, report: &StepReport) -> Wish {
+    fn step(&self, report: &StepReport) -> StopRequest {
         lock(&self.steps).push(report.wall.as_secs_f64());
-        Wish::Continue
+        StopRequest::None
     }
 
     fn saved(&self, report: SaveReport) {

@@ -19,7 +19,7 @@ use testkit::layout::engine;
 use testkit::wrapped_engine::WrappedEngine;
 use timed::{FOLDER, Length, load, median, seconds_of_steps, text};
 use train::{
-    EngineOptions, GpuPlaces, GraphNotice, GraphUse, Observer, Ports, RunDevice, Setup, StepReport, Wish, open_engine,
+    EngineOptions, GpuPlaces, GraphNotice, GraphUse, Observer, Ports, RunDevice, Setup, StepReport, StopRequest, open_engine,
 };
 
 mod timed;
@@ -41,16 +41,16 @@ type Breakdown = Arc<Mutex<BTreeMap<String, Spent>>>;
 struct Paced;
 
 impl Paced {
-    fn wait(&self) -> Wish {
+    fn wait(&self) -> StopRequest {
         match std::io::stdin().lock().read_line(&mut String::new()) {
-            Ok(bytes) if bytes > 0 => Wish::Continue,
-            Ok(_) | Err(_) => Wish::Stop,
+            Ok(bytes) if bytes > 0 => StopRequest::None,
+            Ok(_) | Err(_) => StopRequest::Stop,
         }
     }
 }
 
 impl Observer for Paced {
-    fn step(&self, report: &StepReport) -> Wish {
+    fn step(&self, report: &StepReport) -> StopRequest {
         say(&format!("{{\"seconds\": {}, \"loss\": {}}}", report.wall.as_secs_f64(), report.loss));
         self.wait()
     }
@@ -71,7 +71,7 @@ fn status_bytes(name: &str) -> u64 {
 
 fn run_paced(setup: &Setup, run: &RunSpec) {
     say(&format!("{{\"before_bytes\": {}}}", status_bytes("VmRSS:")));
-    if Paced.wait() == Wish::Continue {
+    if Paced.wait() == StopRequest::None {
         // Ranks wait for each other while the other side has its turn.
         let timeouts = Timeouts::new(Duration::from_secs(86_400));
         let options = EngineOptions { timeouts, queued: &[], threads_per_rank: run.threads_per_rank, library: None };

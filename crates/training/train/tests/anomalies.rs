@@ -16,7 +16,7 @@ use testkit::text::{Labels, ProofText};
 use testkit::wrapped_engine::WrappedEngine;
 use train::{
     Anomaly, AnomalyReport, Assembly, Engine, MOST_SKIPPED_IN_A_ROW, Observer, Ports, RankEngine, Setup, SpikeKind,
-    StepFate, StepReport, TensorMap, TrainError, Wish, run,
+    UpdateOutcome, StepReport, TensorMap, TrainError, StopRequest, run,
 };
 
 const TEXT: ProofText = ProofText { vocabulary: 61, seed: 5, labels: Labels::Every };
@@ -25,9 +25,9 @@ const TEXT: ProofText = ProofText { vocabulary: 61, seed: 5, labels: Labels::Eve
 struct Log(Mutex<Vec<StepReport>>);
 
 impl Observer for Log {
-    fn step(&self, report: &StepReport) -> Wish {
+    fn step(&self, report: &StepReport) -> StopRequest {
         self.0.lock().expect("no panic").push(*report);
-        Wish::Continue
+        StopRequest::None
     }
 }
 
@@ -88,14 +88,14 @@ fn a_gradient_that_is_not_finite_on_one_rank_is_skipped_on_all() {
     let setup = setup(of_nonfinite(OnNonFinite::Skip), 4);
     let run = poisoned_run(&setup, 2..3);
     assert!(run.error.is_none(), "{:?}", run.error);
-    let skipped: Vec<Option<(Anomaly, StepFate, u32)>> = run
+    let skipped: Vec<Option<(Anomaly, UpdateOutcome, u32)>> = run
         .reports
         .iter()
         .map(|report| {
-            report.anomaly.map(|AnomalyReport { anomaly, fate, skipped_steps }| (anomaly, fate, skipped_steps))
+            report.anomaly.map(|AnomalyReport { anomaly, update, skipped_steps }| (anomaly, update, skipped_steps))
         })
         .collect();
-    assert_eq!(skipped, [None, None, Some((Anomaly::NonFinite, StepFate::Skipped, 1)), None]);
+    assert_eq!(skipped, [None, None, Some((Anomaly::NonFinite, UpdateOutcome::Skipped, 1)), None]);
     let clean = train(&setup, &*engine(&setup, 1));
     let loss = |run: &Run, step: usize| run.reports[step].loss.to_bits();
     assert_eq!([loss(&run, 0), loss(&run, 1)], [loss(&clean, 0), loss(&clean, 1)]);
@@ -165,16 +165,16 @@ fn a_spike_of_the_norm_is_reported_or_skipped() {
         train(&setup, &engine)
     };
     let [off, warned, skipped] = [OnSpike::Off, OnSpike::Warn, OnSpike::Skip].map(run);
-    let found = |run: &Run| -> Vec<(u32, SpikeKind, StepFate)> {
+    let found = |run: &Run| -> Vec<(u32, SpikeKind, UpdateOutcome)> {
         let spike = |report: &StepReport| match report.anomaly? {
-            AnomalyReport { anomaly: Anomaly::Spike(spike), fate, .. } => Some((report.step, spike.kind, fate)),
+            AnomalyReport { anomaly: Anomaly::Spike(spike), update, .. } => Some((report.step, spike.kind, update)),
             AnomalyReport { anomaly: Anomaly::NonFinite, .. } => None,
         };
         run.reports.iter().filter_map(spike).collect()
     };
     assert_eq!(found(&off), []);
-    assert_eq!(found(&warned), [(29, SpikeKind::GradientNorm, StepFate::Updated)]);
-    assert_eq!(found(&skipped), [(29, SpikeKind::GradientNorm, StepFate::Skipped)]);
+    assert_eq!(found(&warned), [(29, SpikeKind::GradientNorm, UpdateOutcome::Updated)]);
+    assert_eq!(found(&skipped), [(29, SpikeKind::GradientNorm, UpdateOutcome::Skipped)]);
     assert!(off.weights == warned.weights, "a warning changes no bit");
     assert!(skipped.weights != warned.weights);
 }

@@ -7,7 +7,7 @@ use config::{LearningRateSchedule, ModelSpec, TrainSpec};
 use testkit::layout::engine;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
-use train::{Anomaly, Observer, Ports, Setup, StepReport, TrainError, Wish, run};
+use train::{Anomaly, Observer, Ports, Setup, StepReport, TrainError, StopRequest, run};
 
 /// The share of a new loss in the smoothed one, and the ratio to its minimum from which a run diverges, as
 /// docs/failures.md has them.
@@ -20,12 +20,12 @@ const LATE: usize = 20;
 struct Reports(Mutex<Vec<(f64, bool)>>);
 
 impl Observer for Reports {
-    fn step(&self, report: &StepReport) -> Wish {
+    fn step(&self, report: &StepReport) -> StopRequest {
         let warns = report.anomaly.is_some_and(|report| match report.anomaly {
             Anomaly::NonFinite | Anomaly::Spike(_) => true,
         });
         self.0.lock().expect("no panic").push((report.loss, warns));
-        Wish::Continue
+        StopRequest::None
     }
 }
 

@@ -9,7 +9,7 @@ use testkit::layout::engine;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
 use train::{
-    Assembly, Evaluation, EvaluationReport, Observer, Ports, Setup, Start, StepReport, TensorMap, Validation, Wish,
+    Assembly, Evaluation, EvaluationReport, Observer, Ports, Setup, Start, StepReport, TensorMap, Validation, StopRequest,
     run, run_evaluation,
 };
 
@@ -21,9 +21,9 @@ struct Log {
 }
 
 impl Observer for Log {
-    fn step(&self, report: &StepReport) -> Wish {
+    fn step(&self, report: &StepReport) -> StopRequest {
         self.losses.lock().expect("no panic").push(report.loss);
-        Wish::Continue
+        StopRequest::None
     }
 
     fn evaluation(&self, report: &EvaluationReport) {

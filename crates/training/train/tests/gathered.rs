@@ -13,7 +13,7 @@ use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
 use train::{
     Assembly, ForwardingSink, GatheringSink, LogitsSink, Observer, Ports, Setup, StepReport, TensorMap, TensorSink,
-    Wish, run, run_forward, take_logits,
+    StopRequest, run, run_forward, take_logits,
 };
 
 const TEXT: ProofText = ProofText { vocabulary: 61, seed: 5, labels: Labels::Every };
@@ -21,8 +21,8 @@ const TEXT: ProofText = ProofText { vocabulary: 61, seed: 5, labels: Labels::Eve
 struct Silent;
 
 impl Observer for Silent {
-    fn step(&self, _report: &StepReport) -> Wish {
-        Wish::Continue
+    fn step(&self, _report: &StepReport) -> StopRequest {
+        StopRequest::None
     }
 }
 

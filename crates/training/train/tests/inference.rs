@@ -9,7 +9,7 @@ use config::{
 use testkit::layout::engine;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use train::{
-    GENERATION_ROWS, Generation, Listener, LogitsSink, Sampling, SequenceBuffers, Setup, TensorMap, TokenSource, Wish,
+    GENERATION_ROWS, Generation, Listener, LogitsSink, Sampling, SequenceBuffers, Setup, TensorMap, TokenSource, StopRequest,
     run_forward, run_generation,
 };
 
@@ -65,10 +65,10 @@ impl LogitsSink for Kept {
 }
 
 impl Listener for Kept {
-    fn token(&self, token: i32) -> Wish {
+    fn token(&self, token: i32) -> StopRequest {
         let mut tokens = self.tokens.lock().expect("no panic");
         tokens.push(token);
-        Wish::Continue
+        StopRequest::None
     }
 
     fn logits(&self, position: usize, logits: &[f32]) {

@@ -9,13 +9,13 @@ use sync::lock;
 use testkit::intercepted::intercept_ops;
 use testkit::text::{Labels, ProofText};
 use testkit::wrapped_engine::WrappedEngine;
-use train::{Observer, Ports, RankEngine, RunProduct, Setup, StepReport, Wish, run, run_products};
+use train::{Observer, Ports, RankEngine, RunProduct, Setup, StepReport, StopRequest, run, run_products};
 
-struct Unheard;
+struct QuietObserver;
 
-impl Observer for Unheard {
-    fn step(&self, _report: &StepReport) -> Wish {
-        Wish::Continue
+impl Observer for QuietObserver {
+    fn step(&self, _report: &StepReport) -> StopRequest {
+        StopRequest::None
     }
 }
 
@@ -49,7 +49,7 @@ fn the_list_has_every_product_of_a_run() {
                 device.submit(stream, op)
             })
         };
-        run(&setup, &WrappedEngine::new(&setup, &wrap), Ports::new(&words, &Unheard)).expect("a run");
+        run(&setup, &WrappedEngine::new(&setup, &wrap), Ports::new(&words, &QuietObserver)).expect("a run");
         let listed: HashSet<RunProduct> = run_products(&setup, &words).expect("a list").into_iter().collect();
         let submitted = lock(&products);
         assert!(submitted.len() >= 6, "{case:?}: {}", submitted.len());

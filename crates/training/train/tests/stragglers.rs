@@ -13,7 +13,7 @@ use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
 use testkit::wrapped_engine::WrappedEngine;
 use train::{
-    Engine, Observer, Ports, RankEngine, Setup, StepReport, Straggler, StragglerWatch, Suspect, Wish, WorkTimes, run,
+    Engine, Observer, Ports, RankEngine, Setup, StepReport, Straggler, StragglerWatch, Suspect, StopRequest, WorkTimes, run,
 };
 
 const TEXT: ProofText = ProofText { vocabulary: 61, seed: 5, labels: Labels::Every };
@@ -45,10 +45,10 @@ impl Observer for Watching {
         self.watch.lock().expect("no panic").take(times);
     }
 
-    fn step(&self, report: &StepReport) -> Wish {
+    fn step(&self, report: &StepReport) -> StopRequest {
         let slow = self.watch.lock().expect("no panic").slow(report.step, report.wall.as_secs_f64());
         self.found.lock().expect("no panic").extend(slow.into_iter().map(|slow| (report.step, slow)));
-        Wish::Continue
+        StopRequest::None
     }
 }
 

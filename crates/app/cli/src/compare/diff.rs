@@ -1,10 +1,10 @@
 //! `pleach diff A B`: the first value at which two layouts of one run differ.
 
 use config::figures::{counted, grouped};
-use prove::{Difference, Exchange, Found, Holding, NoOthers, ProofError, Watch, first_difference, run_first};
+use prove::{Difference, Exchange, Found, Holding, SingleProcess, ProofError, Watch, first_difference, run_first};
 use run::failure::Failure;
-use run::process_group::company::Company;
-use run::process_group::several::Several;
+use run::process_group::group::ProcessGroup;
+use run::process_group::member::GroupMember;
 use run::signals::interrupt;
 use run::verdict::Verdict;
 use serde_json::{Value, json};
@@ -44,9 +44,9 @@ fn find(runs: &Runs<'_>) -> Result<Option<Found>, Failure> {
     let [a, b] = &runs.pair.verdicts;
     let first = |steps: u32, watch: &dyn Watch| run(a, steps, watch);
     let second = |steps: u32, watch: &dyn Watch| run(b, steps, watch);
-    let exchange: &dyn Exchange = match runs.company {
-        Company::Alone => &NoOthers,
-        Company::Several(several) => &Others(several),
+    let exchange: &dyn Exchange = match runs.process_group {
+        ProcessGroup::Alone => &SingleProcess,
+        ProcessGroup::Several(member) => &Others(member),
     };
     first_difference([&first, &second], runs.pair.steps, exchange).map_err(|error| Failure::Work(error.to_string()))
 }
@@ -55,7 +55,7 @@ fn find(runs: &Runs<'_>) -> Result<Option<Found>, Failure> {
 const VALUES: &str = "values of the runs";
 
 /// Each message is followed by another one; an empty one is the last of its process.
-struct Others<'a>(&'a Several);
+struct Others<'a>(&'a GroupMember);
 
 impl Exchange for Others<'_> {
     fn is_first(&self) -> bool {

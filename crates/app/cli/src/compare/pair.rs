@@ -6,10 +6,10 @@ use config::EngineChoice;
 use prove::EqualityClass;
 use run::failure::Failure;
 use run::gpus::kernels;
-use run::process_group::company::{Company, together};
+use run::process_group::group::{ProcessGroup, together};
 use run::process_group::meeting::Meeting;
 use run::process_group::process_ranks::ProcessRanks;
-use run::process_group::several::Several;
+use run::process_group::member::GroupMember;
 use run::process_group::shared_limit::shared_limit;
 use run::process_group::signal_relay::end_all_while;
 use run::signals::interrupt::AtOnce;
@@ -74,13 +74,13 @@ impl Pair {
             text: text.hash(),
             inputs: BTreeMap::new(),
         };
-        together(&meeting, |company| {
-            end_all_while(company, signals, || {
+        together(&meeting, |process_group| {
+            end_all_while(process_group, signals, || {
                 for Verdict { config, setup, .. } in &self.verdicts {
-                    company.check_memory(config, setup)?;
+                    process_group.check_memory(config, setup)?;
                 }
-                let text = Text::new(&first.config, text.tokenized(company)?)?;
-                work(&Runs { pair: self, text, company })
+                let text = Text::new(&first.config, text.tokenized(process_group)?)?;
+                work(&Runs { pair: self, text, process_group })
             })
         })
     }
@@ -93,13 +93,13 @@ pub struct Runs<'a> {
     /// The text of both.
     pub text: Text,
     /// The processes.
-    pub company: &'a Company,
+    pub process_group: &'a ProcessGroup,
 }
 
 /// The ranks of one of the runs, as this process sees them.
 pub enum RunRanks<'a> {
     /// Each process has some.
-    Shared(ProcessRanks<'a>, &'a Several),
+    Shared(ProcessRanks<'a>, &'a GroupMember),
     /// All are in this process.
     Here(ProcessRanks<'a>),
     /// All are in process 0, which is another one.
@@ -113,17 +113,17 @@ impl<'a> Runs<'a> {
     /// Processes that cannot be connected.
     pub fn ranks(&self, verdict: &'a Verdict) -> Result<RunRanks<'a>, Failure> {
         let Verdict { config, setup, .. } = verdict;
-        if self.company.is_first() {
+        if self.process_group.is_first() {
             kernels::tell(config)?;
         }
-        match (self.company, config.run.engine) {
-            (Company::Alone, _) => ProcessRanks::open(self.company, config, setup).map(RunRanks::Here),
-            (Company::Several(several), EngineChoice::Threads) => match several.is_first() {
-                true => ProcessRanks::open(&Company::Alone, config, setup).map(RunRanks::Here),
+        match (self.process_group, config.run.engine) {
+            (ProcessGroup::Alone, _) => ProcessRanks::open(self.process_group, config, setup).map(RunRanks::Here),
+            (ProcessGroup::Several(member), EngineChoice::Threads) => match member.is_first() {
+                true => ProcessRanks::open(&ProcessGroup::Alone, config, setup).map(RunRanks::Here),
                 false => Ok(RunRanks::InFirst),
             },
-            (Company::Several(several), EngineChoice::Auto | EngineChoice::Processes) => {
-                Ok(RunRanks::Shared(ProcessRanks::open(self.company, config, setup)?, several))
+            (ProcessGroup::Several(member), EngineChoice::Auto | EngineChoice::Processes) => {
+                Ok(RunRanks::Shared(ProcessRanks::open(self.process_group, config, setup)?, member))
             }
         }
     }

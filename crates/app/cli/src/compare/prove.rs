@@ -4,8 +4,8 @@ use std::fmt;
 
 use config::figures::counted;
 use prove::{
-    Bounded, Distance, Distances, EqualityClass, First, Leg, Nobody, Outcome, OutcomeSinks, Promise, Promised,
-    is_noise, run_leg, weights_hash,
+    Bounded, Distance, Distances, EqualityClass, First, RunPart, NoWatch, Outcome, OutcomeSinks, Promise, Promised,
+    is_noise, run_part, weights_hash,
 };
 use run::failure::Failure;
 use run::process_group::delivery::{Deliverer, Destinations, receive_while};
@@ -102,22 +102,22 @@ impl Proof {
 
 /// The outcome of the first steps of the run of `verdict`, on process 0; nothing on others.
 fn outcome(runs: &Runs<'_>, verdict: &Verdict) -> Result<Option<Outcome>, Failure> {
-    let first = First { steps: runs.pair.steps, watch: &Nobody };
+    let first = First { steps: runs.pair.steps, watch: &NoWatch };
     let run = |ranks: &ProcessRanks<'_>, sinks: OutcomeSinks<'_>| {
-        let leg = Leg { first, ..Leg::from(Start::Seed) };
-        ranks.watched(|setup, engine| run_leg(setup, engine, runs.text.training(), leg, sinks))
+        let part_of_run = RunPart { first, ..RunPart::from(Start::Seed) };
+        ranks.watched(|setup, engine| run_part(setup, engine, runs.text.training(), part_of_run, sinks))
     };
     let (gradients, weights) = (TensorMap::default(), TensorMap::default());
     let sinks = OutcomeSinks { gradients: &gradients, weights: &weights };
     let reports = match runs.ranks(verdict)? {
         RunRanks::InFirst => return Ok(None),
         RunRanks::Here(ranks) => run(&ranks, sinks)?,
-        RunRanks::Shared(ranks, several) if several.is_first() => {
+        RunRanks::Shared(ranks, member) if member.is_first() => {
             let to = Destinations { weights: Some(&weights), gradients: Some(&gradients), ..Destinations::default() };
-            receive_while(runs.company, &verdict.config.model, to, || run(&ranks, sinks))?
+            receive_while(runs.process_group, &verdict.config.model, to, || run(&ranks, sinks))?
         }
-        RunRanks::Shared(ranks, several) => {
-            let deliverer = Deliverer::begin(several);
+        RunRanks::Shared(ranks, member) => {
+            let deliverer = Deliverer::begin(member);
             let (weights, gradients) = (|message| deliverer.weight(message), |message| deliverer.gradient(message));
             let (weights, gradients) = (ForwardingSink::new(&weights), ForwardingSink::new(&gradients));
             run(&ranks, OutcomeSinks { gradients: &gradients, weights: &weights })?;

@@ -7,7 +7,7 @@ use files::{InputKind, read_text_of_file, same_file};
 use interchange::{Family, export, export_adapters, special_tokens};
 use mesh::Region;
 use run::failure::Failure;
-use run::folder::run_folder::{RunFolder, WayOut};
+use run::folder::run_folder::{RunFolder, Remedy};
 use run::messages::stderr::tell;
 use run::places::names::{RESUMES, WEIGHTS};
 use run::source::hugging_face_run::{TOKENIZER_FILES, copy_tokenizer, is_folder, tokenizer_of};
@@ -35,7 +35,7 @@ pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
     refuse_own_folder(&source.files(), from, &arguments.out)?;
     let mut config = source.config.clone();
     config.run.folder = Trusted::of_command_line(arguments.out.clone());
-    let folder = RunFolder::open(&config.run, WayOut::OtherOut)?;
+    let folder = RunFolder::open(&config.run, Remedy::OtherOut)?;
     folder.check_without_steps()?;
     let writer = folder.weights(&config.model)?;
     for_each_box(&config.model, |param, region, values| {

@@ -8,7 +8,7 @@ use data::{Batches, Blanks, DataError, Dataset, Order, Targets};
 use run::failure::Failure;
 use run::gpus::kernels;
 use run::messages::stderr::tell;
-use run::process_group::company::{Company, together};
+use run::process_group::group::{ProcessGroup, together};
 use run::process_group::meeting::Meeting;
 use run::process_group::place::own_number;
 use run::process_group::process_ranks::ProcessRanks;
@@ -50,18 +50,18 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
     let text = OwnText::read(&config.data)?;
     let part = if arguments.data.is_some() { EvaluatedPart::All } else { EvaluatedPart::HeldOut };
     let meeting = Meeting { text: text.hash(), ..source.meeting(format!("eval of {} text", part.name()))? };
-    let printed = together(&meeting, |company| {
-        end_all_while(company, &signals, || {
-            let measured = Measured::new(config, part, text.tokenized(company)?)?;
-            if company.is_first() {
+    let printed = together(&meeting, |process_group| {
+        end_all_while(process_group, &signals, || {
+            let measured = Measured::new(config, part, text.tokenized(process_group)?)?;
+            if process_group.is_first() {
                 kernels::tell(config)?;
                 tell(&conversations(measured.batches.left_out(), config.train.sequence_length));
             }
-            let report = measured.loss(&source, company)?;
+            let report = measured.loss(&source, process_group)?;
             check_finite(&report)?;
             let measure = measured.measure;
             let printed = if arguments.json { record(&report, measure) } else { line(&report, measure) };
-            Ok(company.is_first().then_some(printed))
+            Ok(process_group.is_first().then_some(printed))
         })
     })?;
     printed.flatten().map_or(Ok(()), |printed| print(&format!("{printed}\n")))
@@ -118,13 +118,13 @@ impl Measured {
         Ok(Measured { batches, measure })
     }
 
-    fn loss(&self, source: &RunSource, company: &Company) -> Result<EvaluationReport, Failure> {
+    fn loss(&self, source: &RunSource, process_group: &ProcessGroup) -> Result<EvaluationReport, Failure> {
         let RunConfig { model, parallelism, train, .. } = source.config.clone();
         let sequences = self.batches.num_windows();
         let setup = Setup::evaluation(model, parallelism, train, sequences)
             .map_err(|error| Failure::Work(error.to_string()))?;
         let evaluation = Evaluation { tokens: &self.batches, sequences, every: 0 };
-        ProcessRanks::open(company, &source.config, &setup)?.evaluate(evaluation, &source.weights)
+        ProcessRanks::open(process_group, &source.config, &setup)?.evaluate(evaluation, &source.weights)
     }
 }
 

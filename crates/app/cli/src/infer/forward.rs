@@ -10,17 +10,17 @@ use run::failure::Failure;
 use run::gpus::kernels;
 use run::messages::stderr::tell;
 use run::places::output_file::data_file;
-use run::process_group::company::{Company, together};
+use run::process_group::group::{ProcessGroup, together};
 use run::process_group::delivery::{Deliverer, Destinations, receive_while};
 use run::process_group::meeting::Meeting;
 use run::process_group::process_ranks::ProcessRanks;
-use run::process_group::several::Part;
+use run::process_group::member::Part;
 use run::process_group::signal_relay::end_all_while;
 use run::signals::interrupt;
 use run::source::run_source::RunSource;
 use train::{
-    ForwardingSink, LogitsSink, LossScalingReport, Observer, Ports, Setup, SetupError, Start, StepFate, StepReport,
-    TensorSink, Wish,
+    ForwardingSink, LogitsSink, LossScalingReport, Observer, Ports, Setup, SetupError, Start, UpdateOutcome, StepReport,
+    TensorSink, StopRequest,
 };
 
 use crate::arguments::inference::ForwardArguments;
@@ -44,23 +44,23 @@ pub fn forward(arguments: &ForwardArguments) -> Result<(), Failure> {
     let command = format!("forward{}", if arguments.grads { " with gradients" } else { "" });
     let mut meeting = Meeting { programs: programs.fingerprints(), ..source.meeting(command)? };
     meeting.inputs.insert(format!("file {}", arguments.tokens.display()), sequences.hash());
-    let computed = |company: &Company| {
-        let computing = Computing { source: &source, sequences: &sequences, programs: &programs, company };
-        match company.once("the file of results", || Results::create(&out, arguments, model, &sequences))? {
+    let computed = |process_group: &ProcessGroup| {
+        let computing = Computing { source: &source, sequences: &sequences, programs: &programs, process_group };
+        match process_group.once("the file of results", || Results::create(&out, arguments, model, &sequences))? {
             Part::First(results) => {
                 let to = Destinations { logits: Some(&results), gradients: Some(&results), ..Destinations::default() };
-                let loss = receive_while(company, model, to, || computing.compute(&results, &results))?;
+                let loss = receive_while(process_group, model, to, || computing.compute(&results, &results))?;
                 results.finish(loss).map(|()| Some(loss))
             }
-            Part::Other(several) => {
-                let deliverer = Deliverer::begin(several);
+            Part::Other(member) => {
+                let deliverer = Deliverer::begin(member);
                 let (logits, gradients) = (|message| deliverer.logits(message), |message| deliverer.gradient(message));
                 computing.compute(&ForwardingSink::new(&logits), &ForwardingSink::new(&gradients))?;
                 deliverer.end().map(|()| None)
             }
         }
     };
-    let written = together(&meeting, |company| end_all_while(company, &signals, || computed(company)))?;
+    let written = together(&meeting, |process_group| end_all_while(process_group, &signals, || computed(process_group)))?;
     if let Some(loss) = written.flatten() {
         let gradients = if arguments.grads { ", gradients" } else { "" };
         tell(&format!("loss {loss:.4}; written {}: logits, loss{gradients}\n", arguments.out.display()));
@@ -96,24 +96,24 @@ struct Computing<'a> {
     source: &'a RunSource,
     sequences: &'a Sequences,
     programs: &'a Programs,
-    company: &'a Company,
+    process_group: &'a ProcessGroup,
 }
 
 impl Computing<'_> {
     /// Delivers logits and gradients, and returns the loss.
     fn compute(&self, logits: &dyn LogitsSink, gradients: &dyn TensorSink) -> Result<f64, Failure> {
-        let Computing { source, sequences, programs, company } = *self;
-        if company.is_first() {
+        let Computing { source, sequences, programs, process_group } = *self;
+        if process_group.is_first() {
             kernels::tell(&source.config)?;
         }
-        let ranks = ProcessRanks::open(company, &source.config, &programs.logits)?;
+        let ranks = ProcessRanks::open(process_group, &source.config, &programs.logits)?;
         let loss = ranks.forward(sequences, &source.weights, logits)?.loss;
         drop(ranks);
         if let Some(setup) = &programs.gradients {
             let (start, first_gradients) = (Start::Weights(&source.weights), Some(gradients));
             let overflow = Overflow::default();
             let ports = Ports { start, first_gradients, ..Ports::new(sequences, &overflow) };
-            ProcessRanks::open(company, &source.config, setup)?.train(ports)?;
+            ProcessRanks::open(process_group, &source.config, setup)?.train(ports)?;
             overflow.check()?;
         }
         Ok(loss)
@@ -128,15 +128,15 @@ struct Overflow {
 }
 
 impl Observer for Overflow {
-    fn step(&self, report: &StepReport) -> Wish {
+    fn step(&self, report: &StepReport) -> StopRequest {
         match report.loss_scaling {
-            Some(LossScalingReport { factor, fate: StepFate::Skipped | StepFate::Hopeless, .. }) => {
+            Some(LossScalingReport { factor, update: UpdateOutcome::Skipped | UpdateOutcome::Hopeless, .. }) => {
                 // A step is reported once.
                 let _ = self.factor.set(factor);
             }
-            Some(LossScalingReport { fate: StepFate::Updated, .. }) | None => {}
+            Some(LossScalingReport { update: UpdateOutcome::Updated, .. }) | None => {}
         }
-        Wish::Continue
+        StopRequest::None
     }
 }
 

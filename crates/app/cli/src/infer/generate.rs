@@ -7,7 +7,7 @@ use config::EngineChoice;
 use data::Tokenizer;
 use run::failure::Failure;
 use run::gpus::kernels;
-use run::process_group::company::{Company, together};
+use run::process_group::group::{ProcessGroup, together};
 use run::process_group::meeting::Meeting;
 use run::process_group::process_ranks::ProcessRanks;
 use run::process_group::signal_relay::relay_while;
@@ -16,7 +16,7 @@ use run::signals::interrupt::Interrupt;
 use run::source::run_source::RunSource;
 use run::text::prompt::prompt;
 use sync::{into_inner, lock};
-use train::{GENERATION_ROWS, Generation, Listener, Sampling, Setup, Wish};
+use train::{GENERATION_ROWS, Generation, Listener, Sampling, Setup, StopRequest};
 
 use crate::arguments::inference::GenerateArguments;
 use crate::infer;
@@ -106,19 +106,19 @@ fn continue_text(
     let generation = Generation { prompt: &tokens, max_tokens, sampling };
     let command = format!("generate {max_tokens} tokens with {sampling:?} after {prompt:?}");
     let meeting = Meeting { programs: vec![setup.fingerprint()], ..source.meeting(command)? };
-    let generated = |company: &Company, listener: &dyn Listener| {
-        if company.is_first() {
+    let generated = |process_group: &ProcessGroup, listener: &dyn Listener| {
+        if process_group.is_first() {
             kernels::tell(config)?;
         }
-        ProcessRanks::open(company, config, &setup)?.generate(generation, &source.weights, listener)
+        ProcessRanks::open(process_group, config, &setup)?.generate(generation, &source.weights, listener)
     };
-    together(&meeting, |company| match company {
-        Company::Several(several) if !several.is_first() => {
-            relay_while(several, interrupt, || generated(company, &Unheard))?.map(|()| Printed::InFirst)
+    together(&meeting, |process_group| match process_group {
+        ProcessGroup::Several(member) if !member.is_first() => {
+            relay_while(member, interrupt, || generated(process_group, &QuietListener))?.map(|()| Printed::InFirst)
         }
-        Company::Several(_) | Company::Alone => {
-            let printer = Printer::new(&tokenizer, prompt, Stopper { interrupt, company }, output);
-            generated(company, &printer)?;
+        ProcessGroup::Several(_) | ProcessGroup::Alone => {
+            let printer = Printer::new(&tokenizer, prompt, Stopper { interrupt, process_group }, output);
+            generated(process_group, &printer)?;
             printer.finish().map(|()| Printed::Here(interrupt.signal()))
         }
     })
@@ -126,25 +126,25 @@ fn continue_text(
 }
 
 /// Process 0 prints for all.
-struct Unheard;
+struct QuietListener;
 
-impl Listener for Unheard {
-    fn token(&self, _token: i32) -> Wish {
-        Wish::Continue
+impl Listener for QuietListener {
+    fn token(&self, _token: i32) -> StopRequest {
+        StopRequest::None
     }
 }
 
 /// Whether a signal reached any process.
 struct Stopper<'a> {
     interrupt: &'a Interrupt,
-    company: &'a Company,
+    process_group: &'a ProcessGroup,
 }
 
 impl Stopper<'_> {
     fn is_pressed(&self) -> bool {
-        match self.company {
-            Company::Alone => {}
-            Company::Several(several) => several.note_signal(self.interrupt),
+        match self.process_group {
+            ProcessGroup::Alone => {}
+            ProcessGroup::Several(member) => member.note_signal(self.interrupt),
         }
         self.interrupt.is_pressed()
     }
@@ -202,14 +202,14 @@ impl<'a> Printer<'a> {
 }
 
 impl Listener for Printer<'_> {
-    fn token(&self, token: i32) -> Wish {
+    fn token(&self, token: i32) -> StopRequest {
         let mut state = lock(&self.state);
         state.tokens.push(token.unsigned_abs());
         let text = match self.tokenizer.decode(&state.tokens) {
             Ok(text) => text,
             Err(reason) => {
                 state.failure = Some(Failure::Work(reason));
-                return Wish::Stop;
+                return StopRequest::Stop;
             }
         };
         let whole = text.trim_end_matches(REPLACEMENT);
@@ -218,11 +218,11 @@ impl Listener for Printer<'_> {
         let printed = state.output.write(new);
         state.printed_bytes = state.printed_bytes.max(whole.len());
         match printed {
-            Ok(()) if !self.stopper.is_pressed() => Wish::Continue,
-            Ok(()) => Wish::Stop,
+            Ok(()) if !self.stopper.is_pressed() => StopRequest::None,
+            Ok(()) => StopRequest::Stop,
             Err(error) => {
                 state.failure = read_or_failed(Err(error)).err();
-                Wish::Stop
+                StopRequest::Stop
             }
         }
     }
@@ -250,17 +250,17 @@ mod tests {
     #[test]
     fn characters_are_printed_when_they_are_whole() {
         let (shared, tokenizer, interrupt) = (Shared::default(), Tokenizer::bytes(), Interrupt::default());
-        let stopper = Stopper { interrupt: &interrupt, company: &Company::Alone };
+        let stopper = Stopper { interrupt: &interrupt, process_group: &ProcessGroup::Alone };
         let printer =
             Printer::new(&tokenizer, "> ", stopper, ModelText::new(Box::new(shared.clone()), Reader::Program));
         let mut seen = vec![];
         for byte in "aé".bytes().chain([0xff, b'b', 0xc3]) {
-            assert_eq!(printer.token(i32::from(byte)), Wish::Continue);
+            assert_eq!(printer.token(i32::from(byte)), StopRequest::None);
             seen.push(String::from_utf8(shared.0.lock().expect("no panic").clone()).expect("text"));
         }
         assert_eq!(seen, ["> a", "> a", "> aé", "> aé", "> aé\u{fffd}b", "> aé\u{fffd}b"]);
         interrupt.note(Signal::Interrupt.number());
-        assert_eq!(printer.token(i32::from(b'!')), Wish::Stop);
+        assert_eq!(printer.token(i32::from(b'!')), StopRequest::Stop);
         printer.finish().expect("printed");
         assert_eq!(*shared.0.lock().expect("no panic"), "> aé\u{fffd}b\u{fffd}!\n".as_bytes());
     }

@@ -110,9 +110,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Kept {
+    impl Write for SharedBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().expect("a lock").extend(bytes);
             Ok(bytes.len())
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_line_is_written_over() {
-        let kept = Kept::default();
+        let kept = SharedBuffer::default();
         let mut bar = Bar::new(Box::new(kept.clone()), 3, 8);
         bar.say_above("before").expect("written");
         bar.advance(None, "step 4".into(), 80).expect("written");
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_narrow_window_has_no_bar_and_a_narrower_one_no_line() {
         let written = |columns: usize| {
-            let kept = Kept::default();
+            let kept = SharedBuffer::default();
             let mut bar = Bar::new(Box::new(kept.clone()), 0, 8);
             bar.advance(Some("stays"), "\x1b[2mstep\x1b[0m 1/8".into(), columns).expect("written");
             String::from_utf8(kept.0.lock().expect("a lock").clone()).expect("text")

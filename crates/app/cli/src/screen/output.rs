@@ -98,9 +98,9 @@ mod tests {
         assert_eq!(kept(Reader::Terminal), "\\u001b[31mé\\u000d\n\\u009b");
     }
 
-    struct Broken(ErrorKind);
+    struct FailingWriter(ErrorKind);
 
-    impl Write for Broken {
+    impl Write for FailingWriter {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
             Err(self.0.into())
         }
@@ -112,8 +112,8 @@ mod tests {
 
     #[test]
     fn a_closed_pipe_is_an_end_and_a_full_disk_a_failure() {
-        assert!(print_to(&mut Broken(ErrorKind::BrokenPipe), "text").is_ok());
-        let failure = print_to(&mut Broken(ErrorKind::StorageFull), "text").expect_err("a failure");
+        assert!(print_to(&mut FailingWriter(ErrorKind::BrokenPipe), "text").is_ok());
+        let failure = print_to(&mut FailingWriter(ErrorKind::StorageFull), "text").expect_err("a failure");
         assert!(matches!(&failure, Failure::Write(told) if told.starts_with("the output cannot be written: ")));
     }
 }

@@ -69,7 +69,7 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     let against = arguments.against.as_ref().map(|path| Comparison::read(&trace, path)).transpose()?;
     let memory = step.memory();
     let actual = Actual::of(arguments, prediction.step_ns())?;
-    let answer = Told {
+    let answer = StepReport {
         config: &config,
         cluster: &cluster,
         device,
@@ -125,7 +125,7 @@ fn layout(config: &RunConfig) -> String {
     config.parallelism.degrees.to_string()
 }
 
-struct Told<'a> {
+struct StepReport<'a> {
     config: &'a RunConfig,
     cluster: &'a Cluster,
     /// The meaning of the run's device for the prediction.
@@ -163,10 +163,10 @@ struct Json {
     against: Option<Comparison>,
 }
 
-impl Told<'_> {
+impl StepReport<'_> {
     /// The texts around the drawing, and the memory below it.
     fn caption(&self, name: &str) -> Caption {
-        let Told { config, cluster, step, prediction, .. } = self;
+        let StepReport { config, cluster, step, prediction, .. } = self;
         let (model, step_ns, spent) = (&config.model, prediction.step_ns(), &prediction.spent);
         let losses = spent.largest().into_iter().filter(|(_, ns)| *ns > 0).map(|(loss, ns)| (loss.to_string(), ns));
         let memory = step.memory_over_time(&prediction.times);
@@ -201,7 +201,7 @@ impl Told<'_> {
     }
 
     fn text(&self, trace: &Trace) -> String {
-        let Told { config, cluster, step, prediction, .. } = self;
+        let StepReport { config, cluster, step, prediction, .. } = self;
         let (step_ns, bubble) = (prediction.step_ns(), prediction.times.bubble());
         let mut text = format!(
             "{}cluster {}: {} of {} on {}\n\
@@ -310,7 +310,7 @@ impl Told<'_> {
     }
 
     fn json(&self) -> Json {
-        let Told { cluster, step, prediction, .. } = self;
+        let StepReport { cluster, step, prediction, .. } = self;
         let step_ns = prediction.step_ns();
         let named = |rank: &RankMemory| rank.parts.iter().map(|(part, bytes)| (part.to_string(), *bytes)).collect();
         Json {

@@ -6,9 +6,9 @@ use std::sync::Mutex;
 
 use run::failure::Failure;
 use run::messages::stderr::{harmless, write_message};
-use run::records::step_line::{Colour, Outlook};
+use run::records::step_line::{Colour, RemainingTime};
 use run::signals::interrupt::Interrupt;
-use run::{Audience, EndedStep, Measured, Observer};
+use run::{Visibility, EndedStep, Measured, Observer};
 use sync::lock;
 
 use crate::arguments::TrainArguments;
@@ -53,10 +53,10 @@ fn bar(done: u32, steps: u32) -> Bar {
 }
 
 impl Observer for Screen {
-    fn audience(&self) -> Audience {
+    fn visibility(&self) -> Visibility {
         match &*lock(&self.0) {
-            Form::Lines | Form::Live(..) => Audience::People,
-            Form::Json | Form::Quiet => Audience::Nobody,
+            Form::Lines | Form::Live(..) => Visibility::Shown,
+            Form::Json | Form::Quiet => Visibility::Hidden,
         }
     }
 
@@ -77,13 +77,13 @@ impl Observer for Screen {
     fn step(&self, step: &EndedStep<'_>) -> io::Result<()> {
         match &mut *lock(&self.0) {
             Form::Lines if step.is_due => {
-                write_line(&step.line(Outlook::TimeLeft, terminal::columns_of_output(), Colour::Off))
+                write_line(&step.line(RemainingTime::Shown, terminal::columns_of_output(), Colour::Off))
             }
             Form::Json => write_line(step.record),
             Form::Live(bar, colour) => {
                 let columns = terminal::columns().unwrap_or(80);
-                let line = step.is_due.then(|| step.line(Outlook::None, Some(columns), *colour));
-                let message = step.line(Outlook::TimeLeft, Some(Bar::message_columns(columns)), *colour);
+                let line = step.is_due.then(|| step.line(RemainingTime::Hidden, Some(columns), *colour));
+                let message = step.line(RemainingTime::Shown, Some(Bar::message_columns(columns)), *colour);
                 bar.advance(line.as_deref(), message, columns)
             }
             Form::Lines | Form::Quiet => Ok(()),

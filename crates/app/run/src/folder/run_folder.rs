@@ -32,7 +32,7 @@ pub struct RunFolder {
     path: PathBuf,
     /// Takes checkpoints.
     pub store: Store,
-    way_out: WayOut,
+    remedy: Remedy,
     notes: Mutex<Vec<String>>,
 }
 
@@ -47,7 +47,7 @@ enum Results {
 
 /// The remedy for a run that cannot write its folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WayOut {
+pub enum Remedy {
     /// One that begins may do so in any folder.
     OtherFolder,
     /// An imported one, too.
@@ -56,12 +56,12 @@ pub enum WayOut {
     Copy,
 }
 
-impl fmt::Display for WayOut {
+impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            WayOut::OtherFolder => "use another folder: --set run.folder=...",
-            WayOut::OtherOut => "use another folder: --out FOLDER",
-            WayOut::Copy => "copy the folder of the run, and resume the copy, to continue elsewhere",
+            Remedy::OtherFolder => "use another folder: --set run.folder=...",
+            Remedy::OtherOut => "use another folder: --out FOLDER",
+            Remedy::Copy => "copy the folder of the run, and resume the copy, to continue elsewhere",
         })
     }
 }
@@ -71,14 +71,14 @@ impl RunFolder {
     ///
     /// # Errors
     /// A folder that cannot be made or written, or in which another run writes.
-    pub fn open(run: &RunSpec, way_out: WayOut) -> Result<RunFolder, Failure> {
+    pub fn open(run: &RunSpec, remedy: Remedy) -> Result<RunFolder, Failure> {
         own_places::check_free("run.folder", &run.folder)?;
         let RunSpec { keep_newest, keep_every, keep_best, .. } = *run;
         let retention = Retention { newest: keep_newest, every: keep_every, best: keep_best };
         let store = Store::open(&run.folder.join(CHECKPOINTS), Arc::new(Disk), retention);
-        let store = store.map_err(|error| failure(error, way_out))?;
-        own_places::check(&run.folder).map_err(|error| failure(error, way_out))?;
-        Ok(RunFolder { path: run.folder.to_path_buf(), store, way_out, notes: Mutex::default() })
+        let store = store.map_err(|error| failure(error, remedy))?;
+        own_places::check(&run.folder).map_err(|error| failure(error, remedy))?;
+        Ok(RunFolder { path: run.folder.to_path_buf(), store, remedy, notes: Mutex::default() })
     }
 
     /// Refuses to resume the run in the folder `run` while another process trains it, before anything is read for it.
@@ -86,7 +86,7 @@ impl RunFolder {
     /// # Errors
     /// The process that does.
     pub fn check_unused(run: &Path) -> Result<(), Failure> {
-        checkpoint::check_unused(&run.join(CHECKPOINTS)).map_err(|error| failure(error, WayOut::Copy))
+        checkpoint::check_unused(&run.join(CHECKPOINTS)).map_err(|error| failure(error, Remedy::Copy))
     }
 
     /// Where it is.
@@ -138,7 +138,7 @@ impl RunFolder {
     /// # Errors
     /// As [`RunFolder::open`]; a run that is not finished, and a folder that cannot be renamed.
     pub fn begin(run: &RunSpec, earlier: Earlier) -> Result<RunFolder, Failure> {
-        let folder = RunFolder::open(run, WayOut::OtherFolder)?;
+        let folder = RunFolder::open(run, Remedy::OtherFolder)?;
         let results = folder.results()?;
         stored::check_fresh(run, earlier)?;
         match (results, earlier) {
@@ -148,7 +148,7 @@ impl RunFolder {
                 let note = format!("{} is kept as {}\n", run.folder.display(), kept.display());
                 // Its lock went with it.
                 drop(folder);
-                let folder = RunFolder::open(run, WayOut::OtherFolder).inspect_err(|_| tell(&note))?;
+                let folder = RunFolder::open(run, Remedy::OtherFolder).inspect_err(|_| tell(&note))?;
                 folder.note(note);
                 Ok(folder)
             }
@@ -190,10 +190,10 @@ impl RunFolder {
             return Ok(Results::There);
         }
         let of = all.map_or(String::new(), |all| format!(" of {all}"));
-        let (path, checkpoints, way_out) = (self.path.display(), self.store.folder().path().display(), self.way_out);
+        let (path, checkpoints, remedy) = (self.path.display(), self.store.folder().path().display(), self.remedy);
         Err(Failure::Input(format!(
             "{path} holds an unfinished run (step {steps}{of}); resume with `pleach train --resume {path}`, \
-             delete {checkpoints} to discard it, or {way_out}"
+             delete {checkpoints} to discard it, or {remedy}"
         )))
     }
 
@@ -306,7 +306,7 @@ impl RunFolder {
     }
 
     fn failure(&self, error: impl fmt::Display) -> Failure {
-        failure(error, self.way_out)
+        failure(error, self.remedy)
     }
 
     fn cannot_write(&self, path: &Path, error: impl fmt::Display) -> Failure {
@@ -337,7 +337,7 @@ pub fn check_apart(run: &RunSpec, from: &Path) -> Result<(), Failure> {
     match from.starts_with(&own) {
         true => {
             let error = format!("--from {} is in the folder of the run, which starts again", from.display());
-            Err(failure(error, WayOut::OtherFolder))
+            Err(failure(error, Remedy::OtherFolder))
         }
         false => Ok(()),
     }
@@ -349,6 +349,6 @@ fn steps_of(run: &str) -> Option<u32> {
     table.get("train")?.get("steps")?.as_integer().and_then(|steps| u32::try_from(steps).ok())
 }
 
-fn failure(error: impl fmt::Display, way_out: WayOut) -> Failure {
-    Failure::Input(format!("{error}; {way_out}"))
+fn failure(error: impl fmt::Display, remedy: Remedy) -> Failure {
+    Failure::Input(format!("{error}; {remedy}"))
 }

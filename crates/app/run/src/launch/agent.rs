@@ -77,7 +77,7 @@ impl AgentPlan {
                 process: Some(process),
                 host: host.clone(),
                 label: (process > 0).then_some(label),
-                last_words: None,
+                last_lines: None,
                 command,
                 plan: None,
             }

@@ -155,7 +155,7 @@ impl Job {
                 process: None,
                 host: host.name.clone(),
                 label: None,
-                last_words: None,
+                last_lines: None,
                 command,
                 plan: Some(plan),
             });

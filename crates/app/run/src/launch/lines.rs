@@ -17,13 +17,13 @@ const KEPT: usize = 3;
 
 /// The last lines of a program's standard error that say something.
 #[derive(Clone, Debug, Default)]
-pub struct LastWords {
+pub struct LastLines {
     lines: Arc<Mutex<VecDeque<String>>>,
     /// Reads them, until the last process that may write there has ended.
     reader: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
-impl LastWords {
+impl LastLines {
     fn note(&self, line: &[u8]) {
         let line = String::from_utf8_lossy(line).trim().to_owned();
         // Launchers draw frames.
@@ -91,11 +91,11 @@ mod tests {
 
     #[test]
     fn the_last_lines_that_say_something_are_kept() {
-        let last_words = LastWords::default();
+        let last_lines = LastLines::default();
         let text = b"one\ntwo\n=====\nthree\n\n  four  \n-----\n";
-        copy_to(&text[..], "", |line| last_words.note(line));
-        assert_eq!(last_words.take(), ["two", "three", "four"]);
-        assert_eq!(last_words.take(), [""; 0]);
+        copy_to(&text[..], "", |line| last_lines.note(line));
+        assert_eq!(last_lines.take(), ["two", "three", "four"]);
+        assert_eq!(last_lines.take(), [""; 0]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `pleach launch`: the processes of a run, here and on other hosts.
 
 pub mod agent;
-mod crew;
+mod launch_hosts;
 mod failure_report;
 pub mod guard;
 mod job;
@@ -22,11 +22,11 @@ use config::shown_words;
 use launcher::{Host, RankPlacement, launch as launch_of, variable};
 
 use crate::failure::Failure;
-use crate::launch::crew::{Change, Crew};
+use crate::launch::launch_hosts::{Change, LaunchHosts};
 use crate::launch::failure_report::{Watched, Without};
 use crate::launch::guard::Guard;
 use crate::launch::job::Job;
-use crate::launch::lines::LastWords;
+use crate::launch::lines::LastLines;
 use crate::launch::other_launcher::OtherLauncher;
 use crate::launch::probe::ReturnWatch;
 use crate::launch::restart::{Progress, Restart};
@@ -74,32 +74,32 @@ pub fn launch(spec: &LaunchSpec) -> Result<(), Failure> {
     let mut guard = None;
     let mut command = spec.command.clone();
     let mut budget = Budget { restart: &restart, left: spec.restarts, before: restart.progress() };
-    let mut crew = Crew::new(spec, &hosts, &restart)?;
-    tell(&crew.warning(spec).unwrap_or_default());
+    let mut launch_hosts = LaunchHosts::new(spec, &hosts, &restart)?;
+    tell(&launch_hosts.warning(spec).unwrap_or_default());
     loop {
-        let job = Job::new(spec, crew.hosts(), command, &secret)?;
+        let job = Job::new(spec, launch_hosts.hosts(), command, &secret)?;
         let members = job.members()?;
         descriptors::check_launcher(members.len())?;
         if guard.is_none() {
             guard = Some(Guard::start(&program)?);
         }
         let watched = Watched::begin(&spec.command, spec.language, Path::new(""), &own_host());
-        let mut returns = crew.return_watch()?;
+        let mut returns = launch_hosts.return_watch()?;
         let orders = || returns.as_mut().and_then(ReturnWatch::order).or_else(|| signals.next());
         let supervised = supervise(members, guard.as_ref(), orders)?;
         watched.report(&supervised, Without::Begins(supervised.ends.len()));
         let message = match &supervised.outcome {
             Outcome::Stopped { .. } if returns.is_some_and(|watch| watch.has_ordered()) && signals.last().is_none() => {
                 budget.before = restart.progress();
-                crew.complete()
+                launch_hosts.complete()
             }
             Outcome::Done | Outcome::Stopped { .. } | Outcome::Failed { .. } => {
-                let change = crew.after(&supervised.outcome, restart.progress(), budget.left, &signals)?;
+                let change = launch_hosts.after(&supervised.outcome, restart.progress(), budget.left, &signals)?;
                 let Some(message) = budget.after(supervised.outcome, change, &signals)? else { return Ok(()) };
                 message
             }
         };
-        command = crew.command(restart.command(&spec.command));
+        command = launch_hosts.command(restart.command(&spec.command));
         let left = counted(u64::from(budget.left), "restart");
         tell(&format!("{message}; restarting: pleach {}; {left} left\n", shown_words(&command).join(" ")));
     }
@@ -108,7 +108,7 @@ pub fn launch(spec: &LaunchSpec) -> Result<(), Failure> {
 /// Starts a command that starts the processes itself, and starts all of it again after a failure.
 fn launch_other(spec: &LaunchSpec, first: OtherLauncher) -> Result<(), Failure> {
     let restart = first.restart()?;
-    let (signals, last_words, secret) = (Signals::listen()?, LastWords::default(), of_all_starts()?);
+    let (signals, last_lines, secret) = (Signals::listen()?, LastLines::default(), of_all_starts()?);
     survive_hangups()?;
     warn_of_author(&restart)?;
     leftovers::adopt();
@@ -116,13 +116,13 @@ fn launch_other(spec: &LaunchSpec, first: OtherLauncher) -> Result<(), Failure> 
     let mut next = first.again(&Restart::Same);
     loop {
         let watched = Watched::begin(&first.command_of_pleach(), spec.language, Path::new(""), &own_host());
-        let supervised = supervise(vec![next.member(&last_words, &secret)], None, || signals.next())?;
+        let supervised = supervise(vec![next.member(&last_lines, &secret)], None, || signals.next())?;
         let left_over = leftovers::end();
         if left_over > 0 {
             tell(&format!("{left_over} processes of {} were left, and were ended\n", next.shown()));
         }
         // Leftovers hold the standard error open.
-        let outcome = with_last_words(supervised.outcome, &last_words.take());
+        let outcome = with_last_lines(supervised.outcome, &last_lines.take());
         let supervised = Supervised { outcome, ..supervised };
         watched.report(&supervised, Without::Nothing);
         let Some(message) = budget.after(supervised.outcome, Change::None, &signals)? else {
@@ -142,11 +142,11 @@ fn warn_of_author(restart: &Restart) -> Result<(), Failure> {
 }
 
 /// A failure of a single program, with what it printed last.
-fn with_last_words(outcome: Outcome, last_words: &[String]) -> Outcome {
+fn with_last_lines(outcome: Outcome, last_lines: &[String]) -> Outcome {
     match outcome {
         Outcome::Failed { code, message } => {
             let message = message.replace(", and all others were ended", "");
-            let said = if last_words.is_empty() { "nothing".into() } else { last_words.join(" | ") };
+            let said = if last_lines.is_empty() { "nothing".into() } else { last_lines.join(" | ") };
             Outcome::Failed { code, message: format!("{message}; its last output: {said}") }
         }
         outcome @ (Outcome::Done | Outcome::Stopped { .. }) => outcome,

@@ -10,7 +10,7 @@ use secrets::Secret;
 
 use crate::failure::Failure;
 use crate::launch::OWN_VARIABLES;
-use crate::launch::lines::LastWords;
+use crate::launch::lines::LastLines;
 use crate::launch::restart::Restart;
 use crate::launch::spec::{Language, LaunchSpec};
 use crate::launch::supervisor::Member;
@@ -90,7 +90,7 @@ impl OtherLauncher {
     }
 
     /// It as a process that is supervised, whose last lines are kept. `secret` is that of all starts of this launcher.
-    pub fn member(&self, last_words: &LastWords, secret: &Secret) -> Member {
+    pub fn member(&self, last_lines: &LastLines, secret: &Secret) -> Member {
         let (program, arguments) = self.words.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
         let mut command = Command::new(program);
         command.args(arguments);
@@ -107,7 +107,7 @@ impl OtherLauncher {
             process: None,
             host: own_host(),
             label: None,
-            last_words: Some(last_words.clone()),
+            last_lines: Some(last_lines.clone()),
             command,
             plan: None,
         }

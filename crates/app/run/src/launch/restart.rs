@@ -12,11 +12,11 @@ use crate::places::kept_run_file::kept_run_file;
 use crate::places::names::RUN_FILE;
 use crate::places::newest_checkpoint::newest_checkpoint;
 use crate::spec::{Origin, TrainSpec};
-use crate::store::settings::Patient;
+use crate::store::settings::RetryTime;
 use crate::store::stored::{Described, described};
 
 /// The store of a run is asked for its folder only; the processes wait for it longer.
-const STORE: Patient = Patient::InBackground(20.0);
+const STORE: RetryTime = RetryTime::InBackground(20.0);
 
 /// How a command of pleach is started again.
 #[derive(Debug)]

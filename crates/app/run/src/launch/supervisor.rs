@@ -12,7 +12,7 @@ use sync::NoThread;
 
 use crate::failure::Failure;
 use crate::launch::guard::Guard;
-use crate::launch::lines::{self, LastWords};
+use crate::launch::lines::{self, LastLines};
 use crate::launch::signals::{Signalled, Urgency};
 
 /// Longest time until the end of a process is noticed.
@@ -34,7 +34,7 @@ pub struct Member {
     /// The start of each of its lines; without a label its output is that of this process.
     pub label: Option<String>,
     /// Keeps the last lines of its standard error, where it has no label.
-    pub last_words: Option<LastWords>,
+    pub last_lines: Option<LastLines>,
     /// How it is started.
     pub command: Command,
     /// First line of its input, for an agent on another host, which takes orders by further lines and ends with its
@@ -82,7 +82,7 @@ pub struct Supervised {
 
 /// How one process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Fate {
+enum ProcessExit {
     /// By a signal that nobody handled: the likeliest cause of all others, so it is first.
     Killed(i32),
     /// As the agent of a host says of one of its processes.
@@ -112,59 +112,59 @@ struct Found {
     is_cause: bool,
 }
 
-impl Fate {
-    fn of(status: ExitStatus, is_agent: bool) -> Fate {
+impl ProcessExit {
+    fn of(status: ExitStatus, is_agent: bool) -> ProcessExit {
         match (status.code(), status.signal()) {
-            (Some(0), _) if is_agent => Fate::NoAgent,
-            (Some(0), _) => Fate::Done,
-            (Some(code), _) if is_agent && code == i32::from(AGENT_DONE) => Fate::Done,
+            (Some(0), _) if is_agent => ProcessExit::NoAgent,
+            (Some(0), _) => ProcessExit::Done,
+            (Some(code), _) if is_agent && code == i32::from(AGENT_DONE) => ProcessExit::Done,
             // Ctrl-C, SIGTERM and SIGUSR1 end a command with these codes once everything is written.
-            (Some(code @ (130 | 143 | 138)), _) => Fate::Stopped(code as u8),
-            (Some(code), _) if is_agent && code == i32::from(NO_COMMAND) => Fate::NoCommand,
-            (Some(code), _) if is_agent && code == i32::from(NO_CONNECTION) => Fate::NoConnection,
-            (Some(code @ 129..), _) if is_agent => Fate::KilledThere(code - 128),
-            (Some(code), _) => Fate::Failed(u8::try_from(code).unwrap_or(1)),
-            (None, signal) => Fate::Killed(signal.unwrap_or(0)),
+            (Some(code @ (130 | 143 | 138)), _) => ProcessExit::Stopped(code as u8),
+            (Some(code), _) if is_agent && code == i32::from(NO_COMMAND) => ProcessExit::NoCommand,
+            (Some(code), _) if is_agent && code == i32::from(NO_CONNECTION) => ProcessExit::NoConnection,
+            (Some(code @ 129..), _) if is_agent => ProcessExit::KilledThere(code - 128),
+            (Some(code), _) => ProcessExit::Failed(u8::try_from(code).unwrap_or(1)),
+            (None, signal) => ProcessExit::Killed(signal.unwrap_or(0)),
         }
     }
 
     fn is_killed_by_other_than(self, signal: Signal) -> bool {
         match self {
-            Fate::Killed(number) | Fate::KilledThere(number) => number != signal.as_raw(),
-            Fate::NoAgent | Fate::NoCommand | Fate::NoConnection | Fate::Failed(_) | Fate::Stopped(_) | Fate::Done => {
+            ProcessExit::Killed(number) | ProcessExit::KilledThere(number) => number != signal.as_raw(),
+            ProcessExit::NoAgent | ProcessExit::NoCommand | ProcessExit::NoConnection | ProcessExit::Failed(_) | ProcessExit::Stopped(_) | ProcessExit::Done => {
                 false
             }
         }
     }
 
     /// Whether this end, after or with that of another process, is the cause of it.
-    fn is_cause_of(self, before: Fate, found: Found) -> bool {
+    fn is_cause_of(self, before: ProcessExit, found: Found) -> bool {
         match before {
-            Fate::Stopped(_) => self.is_failure() && found.is_by_itself,
+            ProcessExit::Stopped(_) => self.is_failure() && found.is_by_itself,
             // The others fail because one refuses its input, or is killed, and may end before it.
-            Fate::Failed(code) if code != Failure::INPUT => {
-                self == Fate::Failed(Failure::INPUT)
-                    || found.is_cause && matches!(self, Fate::Killed(_) | Fate::KilledThere(_))
+            ProcessExit::Failed(code) if code != Failure::INPUT => {
+                self == ProcessExit::Failed(Failure::INPUT)
+                    || found.is_cause && matches!(self, ProcessExit::Killed(_) | ProcessExit::KilledThere(_))
             }
-            Fate::Failed(_)
-            | Fate::Killed(_)
-            | Fate::KilledThere(_)
-            | Fate::NoAgent
-            | Fate::NoCommand
-            | Fate::NoConnection
-            | Fate::Done => false,
+            ProcessExit::Failed(_)
+            | ProcessExit::Killed(_)
+            | ProcessExit::KilledThere(_)
+            | ProcessExit::NoAgent
+            | ProcessExit::NoCommand
+            | ProcessExit::NoConnection
+            | ProcessExit::Done => false,
         }
     }
 
     fn is_failure(self) -> bool {
         match self {
-            Fate::Killed(_)
-            | Fate::KilledThere(_)
-            | Fate::NoAgent
-            | Fate::NoCommand
-            | Fate::NoConnection
-            | Fate::Failed(_) => true,
-            Fate::Stopped(_) | Fate::Done => false,
+            ProcessExit::Killed(_)
+            | ProcessExit::KilledThere(_)
+            | ProcessExit::NoAgent
+            | ProcessExit::NoCommand
+            | ProcessExit::NoConnection
+            | ProcessExit::Failed(_) => true,
+            ProcessExit::Stopped(_) | ProcessExit::Done => false,
         }
     }
 }
@@ -177,7 +177,7 @@ struct Running {
     input: Option<ChildStdin>,
     is_agent: bool,
     copies: Vec<JoinHandle<()>>,
-    fate: Option<Fate>,
+    exit: Option<ProcessExit>,
 }
 
 /// Starts all members and waits for the end of all, which `guard` brings about where this process is killed. `orders`
@@ -192,7 +192,7 @@ pub fn supervise(
 ) -> Result<Supervised, Failure> {
     let mut ends = vec![];
     let (mut all, mut pending) = start(members, guard, &mut orders)?;
-    let mut first: Option<(String, Fate)> = None;
+    let mut first: Option<(String, ProcessExit)> = None;
     let mut ending: Option<Instant> = None;
     let mut is_killed = false;
     let mut signals = Signalled::default();
@@ -215,36 +215,36 @@ pub fn supervise(
             pass_on(signal, Urgency::AfterSaving, &mut all);
         }
         let is_by_itself = ending.is_none();
-        let mut ended: Vec<(String, Fate)> = vec![];
+        let mut ended: Vec<(String, ProcessExit)> = vec![];
         let mut is_cause = false;
         for running in &mut all {
-            if let Some((name, fate)) = running.look(guard) {
+            if let Some((name, exit)) = running.look(guard) {
                 // A process that is killed may end after those that have heard of it. Until the patience is over only
                 // SIGTERM came from here.
-                let is_killed_elsewhere = !is_killed && fate.is_killed_by_other_than(Signal::TERM);
+                let is_killed_elsewhere = !is_killed && exit.is_killed_by_other_than(Signal::TERM);
                 is_cause |= is_killed_elsewhere;
-                ends.push(running.end(fate, is_by_itself || is_killed_elsewhere));
-                ended.push((name, fate));
+                ends.push(running.end(exit, is_by_itself || is_killed_elsewhere));
+                ended.push((name, exit));
             }
         }
-        ended.sort_by_key(|(_, fate)| *fate);
-        for (name, fate) in ended {
-            let is_failure = fate.is_failure();
+        ended.sort_by_key(|(_, exit)| *exit);
+        for (name, exit) in ended {
+            let is_failure = exit.is_failure();
             if is_failure && ending.is_none() {
                 ending = Some(end(&mut all));
             }
             let is_first = match &first {
-                None => fate != Fate::Done,
-                Some((_, before)) => fate.is_cause_of(*before, Found { is_by_itself, is_cause }),
+                None => exit != ProcessExit::Done,
+                Some((_, before)) => exit.is_cause_of(*before, Found { is_by_itself, is_cause }),
             };
             if is_first {
-                if let Fate::Stopped(code) = fate {
+                if let ProcessExit::Stopped(code) = exit {
                     signals.note_stopped(i32::from(code) - 128);
                 }
-                first = Some((name, fate));
+                first = Some((name, exit));
             }
         }
-        if all.iter().all(|running| running.fate.is_some()) {
+        if all.iter().all(|running| running.exit.is_some()) {
             break;
         }
         if ending.is_some_and(|since| since.elapsed() > PATIENCE) && !is_killed {
@@ -259,40 +259,40 @@ pub fn supervise(
     Ok(Supervised { outcome: outcome(first), ends })
 }
 
-fn outcome(first: Option<(String, Fate)>) -> Outcome {
+fn outcome(first: Option<(String, ProcessExit)>) -> Outcome {
     match first {
-        None | Some((_, Fate::Done)) => Outcome::Done,
-        Some((name, Fate::Stopped(code))) => {
+        None | Some((_, ProcessExit::Done)) => Outcome::Done,
+        Some((name, ProcessExit::Stopped(code))) => {
             Outcome::Stopped { code, message: format!("{name} was stopped by signal {}", code - 128) }
         }
-        Some((name, Fate::NoAgent)) => Outcome::Failed {
+        Some((name, ProcessExit::NoAgent)) => Outcome::Failed {
             code: Failure::INPUT,
             message: format!(
                 "{name}: the program of --ssh ended with success and started nothing; it must run its arguments there"
             ),
         },
-        Some((name, Fate::NoCommand)) => Outcome::Failed {
+        Some((name, ProcessExit::NoCommand)) => Outcome::Failed {
             code: NO_COMMAND,
             message: format!(
                 "{name}: the program of --ssh ended with exit code {NO_COMMAND}: that host has no such command as this pleach; \
                  install it there under the same path, or use --program PATH; all others were ended"
             ),
         },
-        Some((name, Fate::NoConnection)) => Outcome::Failed {
+        Some((name, ProcessExit::NoConnection)) => Outcome::Failed {
             code: NO_CONNECTION,
             message: format!(
                 "{name}: the program of --ssh ended with exit code {NO_CONNECTION}: the connection failed; make `ssh -o \
                  BatchMode=yes HOST true` work with its name and without a password, or use --ssh COMMAND; all others were ended"
             ),
         },
-        Some((name, Fate::Failed(code))) => {
+        Some((name, ProcessExit::Failed(code))) => {
             Outcome::Failed { code, message: format!("{name} failed with exit code {code}, and all others were ended") }
         }
-        Some((name, Fate::Killed(signal))) => Outcome::Failed {
+        Some((name, ProcessExit::Killed(signal))) => Outcome::Failed {
             code: u8::try_from(128 + signal).unwrap_or(1),
             message: format!("{name} was ended by signal {signal}, and all others were ended"),
         },
-        Some((name, Fate::KilledThere(signal))) => Outcome::Failed {
+        Some((name, ProcessExit::KilledThere(signal))) => Outcome::Failed {
             code: u8::try_from(128 + signal).unwrap_or(1),
             message: format!("a process of {name} was ended by signal {signal}, and all others were ended"),
         },
@@ -328,18 +328,18 @@ fn start(
 }
 
 fn spawn(member: Member) -> Result<Running, Failure> {
-    let Member { name, process, host, label, last_words, mut command, plan } = member;
+    let Member { name, process, host, label, last_lines, mut command, plan } = member;
     let is_agent = plan.is_some();
     command.stdin(if is_agent { Stdio::piped() } else { Stdio::null() });
     if label.is_some() {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    } else if last_words.is_some() {
+    } else if last_lines.is_some() {
         command.stderr(Stdio::piped());
     }
     // Ctrl-C of a terminal reaches the launcher alone, which passes it on once.
     command.process_group(0);
     let mut child = command.spawn().map_err(|error| Failure::Work(format!("{name} cannot be started: {error}")))?;
-    let copies = copies(&mut child, label, last_words).inspect_err(|_| {
+    let copies = copies(&mut child, label, last_lines).inspect_err(|_| {
         // Without its lines nobody knows why it ends.
         let _ = child.kill();
         let _ = child.wait();
@@ -349,14 +349,14 @@ fn spawn(member: Member) -> Result<Running, Failure> {
         // Where the program ended at once, its exit code says more than this.
         let _ = writeln!(input, "{plan}").and_then(|()| input.flush());
     }
-    Ok(Running { name, process, host, child, input, is_agent, copies, fate: None })
+    Ok(Running { name, process, host, child, input, is_agent, copies, exit: None })
 }
 
 /// Starts the threads that copy the outputs of `child`.
 fn copies(
     child: &mut Child,
     label: Option<String>,
-    last_words: Option<LastWords>,
+    last_lines: Option<LastLines>,
 ) -> Result<Vec<JoinHandle<()>>, NoThread> {
     let mut copies = vec![];
     if let Some(label) = label {
@@ -366,10 +366,10 @@ fn copies(
         if let Some(output) = child.stderr.take() {
             copies.push(lines::copy(output, label)?);
         }
-    } else if let Some(last_words) = last_words
+    } else if let Some(last_lines) = last_lines
         && let Some(output) = child.stderr.take()
     {
-        last_words.copy(output)?;
+        last_lines.copy(output)?;
     }
     Ok(copies)
 }
@@ -396,42 +396,42 @@ fn end(all: &mut [Running]) -> Instant {
 
 impl Running {
     /// The fate, where it is news.
-    fn look(&mut self, guard: Option<&Guard>) -> Option<(String, Fate)> {
-        if self.fate.is_some() {
+    fn look(&mut self, guard: Option<&Guard>) -> Option<(String, ProcessExit)> {
+        if self.exit.is_some() {
             return None;
         }
-        let fate = match self.child.try_wait() {
+        let exit = match self.child.try_wait() {
             Ok(None) => return None,
-            Ok(Some(status)) => Fate::of(status, self.is_agent),
-            Err(_) => Fate::Failed(Failure::WORK),
+            Ok(Some(status)) => ProcessExit::of(status, self.is_agent),
+            Err(_) => ProcessExit::Failed(Failure::WORK),
         };
-        self.fate = Some(fate);
+        self.exit = Some(exit);
         if let Some(guard) = guard {
             guard.forget(self.child.id());
         }
-        Some((self.name.clone(), fate))
+        Some((self.name.clone(), exit))
     }
 
-    /// The end by `fate`, for the report of a failure.
-    fn end(&self, fate: Fate, by_itself: bool) -> ProcessEnd {
+    /// The end by `exit`, for the report of a failure.
+    fn end(&self, exit: ProcessExit, by_itself: bool) -> ProcessEnd {
         let (process, host) = (self.process, self.host.clone());
-        let (signal, exit_code) = match fate {
-            Fate::Killed(signal) => (Some(signal), None),
-            Fate::KilledThere(signal) => (None, u8::try_from(128 + signal).ok()),
-            Fate::Failed(code) | Fate::Stopped(code) => (None, Some(code)),
-            Fate::NoAgent | Fate::Done => (None, Some(0)),
-            Fate::NoCommand => (None, Some(NO_COMMAND)),
-            Fate::NoConnection => (None, Some(NO_CONNECTION)),
+        let (signal, exit_code) = match exit {
+            ProcessExit::Killed(signal) => (Some(signal), None),
+            ProcessExit::KilledThere(signal) => (None, u8::try_from(128 + signal).ok()),
+            ProcessExit::Failed(code) | ProcessExit::Stopped(code) => (None, Some(code)),
+            ProcessExit::NoAgent | ProcessExit::Done => (None, Some(0)),
+            ProcessExit::NoCommand => (None, Some(NO_COMMAND)),
+            ProcessExit::NoConnection => (None, Some(NO_CONNECTION)),
         };
-        let cause = match fate {
-            Fate::NoAgent | Fate::NoCommand | Fate::NoConnection => Some(CauseKind::NotStarted),
-            Fate::Killed(_) | Fate::KilledThere(_) | Fate::Failed(_) | Fate::Stopped(_) | Fate::Done => None,
+        let cause = match exit {
+            ProcessExit::NoAgent | ProcessExit::NoCommand | ProcessExit::NoConnection => Some(CauseKind::NotStarted),
+            ProcessExit::Killed(_) | ProcessExit::KilledThere(_) | ProcessExit::Failed(_) | ProcessExit::Stopped(_) | ProcessExit::Done => None,
         };
         ProcessEnd { process, name: self.name.clone(), host, signal, exit_code, cause, by_itself }
     }
 
     fn signal(&mut self, signal: i32) {
-        if self.fate.is_some() {
+        if self.exit.is_some() {
             return;
         }
         match (&mut self.input, self.is_agent) {
@@ -442,7 +442,7 @@ impl Running {
     }
 
     fn kill(&mut self) {
-        if self.fate.is_none() {
+        if self.exit.is_none() {
             self.signal_group(Some(Signal::KILL));
         }
     }
@@ -468,7 +468,7 @@ mod tests {
             process: Some(number),
             host: "here".into(),
             label: Some(format!("[{number}] ")),
-            last_words: None,
+            last_lines: None,
             command,
             plan: None,
         }

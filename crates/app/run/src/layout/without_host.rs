@@ -9,23 +9,23 @@ use launcher::{Host, variable};
 
 use crate::layout::replan::{layout_keys, with_most_replicas};
 use crate::places::newest_checkpoint::newest_checkpoint;
-use crate::process_group::several::Several;
+use crate::process_group::member::GroupMember;
 
 /// A sentence with the command, from the first process that is left. Nothing where the failure is not that of a process
 /// on another host, where no layout with fewer replicas is legal, and under `pleach launch`, which asks the host
 /// itself.
-pub fn advice(config: &RunConfig, several: &Several) -> Option<String> {
+pub fn advice(config: &RunConfig, member: &GroupMember) -> Option<String> {
     if std::env::var_os(variable::PARENT).is_some() {
         return None;
     }
-    let failure = several.control.failure()?;
-    let directory = several.control.directory();
+    let failure = member.control.failure()?;
+    let directory = member.control.directory();
     let (kind, _) = CauseKind::of_text(&failure.report.cause);
     let is_of_process = [CauseKind::Vanished, CauseKind::Silent, CauseKind::Network].contains(&kind);
     let process = failure.report.rank.and_then(|rank| directory.process_of(rank));
     let lost = process.map_or(failure.host.as_str(), |process| process.host.as_str());
     let left: Vec<_> = directory.processes.iter().filter(|process| process.host != lost).collect();
-    if !is_of_process || left.first()?.process != several.place.process {
+    if !is_of_process || left.first()?.process != member.place.process {
         return None;
     }
     let names: BTreeSet<&str> = left.iter().map(|process| process.host.as_str()).collect();
@@ -38,7 +38,7 @@ pub fn advice(config: &RunConfig, several: &Several) -> Option<String> {
     let keys: String = layout_keys(config, &after).iter().map(|key| format!(" --set {key}")).collect();
     let folder = config.run.folder.display();
     let resume = format!("train --resume {folder}{keys}");
-    let command = several.place.launcher().command(count);
+    let command = member.place.launcher().command(count);
     let command = match command.split_once("train ...") {
         Some((start, _)) => format!("{start}{resume}"),
         None => format!("{command}, pleach {resume}"),

@@ -91,9 +91,9 @@ impl Decisions {
                 }
             } else if let Some((_, message)) = self.control.receive(&self.topic, GLANCE).map_err(io::Error::other)? {
                 // Several ranks may wait, and each message reaches one of them.
-                let (heard, mut known) = (parsed(&message)?, lock(&self.known));
-                known.decided = known.decided.max(heard.decided);
-                known.whole = known.whole.max(heard.whole);
+                let (received, mut known) = (parsed(&message)?, lock(&self.known));
+                known.decided = known.decided.max(received.decided);
+                known.whole = known.whole.max(received.whole);
             }
         }
         Ok(())

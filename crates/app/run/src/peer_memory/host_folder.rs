@@ -74,7 +74,7 @@ impl HostFolder {
     ///
     /// # Errors
     /// Too little room.
-    pub fn check_room(&self, host: &str, needed: u64) -> Result<Option<String>, Failure> {
+    pub fn check_free_space(&self, host: &str, needed: u64) -> Result<Option<String>, Failure> {
         let system = rustix::fs::statfs(&self.path);
         let system = system.map_err(|error| Failure::Input(format!("{}: {error}", self.path.display())))?;
         let held: u64 = self.held().iter().flat_map(Held::values).flat_map(BTreeMap::values).sum();
@@ -290,8 +290,8 @@ mod tests {
         let parent = Parent::new("room");
         let folder = parent.folder("run", "host");
         folder.open().expect("made");
-        assert!(folder.check_room("a", 1).is_ok());
-        let refused = folder.check_room("a", u64::MAX).expect_err("no machine has so much").to_string();
+        assert!(folder.check_free_space("a", 1).is_ok());
+        let refused = folder.check_free_space("a", u64::MAX).expect_err("no machine has so much").to_string();
         assert!(refused.starts_with("run.memory_every needs 18.4 EB in /dev/shm of host a, which has "), "{refused}");
     }
 }

@@ -28,9 +28,9 @@ use crate::peer_memory::memory_files::Copy;
 use crate::peer_memory::requests::{Peer, serve};
 use crate::peer_memory::storage::PeerStorage;
 use crate::places::names::MEMORY;
-use crate::process_group::company::Company;
+use crate::process_group::group::ProcessGroup;
 use crate::process_group::listening_addresses::own_address;
-use crate::process_group::several::Several;
+use crate::process_group::member::GroupMember;
 
 pub use crate::peer_memory::memory_files::MemoryFiles;
 
@@ -97,13 +97,13 @@ fn refused(one: &str) -> Failure {
 }
 
 impl PeerMemory {
-    /// Opens the memory of the hosts of `company`, which all processes do at the same time; nothing where a run
+    /// Opens the memory of the hosts of `process_group`, which all processes do at the same time; nothing where a run
     /// neither writes there nor `is_found` to have done so.
     ///
     /// # Errors
     /// A run on one host, a host without room, failures of other processes.
     pub fn open(
-        company: &Company,
+        process_group: &ProcessGroup,
         (config, setup): (&RunConfig, &Setup),
         beginning: Beginning,
         is_found: IsFound,
@@ -112,45 +112,45 @@ impl PeerMemory {
         if every == 0 && is_found == IsFound::No {
             if beginning == Beginning::Fresh {
                 // State of an earlier run in the same folder.
-                let host = company.host();
+                let host = process_group.host();
                 let _ = HostFolder::of(&config.run.folder, &host).remove();
             }
             return Ok(None);
         }
         let patience = Duration::from_secs_f32(config.run.timeout_seconds);
-        let memory = match company {
-            Company::Alone => {
-                let host = company.host();
+        let memory = match process_group {
+            ProcessGroup::Alone => {
+                let host = process_group.host();
                 let folder = HostFolder::of(&config.run.folder, &host);
                 let held = folder.held().unwrap_or_default();
                 let hosts = vec![MemoryHost { name: host, addresses: vec![], held }];
                 PeerMemory { folder, hosts, own: 0, local: 0, token: None, patience, every, _service: None }
             }
-            Company::Several(several) => PeerMemory::meet(several, config, patience)?,
+            ProcessGroup::Several(member) => PeerMemory::meet(member, config, patience)?,
         };
-        memory.check_hosts(config, beginning, company)?;
+        memory.check_hosts(config, beginning, process_group)?;
         if memory.is_written() {
             memory.folder.open()?;
-            memory.check_room(company, config, setup)?;
+            memory.check_free_space(process_group, config, setup)?;
         }
         Ok(Some(memory))
     }
 
-    fn meet(several: &Several, config: &RunConfig, patience: Duration) -> Result<PeerMemory, Failure> {
-        let host = several.place.host.clone();
+    fn meet(member: &GroupMember, config: &RunConfig, patience: Duration) -> Result<PeerMemory, Failure> {
+        let host = member.place.host.clone();
         let folder = HostFolder::of(&config.run.folder, &host);
         let every = config.run.memory_every;
         let served = (|| {
             let cannot =
                 |error: std::io::Error| Failure::Work(format!("run.memory_every: this process cannot listen: {error}"));
-            let own = own_address(several.place.rendezvous.as_ref(), several.place.process).map_err(cannot)?;
-            serve(own, several.token.clone(), folder.clone()).map_err(cannot)
+            let own = own_address(member.place.rendezvous.as_ref(), member.place.process).map_err(cannot)?;
+            serve(own, member.token.clone(), folder.clone()).map_err(cannot)
         })();
-        let service = served.inspect_err(|failure| several.report(failure))?;
-        let here = || several.control.directory().processes.iter().filter(|entry| entry.host == host);
-        let local = here().position(|entry| entry.process == several.place.process).unwrap_or(0);
+        let service = served.inspect_err(|failure| member.report(failure))?;
+        let here = || member.control.directory().processes.iter().filter(|entry| entry.host == host);
+        let local = here().position(|entry| entry.process == member.place.process).unwrap_or(0);
         let held = if local == 0 { folder.held().unwrap_or_default() } else { Held::new() };
-        let all = several.all_gather(TOPIC, &Presence { host: host.clone(), address: service.address(), held })?;
+        let all = member.all_gather(TOPIC, &Presence { host: host.clone(), address: service.address(), held })?;
         let mut hosts: Vec<MemoryHost> = vec![];
         for Presence { host, address, held } in all {
             match hosts.iter_mut().find(|known| known.name == host) {
@@ -159,7 +159,7 @@ impl PeerMemory {
             }
         }
         let own = hosts.iter().position(|known| known.name == host).unwrap_or(0);
-        let token = Some(several.token.clone());
+        let token = Some(member.token.clone());
         Ok(PeerMemory { folder, hosts, own, local, token, patience, every, _service: Some(service) })
     }
 
@@ -172,25 +172,25 @@ impl PeerMemory {
     ///
     /// # Errors
     /// A run that asks for checkpoints in the memory of another host, where there is none.
-    pub fn check_fresh(company: &Company, config: &RunConfig) -> Result<(), Failure> {
-        let hosts: BTreeSet<&str> = match company {
-            Company::Alone => BTreeSet::new(),
-            Company::Several(several) => {
-                several.control.directory().processes.iter().map(|entry| entry.host.as_str()).collect()
+    pub fn check_fresh(process_group: &ProcessGroup, config: &RunConfig) -> Result<(), Failure> {
+        let hosts: BTreeSet<&str> = match process_group {
+            ProcessGroup::Alone => BTreeSet::new(),
+            ProcessGroup::Several(member) => {
+                member.control.directory().processes.iter().map(|entry| entry.host.as_str()).collect()
             }
         };
         let every = config.run.memory_every;
-        if every == 0 || hosts.len() > 1 { Ok(()) } else { Err(refused(&on_one_host(every, &company.host()))) }
+        if every == 0 || hosts.len() > 1 { Ok(()) } else { Err(refused(&on_one_host(every, &process_group.host()))) }
     }
 
-    fn check_hosts(&self, config: &RunConfig, beginning: Beginning, company: &Company) -> Result<(), Failure> {
+    fn check_hosts(&self, config: &RunConfig, beginning: Beginning, process_group: &ProcessGroup) -> Result<(), Failure> {
         if self.every == 0 || self.hosts.len() > 1 {
             return Ok(());
         }
         let one = on_one_host(self.every, self.hosts.first().map_or("", |host| &host.name));
         match (beginning, config.run.on_loss) {
             (Beginning::Resumed, OnLoss::Replan) => {
-                if company.is_first() {
+                if process_group.is_first() {
                     tell(&format!("{one}: until others are back, checkpoints go to the disk only\n"));
                 }
                 Ok(())
@@ -199,10 +199,10 @@ impl PeerMemory {
         }
     }
 
-    fn check_room(&self, company: &Company, config: &RunConfig, setup: &Setup) -> Result<(), Failure> {
+    fn check_free_space(&self, process_group: &ProcessGroup, config: &RunConfig, setup: &Setup) -> Result<(), Failure> {
         let name = &self.hosts[self.own].name;
-        let needed = company.memory(config, setup)?.into_iter().find(|host| host.host == *name);
-        let warning = self.folder.check_room(name, needed.map_or(0, |host| host.checkpoint_bytes))?;
+        let needed = process_group.memory(config, setup)?.into_iter().find(|host| host.host == *name);
+        let warning = self.folder.check_free_space(name, needed.map_or(0, |host| host.checkpoint_bytes))?;
         if self.local == 0 {
             warning.iter().for_each(|warning| tell(warning));
         }
@@ -278,10 +278,10 @@ impl PeerMemory {
     ///
     /// # Errors
     /// A folder that cannot be written.
-    pub fn attempt(&self, several: &Several, start: Start<'_>) -> Result<Option<MemoryAttempt>, Failure> {
+    pub fn attempt(&self, member: &GroupMember, start: Start<'_>) -> Result<Option<MemoryAttempt>, Failure> {
         let steps = start.steps();
         let is_in_memory = start.checkpoint().is_some_and(|checkpoint| is_in_memory(checkpoint.path()));
-        let number = several.next_delivery();
+        let number = member.next_delivery();
         if self.local == 0 {
             let kept = self.folder.retain(|kept| kept <= steps);
             kept.map_err(|error| Failure::Work(format!("{}: {error}", self.folder.path().display())))?;
@@ -289,7 +289,7 @@ impl PeerMemory {
         let next = &self.hosts[(self.own + 1) % self.hosts.len()];
         let peer = self.token.as_ref().and_then(|token| self.peer(next, token));
         let Some(peer) = peer.filter(|_| self.is_written()) else { return Ok(None) };
-        let decisions = Arc::new(Decisions::new(&several.control, number, if is_in_memory { steps } else { 0 }));
+        let decisions = Arc::new(Decisions::new(&member.control, number, if is_in_memory { steps } else { 0 }));
         let folder = self.folder.clone();
         let storage = PeerStorage { folder, peer, decisions: Arc::clone(&decisions), begun: Mutex::new(None) };
         let folder = CheckpointFolder::of_data(self.folder.path(), Arc::new(storage));

@@ -13,8 +13,8 @@ use sync::lock;
 use train::{GatheringSink, LogitsSink, Observer, SaveReport, SavedIn, TensorSink, take_logits};
 
 use crate::failure::Failure;
-use crate::process_group::company::Company;
-use crate::process_group::several::Several;
+use crate::process_group::group::ProcessGroup;
+use crate::process_group::member::GroupMember;
 
 /// How often an end looks whether the run has failed.
 const GLANCE: Duration = Duration::from_millis(200);
@@ -58,8 +58,8 @@ pub struct Deliverer<'a> {
 
 impl<'a> Deliverer<'a> {
     /// Begins the next delivery. Process 0 takes it with [`receive_while`].
-    pub fn begin(several: &'a Several) -> Deliverer<'a> {
-        Deliverer { control: &several.control, topic: topic(several), unanswered: Mutex::new(0) }
+    pub fn begin(member: &'a GroupMember) -> Deliverer<'a> {
+        Deliverer { control: &member.control, topic: topic(member), unanswered: Mutex::new(0) }
     }
 
     fn send(&self, kind: Kind, mut message: Vec<u8>) -> Result<(), ControlError> {
@@ -135,8 +135,8 @@ impl PieceCollector for MemoryDeliverer<'_> {
 
 /// The name of the next delivery. Each has a name of its own: a process may begin one while process 0 still awaits the
 /// end of the one before from another process.
-fn topic(several: &Several) -> String {
-    format!("delivery {}", several.next_delivery())
+fn topic(member: &GroupMember) -> String {
+    format!("delivery {}", member.next_delivery())
 }
 
 /// Where process 0 puts the deliveries of the others. Without a place, a delivery is an error.
@@ -169,14 +169,14 @@ pub struct PieceDestination<'a> {
 /// # Errors
 /// That of `work`, a failure of the run, and messages that belong to another one.
 pub fn receive_while<T>(
-    company: &Company,
+    process_group: &ProcessGroup,
     model: &ModelSpec,
     to: Destinations<'_>,
     work: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let Company::Several(several) = company else { return work() };
+    let ProcessGroup::Several(member) = process_group else { return work() };
     let has_failed = AtomicBool::new(false);
-    let mut receiver = Receiver::new(several, model, to);
+    let mut receiver = Receiver::new(member, model, to);
     std::thread::scope(|scope| {
         let has_failed = &has_failed;
         let receiving =
@@ -193,7 +193,7 @@ pub fn receive_while<T>(
 
 /// The receiving end of a delivery.
 struct Receiver<'a> {
-    several: &'a Several,
+    member: &'a GroupMember,
     topic: String,
     weights: Option<GatheringSink<'a>>,
     gradients: Option<GatheringSink<'a>>,
@@ -204,17 +204,17 @@ struct Receiver<'a> {
 
 /// Whether a process has sent its last message.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Heard {
+enum Received {
     Part,
     End,
 }
 
 impl<'a> Receiver<'a> {
-    fn new(several: &'a Several, model: &ModelSpec, to: Destinations<'a>) -> Receiver<'a> {
+    fn new(member: &'a GroupMember, model: &ModelSpec, to: Destinations<'a>) -> Receiver<'a> {
         let gathering = |sink: Option<&'a dyn TensorSink>| sink.map(|sink| GatheringSink::new(model, sink));
         Receiver {
-            several,
-            topic: topic(several),
+            member,
+            topic: topic(member),
             weights: gathering(to.weights),
             gradients: gathering(to.gradients),
             to,
@@ -224,9 +224,9 @@ impl<'a> Receiver<'a> {
 
     /// Receives until all others have sent their end, or until `is_over` and nothing more can come.
     fn receive(&mut self, is_over: impl Fn() -> bool) -> Result<(), Failure> {
-        let control = &self.several.control;
+        let control = &self.member.control;
         let mut ended = 0;
-        while ended + 1 < self.several.processes() {
+        while ended + 1 < self.member.processes() {
             let received = control.receive(&self.topic, GLANCE).map_err(|error| Failure::Work(error.to_string()))?;
             let Some((process, message)) = received else {
                 if is_over() {
@@ -234,12 +234,12 @@ impl<'a> Receiver<'a> {
                 }
                 continue;
             };
-            let heard = self
+            let received = self
                 .take(&message)
                 .map_err(|reason| Failure::Work(format!("{}: {reason}", control.directory().named(process))))?;
-            match heard {
-                Heard::End => ended += 1,
-                Heard::Part => {
+            match received {
+                Received::End => ended += 1,
+                Received::Part => {
                     let answered = control.send_to(process, &self.topic, vec![]);
                     answered.map_err(|error| Failure::Work(error.to_string()))?;
                 }
@@ -248,11 +248,11 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    fn take(&mut self, message: &[u8]) -> Result<Heard, String> {
+    fn take(&mut self, message: &[u8]) -> Result<Received, String> {
         let unknown = || "it sent a delivery of an unknown kind; start all processes with the same program".to_string();
         let (kind, content) = message.split_first().ok_or_else(unknown)?;
         match Kind::of(*kind).ok_or_else(unknown)? {
-            Kind::End => return Ok(Heard::End),
+            Kind::End => return Ok(Received::End),
             Kind::Weight => {
                 self.weights.as_ref().ok_or_else(unknown)?.take(content).map_err(|error| error.to_string())?;
             }
@@ -267,7 +267,7 @@ impl<'a> Receiver<'a> {
                 self.take_pieces(content, self.to.memory_pieces.ok_or_else(unknown)?, SavedIn::Memory)?;
             }
         }
-        Ok(Heard::Part)
+        Ok(Received::Part)
     }
 
     fn take_pieces(&mut self, content: &[u8], to: PieceDestination<'_>, place: SavedIn) -> Result<(), String> {

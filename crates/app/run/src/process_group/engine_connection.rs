@@ -9,7 +9,7 @@ use config::{DeviceChoice, RunConfig};
 use mesh::Rank;
 use nvidia::nccl;
 use rendezvous::{Control, FailureReport, ProcessFailure};
-use train::{Engine, ProcessSeat, RunDevice, Setup, engine_cores, open_process_engine};
+use train::{Engine, ProcessMember, RunDevice, Setup, engine_cores, open_process_engine};
 
 use crate::failure::Failure;
 use crate::process_group::core_share::{CoreNeed, core_share};
@@ -17,7 +17,7 @@ use crate::process_group::engine::options;
 use crate::process_group::gpu_links::GpuLinks;
 use crate::process_group::listening_addresses::ListeningAddresses;
 use crate::process_group::mpi_world;
-use crate::process_group::several::Several;
+use crate::process_group::member::GroupMember;
 
 /// Fresh ranks of this process for `setup` on `device`. All processes open the same engines in the same order.
 ///
@@ -26,24 +26,24 @@ use crate::process_group::several::Several;
 pub fn open(
     config: &RunConfig,
     setup: &Setup,
-    several: &Several,
+    member: &GroupMember,
     device: &RunDevice,
 ) -> Result<Box<dyn Engine>, Failure> {
-    let Several { control, place, token, .. } = several;
+    let GroupMember { control, place, token, .. } = member;
     let (mut listeners, addresses) =
         ListeningAddresses::listen(config.run.transport, place.rendezvous.as_ref(), place.process)?;
-    let addresses: Vec<Vec<String>> = several.all_gather("addresses of ranks", &addresses.to_texts())?;
-    listeners.mpi = several.mpi.clone().filter(|_| mpi_world::is_wanted(config));
+    let addresses: Vec<Vec<String>> = member.all_gather("addresses of ranks", &addresses.to_texts())?;
+    listeners.mpi = member.mpi.clone().filter(|_| mpi_world::is_wanted(config));
     let token = WorldToken::new(*token.secret().bytes());
-    let process_map = process_map(several, config, setup, &addresses)?;
+    let process_map = process_map(member, config, setup, &addresses)?;
     let first_ranks = process_map.processes().iter().map(|process| process.ranks.first().map_or(0, |rank| rank.0));
     let first_ranks = first_ranks.collect();
     let options = options(config, setup, ranks_on_host(&process_map, place.process));
-    let cores = cores(several, config, &process_map)?;
-    let nccl = nccl(config, setup, several, &process_map)?;
-    let seat = ProcessSeat { process: place.process, process_map, listeners, token, cores, nccl };
+    let cores = cores(member, config, &process_map)?;
+    let nccl = nccl(config, setup, member, &process_map)?;
+    let own_member = ProcessMember { process: place.process, process_map, listeners, token, cores, nccl };
     let ended = || control.failure().map(|failure| failure.to_string());
-    let opened = open_process_engine(setup.groups(), options, device, seat, &ended);
+    let opened = open_process_engine(setup.groups(), options, device, own_member, &ended);
     let (engine, failure) = opened.map_err(|error| Failure::Work(error.to_string()))?;
     join(control, failure, first_ranks);
     Ok(engine)
@@ -53,15 +53,15 @@ pub fn open(
 fn nccl(
     config: &RunConfig,
     setup: &Setup,
-    several: &Several,
+    member: &GroupMember,
     process_map: &ProcessMap,
 ) -> Result<Option<Arc<nccl::Library>>, Failure> {
     if config.run.device != DeviceChoice::Cuda {
         return Ok(None);
     }
-    let here = process_map.processes().iter().filter(|process| process.host == several.place.host);
+    let here = process_map.processes().iter().filter(|process| process.host == member.place.host);
     let host: Vec<Rank> = here.flat_map(|process| process.ranks.clone()).collect();
-    match several.gpu_links(config, setup, &host)? {
+    match member.gpu_links(config, setup, &host)? {
         GpuLinks::Nccl(library) => Ok(Some(library)),
         GpuLinks::Host(_) => Ok(None),
     }
@@ -75,22 +75,22 @@ fn ranks_on_host(process_map: &ProcessMap, process: usize) -> usize {
 }
 
 /// A core for each thread that computes in this process; empty where the system places threads.
-fn cores(several: &Several, config: &RunConfig, process_map: &ProcessMap) -> Result<Vec<usize>, Failure> {
-    let ranks = process_map.processes().get(several.place.process).map_or(0, |own| own.ranks.len());
+fn cores(member: &GroupMember, config: &RunConfig, process_map: &ProcessMap) -> Result<Vec<usize>, Failure> {
+    let ranks = process_map.processes().get(member.place.process).map_or(0, |own| own.ranks.len());
     let threads = ranks.saturating_mul(config.run.threads_per_rank);
-    let need = CoreNeed { host: several.place.host.clone(), allowed: engine_cores(), threads };
-    Ok(core_share(several.place.process, &several.all_gather("cores of processes", &need)?))
+    let need = CoreNeed { host: member.place.host.clone(), allowed: engine_cores(), threads };
+    Ok(core_share(member.place.process, &member.all_gather("cores of processes", &need)?))
 }
 
 /// All processes as transports take them.
 fn process_map(
-    several: &Several,
+    member: &GroupMember,
     config: &RunConfig,
     setup: &Setup,
     addresses: &[Vec<String>],
 ) -> Result<ProcessMap, Failure> {
-    let ranks = several.place.ranks_of_processes(&setup.mesh, config.run.placement)?;
-    let entries = several.control.directory().processes.iter().zip(addresses).zip(ranks);
+    let ranks = member.place.ranks_of_processes(&setup.mesh, config.run.placement)?;
+    let entries = member.control.directory().processes.iter().zip(addresses).zip(ranks);
     let entries = entries.map(|((entry, addresses), ranks)| {
         let found = ListeningAddresses::from_texts(addresses).ok_or_else(|| {
             Failure::Work(format!("{} must give addresses of its ranks; got {addresses:?}", entry.named()))
@@ -120,8 +120,8 @@ fn join(control: &Arc<Control>, failure: WorldFailure, first_ranks: Vec<usize>) 
             tell(weak, report);
         }
     });
-    control.on_failure(move |heard: &ProcessFailure| {
-        let rank = heard.report.rank.or_else(|| first_ranks.get(heard.process).copied()).unwrap_or(0);
-        failure.abort(AbortCause { rank: Rank(rank), description: heard.to_string() });
+    control.on_failure(move |reported: &ProcessFailure| {
+        let rank = reported.report.rank.or_else(|| first_ranks.get(reported.process).copied()).unwrap_or(0);
+        failure.abort(AbortCause { rank: Rank(rank), description: reported.to_string() });
     });
 }

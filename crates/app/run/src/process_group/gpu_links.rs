@@ -11,7 +11,7 @@ use crate::failure::Failure;
 
 /// Everything of a process that the others need to decide.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GpuSeat {
+pub struct ProcessGpus {
     pub host: String,
     pub ranks: usize,
     /// Identifiers of their GPUs.
@@ -29,16 +29,16 @@ pub enum GpuLinks {
 }
 
 impl GpuLinks {
-    /// The links that all processes decide from the same `seats`. `own` is the library of this one.
+    /// The links that all processes decide from the same `members`. `own` is the library of this one.
     ///
     /// # Errors
     /// `run.gpu_collectives = "nccl"` for processes that NCCL does not join.
     pub fn decide(
         config: &RunConfig,
-        seats: &[GpuSeat],
+        members: &[ProcessGpus],
         own: Result<Arc<Library>, String>,
     ) -> Result<GpuLinks, Failure> {
-        let found = obstacle(config, seats).map_or(own, Err);
+        let found = obstacle(config, members).map_or(own, Err);
         match (found, config.run.gpu_collectives) {
             (Ok(library), GpuCollectives::Auto | GpuCollectives::Nccl) => Ok(GpuLinks::Nccl(library)),
             (_, GpuCollectives::Host) => Ok(GpuLinks::Host("as run.gpu_collectives says".into())),
@@ -67,21 +67,21 @@ pub fn refused(reason: &str) -> String {
 }
 
 /// The reason for which NCCL does not join these processes.
-fn obstacle(config: &RunConfig, seats: &[GpuSeat]) -> Option<String> {
+fn obstacle(config: &RunConfig, members: &[ProcessGpus]) -> Option<String> {
     if config.run.collectives == CollectivesChoice::Native {
         return Some("run.collectives = \"native\", and MPI is given memory of the host".into());
     }
-    let several = seats.iter().enumerate().find(|(_, seat)| seat.ranks > 1);
-    if let Some((process, seat)) = several {
-        return Some(format!("process {process} has {}", counted(seat.ranks as u64, "rank")));
+    let with_several = members.iter().enumerate().find(|(_, member)| member.ranks > 1);
+    if let Some((process, member)) = with_several {
+        return Some(format!("process {process} has {}", counted(member.ranks as u64, "rank")));
     }
-    for (process, seat) in seats.iter().enumerate() {
-        let shares = |other: &&(usize, &GpuSeat)| other.1.gpus.iter().any(|gpu| seat.gpus.contains(gpu));
-        if let Some((other, _)) = seats.iter().enumerate().take(process).collect::<Vec<_>>().iter().find(shares) {
-            return Some(format!("processes {other} and {process} share a GPU of {}", seat.host));
+    for (process, member) in members.iter().enumerate() {
+        let shares = |other: &&(usize, &ProcessGpus)| other.1.gpus.iter().any(|gpu| member.gpus.contains(gpu));
+        if let Some((other, _)) = members.iter().enumerate().take(process).collect::<Vec<_>>().iter().find(shares) {
+            return Some(format!("processes {other} and {process} share a GPU of {}", member.host));
         }
-        if let Err(reason) = &seat.nccl {
-            return Some(format!("process {process} on {}: {reason}", seat.host));
+        if let Err(reason) = &member.nccl {
+            return Some(format!("process {process} on {}: {reason}", member.host));
         }
     }
     None
@@ -91,13 +91,13 @@ fn obstacle(config: &RunConfig, seats: &[GpuSeat]) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn seat(number: u8, ranks: usize, nccl: Result<&str, &str>) -> GpuSeat {
+    fn member(number: u8, ranks: usize, nccl: Result<&str, &str>) -> ProcessGpus {
         let nccl = nccl.map(String::from).map_err(String::from);
-        GpuSeat { host: "h1".into(), ranks, gpus: vec![[number; 16]; ranks], nccl }
+        ProcessGpus { host: "h1".into(), ranks, gpus: vec![[number; 16]; ranks], nccl }
     }
 
-    fn decided(config: &RunConfig, seats: &[GpuSeat]) -> String {
-        match GpuLinks::decide(config, seats, Err("no library in this test".into())) {
+    fn decided(config: &RunConfig, members: &[ProcessGpus]) -> String {
+        match GpuLinks::decide(config, members, Err("no library in this test".into())) {
             Ok(links) => links.line(),
             Err(failure) => failure.to_string(),
         }
@@ -108,18 +108,18 @@ mod tests {
         let mut config = RunConfig::quick_start();
         let found = Ok("2.28.9");
         let cases = [
-            (vec![seat(0, 1, found), seat(1, 2, found)], "process 1 has 2 ranks"),
-            (vec![seat(0, 1, found), seat(1, 1, found), seat(0, 1, found)], "processes 0 and 2 share a GPU of h1"),
-            (vec![seat(0, 1, found), seat(1, 1, Err("it is missing"))], "process 1 on h1: it is missing"),
+            (vec![member(0, 1, found), member(1, 2, found)], "process 1 has 2 ranks"),
+            (vec![member(0, 1, found), member(1, 1, found), member(0, 1, found)], "processes 0 and 2 share a GPU of h1"),
+            (vec![member(0, 1, found), member(1, 1, Err("it is missing"))], "process 1 on h1: it is missing"),
             // Of the others nothing is known but that they have one.
-            (vec![seat(0, 1, found), seat(1, 1, found)], "no library in this test"),
+            (vec![member(0, 1, found), member(1, 1, found)], "no library in this test"),
         ];
-        for (seats, reason) in &cases {
-            assert_eq!(decided(&config, seats), format!("joined  by way of the host: {reason}\n"));
+        for (members, reason) in &cases {
+            assert_eq!(decided(&config, members), format!("joined  by way of the host: {reason}\n"));
         }
         config.run.gpu_collectives = GpuCollectives::Nccl;
-        for (seats, reason) in &cases {
-            let said = decided(&config, seats);
+        for (members, reason) in &cases {
+            let said = decided(&config, members);
             assert!(said.contains(&format!("got: {reason};\nuse \"auto\" or \"host\"")), "{said}");
         }
         config.run.gpu_collectives = GpuCollectives::Host;

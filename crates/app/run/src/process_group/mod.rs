@@ -1,6 +1,6 @@
 //! This process among those of a run.
 
-pub mod company;
+pub mod group;
 pub(crate) mod core_share;
 pub mod delivery;
 pub(crate) mod descriptors;
@@ -14,6 +14,6 @@ pub(crate) mod mpi_world;
 pub(crate) mod open_files;
 pub mod place;
 pub mod process_ranks;
-pub mod several;
+pub mod member;
 pub mod shared_limit;
 pub mod signal_relay;

@@ -12,7 +12,7 @@ use mpi::{Abi, Found, Library, Surroundings, ThreadLevel, find, loader, mpiexec_
 use crate::failure::Failure;
 use crate::messages::stderr::tell;
 use crate::process_group::place::Place;
-use crate::process_group::several::Several;
+use crate::process_group::member::GroupMember;
 
 /// Whether a run of several processes moves its messages over MPI.
 pub fn is_wanted(config: &RunConfig) -> bool {
@@ -29,26 +29,26 @@ pub fn is_wanted(config: &RunConfig) -> bool {
 ///
 /// # Errors
 /// No library, different ones, one that does not belong to the launcher, and one that does not return in time.
-pub fn open(several: &Several, deadline: Duration) -> Result<Arc<MpiEndpoint>, Failure> {
-    let opened = library(several).and_then(|(found, library)| {
-        if several.is_first() {
+pub fn open(member: &GroupMember, deadline: Duration) -> Result<Arc<MpiEndpoint>, Failure> {
+    let opened = library(member).and_then(|(found, library)| {
+        if member.is_first() {
             // Some libraries end the process where they do not find their launcher.
-            let Place { processes, .. } = several.place;
-            tell(&doubt(&library, several.place.launcher(), processes).unwrap_or_default());
+            let Place { processes, .. } = member.place;
+            tell(&doubt(&library, member.place.launcher(), processes).unwrap_or_default());
         }
-        let ended = || several.control.failure().map(|failure| failure.to_string());
+        let ended = || member.control.failure().map(|failure| failure.to_string());
         let opened = MpiEndpoint::open(found.path, ThreadLevel::Funneled, deadline, &ended);
         let endpoint = opened.map_err(|error| Failure::Work(error.to_string()))?;
         let world = World { process: endpoint.process(), processes: endpoint.processes() };
-        let own = World { process: several.place.process, processes: several.place.processes };
-        let refusal = refusal(&library, world, own, several.place.launcher());
+        let own = World { process: member.place.process, processes: member.place.processes };
+        let refusal = refusal(&library, world, own, member.place.launcher());
         refusal.map_or(Ok(Arc::new(endpoint)), |refusal| Err(Failure::Work(refusal)))
     });
-    opened.inspect_err(|failure| several.report(failure))
+    opened.inspect_err(|failure| member.report(failure))
 }
 
 /// The library of this process, once all processes are known to have the same.
-fn library(several: &Several) -> Result<(Found, Library), Failure> {
+fn library(member: &GroupMember) -> Result<(Found, Library), Failure> {
     let environment = |name: &str| std::env::var(name).ok();
     let surroundings = Surroundings::of_process(&environment, loader::folders(Path::new("/"), &environment));
     let opened = find(&surroundings).map_err(|error| Failure::Input(error.to_string())).and_then(|found| {
@@ -56,10 +56,10 @@ fn library(several: &Several) -> Result<(Found, Library), Failure> {
         Ok((found, library))
     });
     // A process that fails here does not keep the others waiting for its part.
-    let (found, library) = opened.inspect_err(|failure| several.report(failure))?;
+    let (found, library) = opened.inspect_err(|failure| member.report(failure))?;
     let own = format!("{} with {}", library.version(), library.abi());
-    let all = several.all_gather("libraries of MPI", &own)?;
-    let entries = several.control.directory().processes.iter().zip(&all);
+    let all = member.all_gather("libraries of MPI", &own)?;
+    let entries = member.control.directory().processes.iter().zip(&all);
     let other = entries.clone().find(|(_, library)| Some(*library) != all.first());
     match (other, all.first()) {
         (Some((entry, other)), Some(first)) => Err(Failure::Work(format!(

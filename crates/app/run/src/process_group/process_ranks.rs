@@ -12,7 +12,7 @@ use train::{
 
 use crate::failure::Failure;
 use crate::messages::stderr::tell;
-use crate::process_group::company::Company;
+use crate::process_group::group::ProcessGroup;
 use crate::signals::watchdog::{GRACE, watch};
 
 /// The ranks of a run that are in this process.
@@ -22,12 +22,12 @@ pub struct ProcessRanks<'a> {
 }
 
 impl<'a> ProcessRanks<'a> {
-    /// The ranks of `setup` that this process has in `company`, with the resources that `config` gives them.
+    /// The ranks of `setup` that this process has in `process_group`, with the resources that `config` gives them.
     ///
     /// # Errors
     /// Processes that cannot be connected.
-    pub fn open(company: &Company, config: &RunConfig, setup: &'a Setup) -> Result<ProcessRanks<'a>, Failure> {
-        ProcessRanks::with_choices(company, config, setup, ModelChoices::new())
+    pub fn open(process_group: &ProcessGroup, config: &RunConfig, setup: &'a Setup) -> Result<ProcessRanks<'a>, Failure> {
+        ProcessRanks::with_choices(process_group, config, setup, ModelChoices::new())
     }
 
     /// As [`ProcessRanks::open`], with what was chosen before for products.
@@ -35,12 +35,12 @@ impl<'a> ProcessRanks<'a> {
     /// # Errors
     /// Processes that cannot be connected.
     pub fn with_choices(
-        company: &Company,
+        process_group: &ProcessGroup,
         config: &RunConfig,
         setup: &'a Setup,
         choices: ModelChoices,
     ) -> Result<ProcessRanks<'a>, Failure> {
-        Ok(ProcessRanks { setup, engine: company.engine(config, setup, choices)? })
+        Ok(ProcessRanks { setup, engine: process_group.engine(config, setup, choices)? })
     }
 
     /// Does `work` with the ranks. Where they fail and one does not come back, the process ends without it.

@@ -4,8 +4,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use crate::failure::Failure;
-use crate::process_group::company::Company;
-use crate::process_group::several::Several;
+use crate::process_group::group::ProcessGroup;
+use crate::process_group::member::GroupMember;
 use crate::signals::interrupt::{AtOnce, Interrupt};
 
 /// How often a signal is looked for.
@@ -15,13 +15,13 @@ const GLANCE: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// A thread that cannot be started.
-pub fn relay_while<T>(several: &Several, interrupt: &Interrupt, work: impl FnOnce() -> T) -> Result<T, Failure> {
+pub fn relay_while<T>(member: &GroupMember, interrupt: &Interrupt, work: impl FnOnce() -> T) -> Result<T, Failure> {
     std::thread::scope(|scope| {
         let (running, ended) = channel::<()>();
         sync::start_scoped(scope, "signals", move || {
             while ended.recv_timeout(GLANCE) == Err(RecvTimeoutError::Timeout) {
                 if let Some(signal) = interrupt.signal() {
-                    return several.control.stop(signal.number());
+                    return member.control.stop(signal.number());
                 }
             }
         })?;
@@ -37,17 +37,17 @@ pub fn relay_while<T>(several: &Several, interrupt: &Interrupt, work: impl FnOnc
 /// # Errors
 /// Those of `work`, and a thread that cannot be started.
 pub fn end_all_while<T>(
-    company: &Company,
+    process_group: &ProcessGroup,
     signals: &AtOnce,
     work: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let Company::Several(several) = company else { return work() };
+    let ProcessGroup::Several(member) = process_group else { return work() };
     signals.noted_while(|interrupt| {
         let result = std::thread::scope(|scope| {
             let (running, ended) = channel::<()>();
             sync::start_scoped(scope, "signals", move || {
                 while ended.recv_timeout(GLANCE) == Err(RecvTimeoutError::Timeout) {
-                    end_by_signal(several, interrupt);
+                    end_by_signal(member, interrupt);
                 }
             })?;
             let result = work();
@@ -55,17 +55,17 @@ pub fn end_all_while<T>(
             result
         });
         // The work of a process fails where another one has ended by the signal.
-        end_by_signal(several, interrupt);
+        end_by_signal(member, interrupt);
         result
     })
 }
 
 /// Ends this process where a signal has reached it or another one, which hears of it first.
-fn end_by_signal(several: &Several, interrupt: &Interrupt) {
+fn end_by_signal(member: &GroupMember, interrupt: &Interrupt) {
     if let Some(signal) = interrupt.signal() {
-        several.control.stop(signal.number());
+        member.control.stop(signal.number());
     }
-    several.note_signal(interrupt);
+    member.note_signal(interrupt);
     if let Some(signal) = interrupt.signal() {
         // Process 0 passes the signal on meanwhile.
         std::thread::sleep(GLANCE);

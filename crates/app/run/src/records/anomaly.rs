@@ -1,6 +1,6 @@
 //! Steps that are not as usual, in words.
 
-use train::{Anomaly, AnomalyReport, Spike, SpikeKind, StepFate};
+use train::{Anomaly, AnomalyReport, Spike, SpikeKind, UpdateOutcome};
 
 /// The name of an anomaly in `metrics.jsonl`.
 pub fn anomaly_name(anomaly: &Anomaly) -> &'static str {
@@ -12,9 +12,9 @@ pub fn anomaly_name(anomaly: &Anomaly) -> &'static str {
 
 /// A step that is not as usual, as a line for people.
 pub fn anomaly_line(step: u32, report: &AnomalyReport) -> String {
-    let done = match report.fate {
-        StepFate::Updated => "the run continues".to_string(),
-        StepFate::Skipped | StepFate::Hopeless => {
+    let done = match report.update {
+        UpdateOutcome::Updated => "the run continues".to_string(),
+        UpdateOutcome::Skipped | UpdateOutcome::Hopeless => {
             format!("the step changed no weight, {} so far", report.skipped_steps)
         }
     };

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Serialize, Serializer};
-use train::{Anomaly, EvaluationReport, StepFate, StepReport};
+use train::{Anomaly, EvaluationReport, UpdateOutcome, StepReport};
 
 use crate::records::anomaly::anomaly_name;
 use crate::records::rates::Rates;
@@ -92,7 +92,7 @@ pub fn of_step(report: &StepReport, rates: &Rates, now: SystemTime) -> std::io::
         anomaly: report.anomaly.map(|report| anomaly_name(&report.anomaly)),
         usual: spike.map(|spike| Number(spike.usual)),
         score: spike.map(|spike| Number(spike.score)),
-        skipped: report.anomaly.map(|report| report.fate != StepFate::Updated),
+        skipped: report.anomaly.map(|report| report.update != UpdateOutcome::Updated),
         total_tokens: rates.total_tokens,
         epoch: rates.epoch,
         time: unix_seconds(now),
@@ -185,7 +185,7 @@ fn unix_seconds(now: SystemTime) -> f64 {
 mod tests {
     use std::time::Duration;
 
-    use train::{LossScalingReport, StepFate};
+    use train::{LossScalingReport, UpdateOutcome};
 
     use super::*;
     use crate::records::step_line::tests::report;
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_loss_scale_is_a_power_of_two_to_the_last_digit() {
-        let scaling = LossScalingReport { factor: 4_294_967_296.0, fate: StepFate::Skipped, skipped_steps: 2 };
+        let scaling = LossScalingReport { factor: 4_294_967_296.0, update: UpdateOutcome::Skipped, skipped_steps: 2 };
         let report = StepReport { loss_scaling: Some(scaling), ..report() };
         let kept = of_step(&report, &rates(), now()).expect("JSON");
         assert!(kept.contains("\"loss_scale\":4294967296.0,\"skipped_steps\":2,"), "{kept}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use config::figures::grouped;
-use train::{LossScalingReport, StepFate, StepReport};
+use train::{LossScalingReport, UpdateOutcome, StepReport};
 
 use crate::records::rates::Rates;
 
@@ -18,11 +18,11 @@ pub enum Colour {
 
 /// Whether a line tells how long the run still takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outlook {
+pub enum RemainingTime {
     /// It changes with every step.
-    TimeLeft,
+    Shown,
     /// It stays, and the time left does not.
-    None,
+    Hidden,
 }
 
 /// A name with its value: `loss`, `2.3457`. Either may be empty.
@@ -30,12 +30,12 @@ pub enum Outlook {
 struct Field {
     name: &'static str,
     value: String,
-    mood: Mood,
+    emphasis: Emphasis,
 }
 
 /// How a value is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mood {
+enum Emphasis {
     Usual,
     Important,
     Alarm,
@@ -43,7 +43,7 @@ enum Mood {
 
 impl Field {
     fn new(name: &'static str, value: String) -> Field {
-        Field { name, value, mood: Mood::Usual }
+        Field { name, value, emphasis: Emphasis::Usual }
     }
 
     fn width(&self) -> usize {
@@ -51,14 +51,14 @@ impl Field {
     }
 
     fn text(&self, colour: Colour) -> String {
-        let Field { name, value, mood } = self;
+        let Field { name, value, emphasis } = self;
         let gap = if name.is_empty() || value.is_empty() { "" } else { " " };
-        match (colour, mood) {
+        match (colour, emphasis) {
             (Colour::Off, _) => format!("{name}{gap}{value}"),
-            (Colour::On, Mood::Usual) if name.is_empty() => value.clone(),
-            (Colour::On, Mood::Usual) => format!("\x1b[2m{name}\x1b[0m{gap}{value}"),
-            (Colour::On, Mood::Important) => format!("\x1b[2m{name}\x1b[0m{gap}\x1b[1m{value}\x1b[0m"),
-            (Colour::On, Mood::Alarm) => format!("\x1b[31m{name}{gap}{value}\x1b[0m"),
+            (Colour::On, Emphasis::Usual) if name.is_empty() => value.clone(),
+            (Colour::On, Emphasis::Usual) => format!("\x1b[2m{name}\x1b[0m{gap}{value}"),
+            (Colour::On, Emphasis::Important) => format!("\x1b[2m{name}\x1b[0m{gap}\x1b[1m{value}\x1b[0m"),
+            (Colour::On, Emphasis::Alarm) => format!("\x1b[31m{name}{gap}{value}\x1b[0m"),
         }
     }
 }
@@ -67,12 +67,12 @@ impl Field {
 pub fn step_line(
     (report, steps): (&StepReport, u32),
     rates: &Rates,
-    outlook: Outlook,
+    remaining_time: RemainingTime,
     columns: Option<usize>,
     colour: Colour,
 ) -> String {
     let (mut text, mut width) = (String::new(), 0);
-    for field in fields(report, steps, rates, outlook) {
+    for field in fields(report, steps, rates, remaining_time) {
         let gap = if width == 0 { 0 } else { 2 };
         if width > 0 && columns.is_some_and(|columns| width + gap + field.width() > columns) {
             break;
@@ -84,21 +84,21 @@ pub fn step_line(
 }
 
 /// The most wanted first; alarms come before speed.
-fn fields(report: &StepReport, steps: u32, rates: &Rates, outlook: Outlook) -> Vec<Field> {
+fn fields(report: &StepReport, steps: u32, rates: &Rates, remaining_time: RemainingTime) -> Vec<Field> {
     let digits = steps.to_string().len();
-    let alarm = |is_alarm: bool, usual: Mood| if is_alarm { Mood::Alarm } else { usual };
+    let alarm = |is_alarm: bool, usual: Emphasis| if is_alarm { Emphasis::Alarm } else { usual };
     let loss = Field {
-        mood: alarm(!report.loss.is_finite(), Mood::Important),
+        emphasis: alarm(!report.loss.is_finite(), Emphasis::Important),
         ..Field::new("loss", format!("{:.4}", report.loss))
     };
     let norm = Field {
-        mood: alarm(!report.gradient_norm.is_finite(), Mood::Usual),
+        emphasis: alarm(!report.gradient_norm.is_finite(), Emphasis::Usual),
         ..Field::new("grad norm", format!("{:.3}", report.gradient_norm))
     };
     let mut fields = vec![Field::new("step", format!("{:>digits$}/{steps}", report.step)), loss];
     fields.extend(report.z_loss.map(|z_loss| Field::new("z loss", format!("{z_loss:.2e}"))));
     fields.extend([Field::new("lr", format!("{:.2e}", report.learning_rate)), norm]);
-    if outlook == Outlook::TimeLeft {
+    if remaining_time == RemainingTime::Shown {
         fields.push(Field::new("", format!("{} left", clock(rates.left))));
     }
     fields.push(Field::new("", format!("{} tokens/s", grouped(rates.tokens_per_second.round() as u64))));
@@ -111,10 +111,10 @@ fn fields(report: &StepReport, steps: u32, rates: &Rates, outlook: Outlook) -> V
 
 /// How the loss was scaled.
 fn scaling(report: &LossScalingReport) -> Field {
-    match report.fate {
-        StepFate::Updated => Field::new("loss scale", format!("{:.0}", report.factor)),
-        StepFate::Skipped | StepFate::Hopeless => Field {
-            mood: Mood::Alarm,
+    match report.update {
+        UpdateOutcome::Updated => Field::new("loss scale", format!("{:.0}", report.factor)),
+        UpdateOutcome::Skipped | UpdateOutcome::Hopeless => Field {
+            emphasis: Emphasis::Alarm,
             ..Field::new(
                 "loss scale",
                 format!("{:.0}: overflow, skipped, {} so far", report.factor, report.skipped_steps),
@@ -166,19 +166,19 @@ pub mod tests {
         }
     }
 
-    fn line(outlook: Outlook, columns: Option<usize>) -> String {
-        step_line((&report(), 300), &rates(), outlook, columns, Colour::Off)
+    fn line(remaining_time: RemainingTime, columns: Option<usize>) -> String {
+        step_line((&report(), 300), &rates(), remaining_time, columns, Colour::Off)
     }
 
     #[test]
     fn a_line_names_its_numbers() {
         assert_eq!(
-            line(Outlook::TimeLeft, None),
+            line(RemainingTime::Shown, None),
             "step   7/300  loss 2.3457  lr 1.50e-3  grad norm 0.988  1:02:05 left  8,192 tokens/s  70.5 GFLOP/s, 35 % of peak  idle  4 %"
         );
         let unknown = Rates { idle_share: None, peak_share: None, left: Duration::from_secs(61), ..rates() };
         assert_eq!(
-            step_line((&report(), 9), &unknown, Outlook::TimeLeft, None, Colour::Off),
+            step_line((&report(), 9), &unknown, RemainingTime::Shown, None, Colour::Off),
             "step 7/9  loss 2.3457  lr 1.50e-3  grad norm 0.988  1:01 left  8,192 tokens/s  70.5 GFLOP/s"
         );
     }
@@ -194,17 +194,17 @@ pub mod tests {
             ),
             (3, "step   7/300"),
         ] {
-            assert_eq!(line(Outlook::None, Some(columns)), expected, "{columns} columns");
+            assert_eq!(line(RemainingTime::Hidden, Some(columns)), expected, "{columns} columns");
         }
     }
 
     /// Colours take no columns and no letters.
     #[test]
     fn colours_change_nothing_but_colours() {
-        let skipped = LossScalingReport { factor: 4_294_967_296.0, fate: StepFate::Skipped, skipped_steps: 2 };
+        let skipped = LossScalingReport { factor: 4_294_967_296.0, update: UpdateOutcome::Skipped, skipped_steps: 2 };
         let report = StepReport { loss: f64::NAN, loss_scaling: Some(skipped), ..report() };
         for columns in [Some(60), Some(80), Some(200), None] {
-            let of = |colour| step_line((&report, 9), &rates(), Outlook::TimeLeft, columns, colour);
+            let of = |colour| step_line((&report, 9), &rates(), RemainingTime::Shown, columns, colour);
             let coloured = of(Colour::On);
             assert!(coloured.contains("\x1b[31mloss NaN\x1b[0m"), "{coloured:?}");
             let plain = ["\x1b[2m", "\x1b[0m", "\x1b[1m", "\x1b[31m"]
@@ -212,7 +212,7 @@ pub mod tests {
                 .fold(coloured, |text, code| text.replace(code, ""));
             assert_eq!(plain, of(Colour::Off));
         }
-        let line = step_line((&report, 9), &rates(), Outlook::TimeLeft, None, Colour::Off);
+        let line = step_line((&report, 9), &rates(), RemainingTime::Shown, None, Colour::Off);
         assert!(line.ends_with("idle  4 %  loss scale 4294967296: overflow, skipped, 2 so far"), "{line}");
     }
 }

@@ -37,7 +37,7 @@ fn remedy(path: &Path, error: &io::Error) -> String {
     if error.kind() == ErrorKind::FileTooLarge {
         "; `ulimit -f` shows the limit of this process".into()
     } else if files::is_full(error) {
-        let room = files::room_at(path).map_or(String::new(), |room| {
+        let room = files::disk_space_at(path).map_or(String::new(), |room| {
             format!(" ({} of {} are free)", bytes(room.free_bytes), bytes(room.all_bytes))
         });
         format!("; its disk or quota has no room for it{room}: free some, or use a smaller run.keep_newest")

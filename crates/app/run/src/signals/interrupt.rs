@@ -66,7 +66,7 @@ pub struct AtOnce {
     interrupt: Interrupt,
 }
 
-/// From now on until [`AtOnce::heard`], Ctrl-C and SIGTERM end the process at once, with their exit codes: nothing is
+/// From now on until [`AtOnce::noted`], Ctrl-C and SIGTERM end the process at once, with their exit codes: nothing is
 /// there yet that could be kept.
 ///
 /// # Errors
@@ -94,7 +94,7 @@ pub fn ends_at_once() -> Result<AtOnce, Failure> {
 impl AtOnce {
     /// From now on signals are noted, for work that looks for them by itself. One that came before and only warns is
     /// among them.
-    pub fn heard(&self) -> Interrupt {
+    pub fn noted(&self) -> Interrupt {
         self.is_end.store(false, Ordering::Relaxed);
         self.interrupt.clone()
     }

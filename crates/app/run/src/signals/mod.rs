@@ -1,5 +1,5 @@
 //! Signals that end work, and work that does not end.
 
-pub(crate) mod grace;
+pub(crate) mod exit_deadline;
 pub mod interrupt;
 pub(crate) mod watchdog;

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::messages::patience::announced_while;
 use crate::messages::stderr::tell;
 use crate::places::own_places;
-use crate::store::settings::{Patient, settings};
+use crate::store::settings::{RetryTime, settings};
 
 /// The folder in that of `data.cache`, or else in that where the command was started.
 const FOLDER: &str = "downloads";
@@ -129,7 +129,7 @@ enum Form {
 
 impl Selection {
     fn of(address: &Address, _: &Trusted<Requests>) -> Result<Selection, StoreError> {
-        let settings = settings(Patient::Fixed);
+        let settings = settings(RetryTime::Fixed);
         let path = match address {
             Address::S3 { prefix, .. } => prefix,
             Address::Http { path, .. } => path,

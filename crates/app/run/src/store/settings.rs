@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stores::{Patience, Settings};
+use stores::{RetryLimit, Settings};
 
 use crate::store::unanswered::{Deadline, on_screen};
 
@@ -11,7 +11,7 @@ pub const SECONDS: f32 = 600.0;
 
 /// How long requests of a command are tried, and whether people hear of it meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Patient {
+pub enum RetryTime {
     /// For `run.store_seconds`.
     OfRun(f32),
     /// The same where nobody waits for an answer.
@@ -21,13 +21,13 @@ pub enum Patient {
 }
 
 /// The settings of requests: variables and profiles of this process.
-pub fn settings(patient: Patient) -> Settings {
+pub fn settings(patient: RetryTime) -> Settings {
     let variables = std::env::vars_os();
     let variables = variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let tried = |seconds| Settings::new(variables, Patience { limit: Duration::from_secs_f32(seconds) });
+    let tried = |seconds| Settings::new(variables, RetryLimit { limit: Duration::from_secs_f32(seconds) });
     match patient {
-        Patient::OfRun(seconds) => tried(seconds).heard_by(on_screen(Deadline::StoreSeconds)),
-        Patient::InBackground(seconds) => tried(seconds),
-        Patient::Fixed => tried(SECONDS).heard_by(on_screen(Deadline::Fixed)),
+        RetryTime::OfRun(seconds) => tried(seconds).with_on_unanswered(on_screen(Deadline::StoreSeconds)),
+        RetryTime::InBackground(seconds) => tried(seconds),
+        RetryTime::Fixed => tried(SECONDS).with_on_unanswered(on_screen(Deadline::Fixed)),
     }
 }

@@ -6,7 +6,7 @@ use checkpoint::{Checkpoint, CheckpointError, Found, StoredError, StoredRun, com
 use config::{KeptRunFile, RunConfig, RunSpec, Trusted};
 use data::{BYTES_FILE, TOKENIZER_FILE};
 use files::{InputError, InputKind};
-use stores::{Address, Hearer, Settings, StoreError};
+use stores::{Address, OnUnanswered, Settings, StoreError};
 
 use crate::failure::Failure;
 use crate::messages::patience::announced_while;
@@ -16,7 +16,7 @@ use crate::places::kept_run::Earlier;
 use crate::places::kept_run_file::kept_run_file;
 use crate::places::names::{ALGORITHMS, CHECKPOINTS, LIBRARIES, METRICS, RESUMES, RUN_FILE, STORE_LOCK};
 use crate::places::unfinished::{skipped, tell_unfinished};
-use crate::store::settings::{Patient, SECONDS, settings};
+use crate::store::settings::{RetryTime, SECONDS, settings};
 
 /// The files of a run that are in its store, next to its checkpoints.
 const FILES: [&str; 7] = [RUN_FILE, METRICS, RESUMES, TOKENIZER_FILE, BYTES_FILE, ALGORITHMS, LIBRARIES];
@@ -25,16 +25,16 @@ const FILES: [&str; 7] = [RUN_FILE, METRICS, RESUMES, TOKENIZER_FILE, BYTES_FILE
 ///
 /// # Errors
 /// An address or settings that cannot be used.
-pub fn of_run(run: &RunSpec, patient: impl Fn(f32) -> Patient) -> Result<Option<StoredRun>, Failure> {
+pub fn of_run(run: &RunSpec, patient: impl Fn(f32) -> RetryTime) -> Result<Option<StoredRun>, Failure> {
     run.store.as_ref().map(|store| open("run.store", store, patient(run.store_seconds))).transpose()
 }
 
-/// As [`of_run`], for requests during the steps of the run; `hearer` hears of those that are not answered soon.
+/// As [`of_run`], for requests during the steps of the run; `on_unanswered` hears of those that are not answered soon.
 ///
 /// # Errors
 /// As [`of_run`].
-pub fn in_background(run: &RunSpec, hearer: Hearer) -> Result<Option<StoredRun>, Failure> {
-    let settings = settings(Patient::InBackground(run.store_seconds)).heard_by(hearer);
+pub fn in_background(run: &RunSpec, on_unanswered: OnUnanswered) -> Result<Option<StoredRun>, Failure> {
+    let settings = settings(RetryTime::InBackground(run.store_seconds)).with_on_unanswered(on_unanswered);
     run.store.as_ref().map(|store| open_with("run.store", store, &settings)).transpose()
 }
 
@@ -42,7 +42,7 @@ pub fn in_background(run: &RunSpec, hearer: Hearer) -> Result<Option<StoredRun>,
 ///
 /// # Errors
 /// As [`of_run`].
-pub fn open(key: &str, text: &Trusted<String>, patient: Patient) -> Result<StoredRun, Failure> {
+pub fn open(key: &str, text: &Trusted<String>, patient: RetryTime) -> Result<StoredRun, Failure> {
     open_with(key, text, &settings(patient))
 }
 
@@ -68,7 +68,7 @@ pub fn files_of(folder: &Path) -> Vec<PathBuf> {
 /// # Errors
 /// Checkpoints that are there, and a store without an answer.
 pub fn check_fresh(run: &RunSpec, earlier: Earlier) -> Result<(), Failure> {
-    let Some(stored) = of_run(run, Patient::OfRun)? else { return Ok(()) };
+    let Some(stored) = of_run(run, RetryTime::OfRun)? else { return Ok(()) };
     let all = stored.list().map_err(of_store)?;
     let newest = all.iter().rev().find(|(_, of_steps)| of_steps.is_committed());
     match (newest, earlier) {
@@ -110,7 +110,7 @@ pub struct Described {
 ///
 /// # Errors
 /// A store without an answer, and an address without a checkpoint.
-pub fn described(named: &Path, overrides: &[String], patient: Patient) -> Result<Option<Described>, Failure> {
+pub fn described(named: &Path, overrides: &[String], patient: RetryTime) -> Result<Option<Described>, Failure> {
     let text = named.to_string_lossy();
     if !Address::is_meant(&text) {
         return Ok(None);
@@ -164,14 +164,14 @@ fn set(overrides: &[String], key: &str) -> Option<Trusted<String>> {
     value.map(|(_, value)| Trusted::of_command_line(value.trim().trim_matches('"').to_string()))
 }
 
-fn patient(overrides: &[String]) -> Patient {
+fn patient(overrides: &[String]) -> RetryTime {
     let seconds = set(overrides, "run.store_seconds").and_then(|seconds| seconds.parse().ok());
-    Patient::OfRun(seconds.filter(|seconds| (0.0..=86_400.0).contains(seconds)).unwrap_or(SECONDS))
+    RetryTime::OfRun(seconds.filter(|seconds| (0.0..=86_400.0).contains(seconds)).unwrap_or(SECONDS))
 }
 
 /// What [`bring_newest`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Brought {
+pub enum NewestCheckpoint {
     /// The checkpoint after these steps was downloaded.
     Downloaded(u32),
     /// The folder has a checkpoint after these steps, and the store has no later one.
@@ -187,11 +187,11 @@ pub enum Brought {
 ///
 /// # Errors
 /// A store without an answer, a folder of another run, and one that cannot be written.
-pub fn bring_newest(stored: &StoredRun, folder: &Path, remedy: &str) -> Result<Brought, Failure> {
+pub fn bring_newest(stored: &StoredRun, folder: &Path, remedy: &str) -> Result<NewestCheckpoint, Failure> {
     let checkpoints = folder.join(CHECKPOINTS);
     // Another run has the folder; whoever opens it reports that.
     if is_in_use(&checkpoints) {
-        return Ok(Brought::InUse);
+        return Ok(NewestCheckpoint::InUse);
     }
     let all = stored.list().map_err(of_store)?;
     check_same_run(stored, folder, remedy)?;
@@ -213,7 +213,7 @@ pub fn bring_newest(stored: &StoredRun, folder: &Path, remedy: &str) -> Result<B
                 // Else a later upload would replace the longer list of the store.
                 bring_resumes(stored, folder)?;
             }
-            return Ok(Brought::AsNew(newest.steps));
+            return Ok(NewestCheckpoint::AsNew(newest.steps));
         }
         let what = format!("downloading the checkpoint after step {steps} from {}", stored.address());
         tell(&format!("{what}\n"));
@@ -223,13 +223,13 @@ pub fn bring_newest(stored: &StoredRun, folder: &Path, remedy: &str) -> Result<B
                 for name in FILES.into_iter().filter(|name| *name != RESUMES) {
                     stored.fetch_file(name, &folder.join(name)).map_err(failure)?;
                 }
-                return Ok(Brought::Downloaded(steps));
+                return Ok(NewestCheckpoint::Downloaded(steps));
             }
             Err(error @ StoredError::Damaged { .. }) => tell(&format!("{error}; an earlier one is used\n")),
             Err(error) => return Err(failure(error)),
         }
     }
-    Ok(Brought::NoneWhole)
+    Ok(NewestCheckpoint::NoneWhole)
 }
 
 /// Refuses a folder whose run is not that of the store: neither names the other's address, and their run files differ.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stores::{Hearer, Unanswered};
+use stores::{OnUnanswered, Unanswered};
 
 use crate::messages::stderr::tell;
 
@@ -16,7 +16,7 @@ pub enum Deadline {
 }
 
 /// Prints a line on the standard error for each request that it hears of.
-pub fn on_screen(deadline: Deadline) -> Hearer {
+pub fn on_screen(deadline: Deadline) -> OnUnanswered {
     Arc::new(move |unanswered| tell(&line(unanswered, deadline)))
 }
 

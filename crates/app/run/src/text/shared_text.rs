@@ -8,9 +8,9 @@ use rendezvous::TextHash;
 
 use crate::failure::Failure;
 use crate::messages::patience::announced_while;
-use crate::process_group::company::Company;
+use crate::process_group::group::ProcessGroup;
 use crate::process_group::place::own_number;
-use crate::process_group::several::Several;
+use crate::process_group::member::GroupMember;
 use crate::store::downloads::downloaded;
 use crate::text::text_transfer::TextTransfer;
 use crate::text::tokenize_progress::TokenizeProgress;
@@ -42,7 +42,7 @@ impl OwnText {
         let data = downloaded(data)?;
         let missing = missing(&data)?;
         let sources = if missing.is_empty() || own_number()? == 0 {
-            OwnSources::Here(Sources::open_heard(&data, &TokenizeProgress::begin()).map_err(input)?)
+            OwnSources::Here(Sources::open_with_listener(&data, &TokenizeProgress::begin()).map_err(input)?)
         } else {
             OwnSources::Missing(missing)
         };
@@ -57,28 +57,28 @@ impl OwnText {
         }
     }
 
-    /// The text as tokens, the same ones on all processes of `company`.
+    /// The text as tokens, the same ones on all processes of `process_group`.
     ///
     /// # Errors
     /// Text that cannot be used, and failures of other processes.
-    pub fn tokenized(self, company: &Company) -> Result<Dataset, Failure> {
+    pub fn tokenized(self, process_group: &ProcessGroup) -> Result<Dataset, Failure> {
         let OwnText { data, sources: own } = self;
         let data = &data;
-        match company {
-            Company::Alone => {
+        match process_group {
+            ProcessGroup::Alone => {
                 let sources = match own {
                     OwnSources::Here(sources) => sources,
                     // All ranks are here, and so must the text be.
-                    OwnSources::Missing(_) => Sources::open_heard(data, &TokenizeProgress::begin()).map_err(input)?,
+                    OwnSources::Missing(_) => Sources::open_with_listener(data, &TokenizeProgress::begin()).map_err(input)?,
                 };
                 let given = made(&sources, &data.tokenizer)?;
                 Dataset::new(data, sources, given).map_err(input)
             }
-            Company::Several(several) => {
-                let sources = own.completed(data, several)?;
-                let given = tokenizer(&sources, &data.tokenizer, several)?;
+            ProcessGroup::Several(member) => {
+                let sources = own.completed(data, member)?;
+                let given = tokenizer(&sources, &data.tokenizer, member)?;
                 let dataset = Dataset::new(data, sources, given).map_err(input)?;
-                compare(&dataset, several)?;
+                compare(&dataset, member)?;
                 Ok(dataset)
             }
         }
@@ -87,15 +87,15 @@ impl OwnText {
 
 impl OwnSources {
     /// All sources, with the files that process 0 sends for those that are missing.
-    fn completed(self, data: &DataSpec, several: &Several) -> Result<Sources, Failure> {
+    fn completed(self, data: &DataSpec, member: &GroupMember) -> Result<Sources, Failure> {
         match self {
             OwnSources::Here(sources) => {
-                TextTransfer::agree(several, data, vec![])?.complete(several)?;
+                TextTransfer::agree(member, data, vec![])?.complete(member)?;
                 Ok(sources)
             }
             OwnSources::Missing(missing) => {
-                let received = TextTransfer::agree(several, data, missing)?.complete(several)?;
-                Sources::open_heard(&received.data, &TokenizeProgress::begin()).map_err(input)
+                let received = TextTransfer::agree(member, data, missing)?.complete(member)?;
+                Sources::open_with_listener(&received.data, &TokenizeProgress::begin()).map_err(input)
             }
         }
     }
@@ -135,32 +135,32 @@ pub fn made(sources: &Sources, spec: &TokenizerSpec) -> Result<Option<Tokenizer>
 }
 
 /// The tokenizer of the run: one that is trained comes from process 0.
-fn tokenizer(sources: &Sources, spec: &TokenizerSpec, several: &Several) -> Result<Option<Tokenizer>, Failure> {
+fn tokenizer(sources: &Sources, spec: &TokenizerSpec, member: &GroupMember) -> Result<Option<Tokenizer>, Failure> {
     let vocabulary = match spec {
         TokenizerSpec::Bpe { vocabulary } => *vocabulary,
         TokenizerSpec::Bytes | TokenizerSpec::File(_) | TokenizerSpec::OfTokenFiles => {
             return made(sources, spec);
         }
     };
-    if several.is_first() {
+    if member.is_first() {
         let trained = made(sources, spec)?;
         let description = trained.as_ref().map(Tokenizer::description).transpose().map_err(input)?;
-        several.broadcast(TOKENIZER, description.unwrap_or_default().into_bytes())?;
+        member.broadcast(TOKENIZER, description.unwrap_or_default().into_bytes())?;
         return Ok(trained);
     }
-    let description = several.broadcast(TOKENIZER, vec![])?;
+    let description = member.broadcast(TOKENIZER, vec![])?;
     Tokenizer::trained_elsewhere(&String::from_utf8_lossy(&description), vocabulary).map(Some).map_err(input)
 }
 
 /// Refuses processes whose tokens are not those of process 0.
-fn compare(dataset: &Dataset, several: &Several) -> Result<(), Failure> {
-    let hashes = several.all_gather(TOKENS, &dataset.hash())?;
+fn compare(dataset: &Dataset, member: &GroupMember) -> Result<(), Failure> {
+    let hashes = member.all_gather(TOKENS, &dataset.hash())?;
     let first = hashes.first().copied().unwrap_or_default();
     match hashes.iter().position(|hash| *hash != first) {
         None => Ok(()),
         Some(other) => Err(Failure::Work(format!(
             "{} has other tokens: hash {:016x}, and process 0 has {first:016x}; give all hosts the same files of [data]",
-            several.control.directory().named(other),
+            member.control.directory().named(other),
             hashes[other]
         ))),
     }

@@ -14,7 +14,7 @@ use files::InputKind;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::process_group::several::Several;
+use crate::process_group::member::GroupMember;
 
 const MISSING: &str = "the files of [data] that are missing";
 const LIST: &str = "the list of files of [data]";
@@ -77,15 +77,15 @@ impl<'a> TextTransfer<'a> {
     ///
     /// # Errors
     /// A folder that process 0 cannot read, and failures of other processes.
-    pub fn agree(several: &Several, data: &'a DataSpec, missing: Vec<usize>) -> Result<TextTransfer<'a>, Failure> {
-        let all = several.all_gather(MISSING, &missing)?;
+    pub fn agree(member: &GroupMember, data: &'a DataSpec, missing: Vec<usize>) -> Result<TextTransfer<'a>, Failure> {
+        let all = member.all_gather(MISSING, &missing)?;
         let receivers = all.iter().filter(|missing| !missing.is_empty()).count();
         let mut sources = BTreeMap::new();
         if receivers > 0 {
             let numbers: BTreeSet<usize> = all.into_iter().flatten().collect();
-            let own = if several.is_first() { listed(data, &numbers)? } else { BTreeMap::new() };
+            let own = if member.is_first() { listed(data, &numbers)? } else { BTreeMap::new() };
             let malformed = |error: serde_json::Error| Failure::Work(format!("{LIST}: {error}"));
-            let list = several.broadcast(LIST, serde_json::to_vec(&own).map_err(malformed)?)?;
+            let list = member.broadcast(LIST, serde_json::to_vec(&own).map_err(malformed)?)?;
             sources = serde_json::from_slice(&list).map_err(malformed)?;
         }
         Ok(TextTransfer { data, missing, receivers, sources })
@@ -95,9 +95,9 @@ impl<'a> TextTransfer<'a> {
     ///
     /// # Errors
     /// Files that cannot be read or written, and failures of other processes.
-    pub fn complete(self, several: &Several) -> Result<Received, Failure> {
-        if several.is_first() {
-            self.serve(several)?;
+    pub fn complete(self, member: &GroupMember) -> Result<Received, Failure> {
+        if member.is_first() {
+            self.serve(member)?;
         }
         let mut received = Received { data: self.data.clone(), folder: None };
         if self.missing.is_empty() {
@@ -112,23 +112,23 @@ impl<'a> TextTransfer<'a> {
             for (file, (path, bytes)) in source.files.iter().enumerate() {
                 let path = folder.join(within(path)?);
                 let piece = |offset| Request::Piece { source: *number, file, offset };
-                fetch(several, &path, *bytes, piece).map_err(|error| in_file(&path, &error))?;
+                fetch(member, &path, *bytes, piece).map_err(|error| in_file(&path, &error))?;
             }
             let path = folder.join(within(&source.name)?);
             let malformed = || Failure::Work(format!("{LIST}: source {number} must be in [data]"));
             received.data.texts_mut().nth(*number).ok_or_else(malformed)?.path = path;
         }
-        send(several, &Request::Done)?;
+        send(member, &Request::Done)?;
         Ok(received)
     }
 
     /// Answers requests until all receivers are done.
-    fn serve(&self, several: &Several) -> Result<(), Failure> {
+    fn serve(&self, member: &GroupMember) -> Result<(), Failure> {
         let mut done = 0;
         while done < self.receivers {
-            let (process, request) = receive(several, REQUESTS)?;
+            let (process, request) = receive(member, REQUESTS)?;
             let request: Request = serde_json::from_slice(&request)
-                .map_err(|error| Failure::Work(format!("{}: {error}", several.control.directory().named(process))))?;
+                .map_err(|error| Failure::Work(format!("{}: {error}", member.control.directory().named(process))))?;
             match request {
                 Request::Done => done += 1,
                 Request::Piece { source, file, offset } => {
@@ -138,7 +138,7 @@ impl<'a> TextTransfer<'a> {
                         .and_then(|(spec, listed)| Some(root(spec).join(&listed.files.get(file)?.0)));
                     let path = files.ok_or_else(|| Failure::Work(format!("{REQUESTS}: unknown file {file}")))?;
                     let piece = piece(&path, offset).map_err(|error| in_file(&path, &error))?;
-                    several
+                    member
                         .control
                         .send_to(process, PIECES, piece)
                         .map_err(|error| Failure::Work(error.to_string()))?;
@@ -209,7 +209,7 @@ fn piece(path: &Path, offset: u64) -> std::io::Result<Vec<u8>> {
 }
 
 /// Writes the file `path` of `bytes` bytes, piece by piece.
-fn fetch(several: &Several, path: &Path, bytes: u64, request: impl Fn(u64) -> Request) -> std::io::Result<()> {
+fn fetch(member: &GroupMember, path: &Path, bytes: u64, request: impl Fn(u64) -> Request) -> std::io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
@@ -217,8 +217,8 @@ fn fetch(several: &Several, path: &Path, bytes: u64, request: impl Fn(u64) -> Re
     let mut written = 0;
     while written < bytes {
         let failed = |failure: Failure| std::io::Error::other(failure.to_string());
-        send(several, &request(written)).map_err(failed)?;
-        let (_, piece) = receive(several, PIECES).map_err(failed)?;
+        send(member, &request(written)).map_err(failed)?;
+        let (_, piece) = receive(member, PIECES).map_err(failed)?;
         if piece.is_empty() {
             return Err(std::io::Error::other(
                 "process 0 has less of it than it had; leave the files of [data] as they are",
@@ -230,16 +230,16 @@ fn fetch(several: &Several, path: &Path, bytes: u64, request: impl Fn(u64) -> Re
     Ok(())
 }
 
-fn send(several: &Several, request: &Request) -> Result<(), Failure> {
+fn send(member: &GroupMember, request: &Request) -> Result<(), Failure> {
     let failed = |reason: String| Failure::Work(format!("{REQUESTS}: {reason}"));
     let request = serde_json::to_vec(request).map_err(|error| failed(error.to_string()))?;
-    several.control.send_to_first(REQUESTS, request).map_err(|error| failed(error.to_string()))
+    member.control.send_to_first(REQUESTS, request).map_err(|error| failed(error.to_string()))
 }
 
 /// The next message under `topic`, and its sender. A failure of the run ends the wait.
-fn receive(several: &Several, topic: &str) -> Result<(usize, Vec<u8>), Failure> {
+fn receive(member: &GroupMember, topic: &str) -> Result<(usize, Vec<u8>), Failure> {
     loop {
-        let received = several.control.receive(topic, GLANCE).map_err(|error| Failure::Work(error.to_string()))?;
+        let received = member.control.receive(topic, GLANCE).map_err(|error| Failure::Work(error.to_string()))?;
         if let Some(received) = received {
             return Ok(received);
         }

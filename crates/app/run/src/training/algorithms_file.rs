@@ -31,19 +31,19 @@ impl Platform {
 }
 
 /// The algorithms of all platforms that a run has had.
-pub type Kept = BTreeMap<Platform, ChosenAlgorithms>;
+pub type AlgorithmsByPlatform = BTreeMap<Platform, ChosenAlgorithms>;
 
 /// The file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
-    platforms: Vec<OfPlatform>,
+    platforms: Vec<PlatformAlgorithms>,
 }
 
 /// The algorithms of a platform, as they are written and sent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct OfPlatform {
+pub struct PlatformAlgorithms {
     pub platform: Platform,
     products: Vec<Product>,
 }
@@ -126,13 +126,13 @@ impl Product {
     }
 }
 
-impl OfPlatform {
+impl PlatformAlgorithms {
     /// The algorithms of a platform, in the order of their products.
-    pub fn of(platform: &Platform, algorithms: &ChosenAlgorithms) -> OfPlatform {
+    pub fn of(platform: &Platform, algorithms: &ChosenAlgorithms) -> PlatformAlgorithms {
         let mut products: Vec<Product> =
             algorithms.iter().map(|(product, words)| Product::of(product, *words)).collect();
         products.sort();
-        OfPlatform { platform: platform.clone(), products }
+        PlatformAlgorithms { platform: platform.clone(), products }
     }
 
     /// The algorithms.
@@ -148,8 +148,8 @@ impl OfPlatform {
 }
 
 /// The text of the file.
-pub fn text_of(kept: &Kept) -> String {
-    let platforms = kept.iter().map(|(platform, algorithms)| OfPlatform::of(platform, algorithms)).collect();
+pub fn text_of(kept: &AlgorithmsByPlatform) -> String {
+    let platforms = kept.iter().map(|(platform, algorithms)| PlatformAlgorithms::of(platform, algorithms)).collect();
     // Only maps whose keys are not texts cannot be written.
     serde_json::to_string_pretty(&Written { platforms }).unwrap_or_default() + "\n"
 }
@@ -158,7 +158,7 @@ pub fn text_of(kept: &Kept) -> String {
 ///
 /// # Errors
 /// Text that was not written by [`text_of`].
-pub fn read(text: &str) -> Result<Kept, String> {
+pub fn read(text: &str) -> Result<AlgorithmsByPlatform, String> {
     let Written { platforms } = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if platforms.len() > MOST_PLATFORMS {
         return Err(format!("it has {} platforms; at most {MOST_PLATFORMS}", platforms.len()));
@@ -167,7 +167,7 @@ pub fn read(text: &str) -> Result<Kept, String> {
 }
 
 /// Adds the algorithms of a platform. Where there are too many platforms, those of others are forgotten.
-pub fn add(kept: &mut Kept, platform: Platform, algorithms: ChosenAlgorithms) {
+pub fn add(kept: &mut AlgorithmsByPlatform, platform: Platform, algorithms: ChosenAlgorithms) {
     if kept.len() >= MOST_PLATFORMS && !kept.contains_key(&platform) {
         kept.clear();
     }
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_file_is_read_as_it_was_written() {
-        let mut kept = Kept::new();
+        let mut kept = AlgorithmsByPlatform::new();
         add(&mut kept, platform("H200"), algorithms(3));
         add(&mut kept, platform("A100"), algorithms(1));
         let text = text_of(&kept);
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn files_of_others_are_refused() {
-        let mut kept = Kept::new();
+        let mut kept = AlgorithmsByPlatform::new();
         add(&mut kept, platform("H200"), algorithms(1));
         let text = text_of(&kept);
         let refused = |from: &str, to: &str| read(&text.replace(from, to)).expect_err("refused");
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_file_has_a_bounded_number_of_platforms() {
-        let mut kept = Kept::new();
+        let mut kept = AlgorithmsByPlatform::new();
         for gpu in 0..200 {
             add(&mut kept, platform(&gpu.to_string()), algorithms(0));
             assert!(kept.len() <= MOST_PLATFORMS && kept.contains_key(&platform(&gpu.to_string())));

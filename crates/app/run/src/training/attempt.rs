@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use blame::{Attempt, Attempts, Cause, CauseKind, Heard, Moment, OwnFailure, ProcessPart};
+use blame::{Attempt, Attempts, Cause, CauseKind, ReportedFailure, Moment, OwnFailure, ProcessPart};
 use config::{RunConfig, without_credentials};
 use sync::lock;
 use train::{Ending, Ports, Rings, TrainError};
@@ -14,9 +14,9 @@ use crate::failure::Failure;
 use crate::layout::without_host;
 use crate::messages::stderr::tell;
 use crate::places::newest_checkpoint::{newest_checkpoint, shown_by};
-use crate::process_group::company::Company;
+use crate::process_group::group::ProcessGroup;
 use crate::process_group::process_ranks::ProcessRanks;
-use crate::process_group::several::Several;
+use crate::process_group::member::GroupMember;
 use crate::training::session::Session;
 use crate::watch::fail_status;
 
@@ -26,7 +26,7 @@ pub struct RunAttempt<'a> {
     pub rings: Rings,
     run: &'a Path,
     config: &'a RunConfig,
-    several: Option<&'a Several>,
+    member: Option<&'a GroupMember>,
     ranks: Vec<usize>,
     /// Steps that are done, as process 0 knows them.
     done: AtomicU32,
@@ -44,8 +44,8 @@ impl<'a> RunAttempt<'a> {
     /// # Errors
     /// A folder that cannot be written, and failures of other processes.
     pub fn begin(session: &Session<'a>) -> Result<RunAttempt<'a>, Failure> {
-        match session.company.several() {
-            Some(several) if !several.is_first() => RunAttempt::join(session, several),
+        match session.process_group.member() {
+            Some(member) if !member.is_first() => RunAttempt::join(session, member),
             Some(_) | None => RunAttempt::begin_first(session),
         }
     }
@@ -53,7 +53,7 @@ impl<'a> RunAttempt<'a> {
     fn begin_first(session: &Session<'a>) -> Result<RunAttempt<'a>, Failure> {
         let config = &session.verdict.config;
         let run = config.run.folder.as_path();
-        let (attempts, processes) = (Attempts::of_run(run), session.company.processes());
+        let (attempts, processes) = (Attempts::of_run(run), session.process_group.processes());
         let begun = || -> Result<Attempt, Failure> {
             for earlier in attempts.open().map_err(unusable)? {
                 let report = earlier.report(newest_checkpoint(run)).map_err(unusable)?;
@@ -61,36 +61,36 @@ impl<'a> RunAttempt<'a> {
             }
             attempts.begin(config.train.steps, processes).map_err(unusable)
         };
-        let several = session.company.several();
+        let member = session.process_group.member();
         let attempt = begun().inspect_err(|failure| {
-            if let Some(several) = several {
-                several.report(failure);
+            if let Some(member) = member {
+                member.report(failure);
             }
         })?;
-        if let Some(several) = several {
-            several.broadcast(TOPIC, attempt.number().to_le_bytes().to_vec())?;
+        if let Some(member) = member {
+            member.broadcast(TOPIC, attempt.number().to_le_bytes().to_vec())?;
         }
         RunAttempt::of(session, attempt)
     }
 
-    fn join(session: &Session<'a>, several: &'a Several) -> Result<RunAttempt<'a>, Failure> {
-        let number = several.broadcast(TOPIC, vec![])?;
+    fn join(session: &Session<'a>, member: &'a GroupMember) -> Result<RunAttempt<'a>, Failure> {
+        let number = member.broadcast(TOPIC, vec![])?;
         let number = <[u8; 4]>::try_from(number).map(u32::from_le_bytes);
         let number = number.map_err(|bytes| Failure::Work(format!("{TOPIC}: {bytes:?}")))?;
         RunAttempt::of(session, Attempts::of_run(&session.verdict.config.run.folder).attempt(number))
     }
 
     fn of(session: &Session<'a>, attempt: Attempt) -> Result<RunAttempt<'a>, Failure> {
-        let Session { verdict, company, .. } = session;
-        let (process, host, several) = match company {
-            Company::Alone => (0, crate::process_group::place::own_host(), None),
-            Company::Several(several) => (several.place.process, several.place.host.clone(), Some(several)),
+        let Session { verdict, process_group, .. } = session;
+        let (process, host, member) = match process_group {
+            ProcessGroup::Alone => (0, crate::process_group::place::own_host(), None),
+            ProcessGroup::Several(member) => (member.place.process, member.place.host.clone(), Some(member)),
         };
-        let ranks = company.ranks_of(&verdict.config, &verdict.setup)?.into_iter().map(|rank| rank.0).collect();
+        let ranks = process_group.ranks_of(&verdict.config, &verdict.setup)?.into_iter().map(|rank| rank.0).collect();
         let rings = Rings { attempt, process, host };
         let config = &verdict.config;
         let (done, own) = (AtomicU32::new(0), Mutex::new(None));
-        Ok(RunAttempt { rings, run: &config.run.folder, config, several, ranks, done, own })
+        Ok(RunAttempt { rings, run: &config.run.folder, config, member, ranks, done, own })
     }
 
     /// Notes that the run has done `steps` steps.
@@ -120,7 +120,7 @@ impl<'a> RunAttempt<'a> {
     /// # Errors
     /// That of `result`.
     pub fn conclude<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
-        let is_first = self.several.is_none_or(Several::is_first);
+        let is_first = self.member.is_none_or(GroupMember::is_first);
         match &result {
             Ok(_) | Err(Failure::Interrupted { .. }) if is_first => {
                 // A folder that is left says that nothing was reported, and the next attempt looks at it.
@@ -134,14 +134,14 @@ impl<'a> RunAttempt<'a> {
                 }
             }
             Err(failure) => {
-                if self.heard().is_none() {
+                if self.reported_failure().is_none() {
                     lock(&self.own).get_or_insert_with(|| self.own_failure(failure));
                 }
                 self.add_part();
-                if let Some(advice) = self.several.and_then(|several| without_host::advice(self.config, several)) {
+                if let Some(advice) = self.member.and_then(|member| without_host::advice(self.config, member)) {
                     tell(&advice);
                 }
-                if self.several.is_none() && self.rings.attempt.report(newest_checkpoint(self.run)).is_ok() {
+                if self.member.is_none() && self.rings.attempt.report(newest_checkpoint(self.run)).is_ok() {
                     tell(&format!("{}\n", shown_by(self.run)));
                 }
             }
@@ -183,17 +183,17 @@ impl<'a> RunAttempt<'a> {
             ranks: self.ranks.clone(),
             at_ns: blame::now_ns(),
             own: lock(&self.own).clone(),
-            heard: self.heard(),
+            heard: self.reported_failure(),
         };
         // A run that has failed has a message already, and nobody is helped by a second one about its report.
         let _ = self.rings.attempt.add_process(&part);
     }
 
-    fn heard(&self) -> Option<Heard> {
-        let failure = self.several?.control.failure()?;
+    fn reported_failure(&self) -> Option<ReportedFailure> {
+        let failure = self.member?.control.failure()?;
         let (kind, _) = CauseKind::of_text(&failure.report.cause);
         let (process, host, rank) = (failure.process, failure.host, failure.report.rank);
-        Some(Heard { process, host, rank, kind, text: failure.report.cause })
+        Some(ReportedFailure { process, host, rank, kind, text: failure.report.cause })
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use checkpoint::{Committer, PieceCollector};
 use train::{
-    EvaluationReport, Observer, SampleReport, SaveReport, SavedIn, SavingPlace, Start, StepReport, Wish, WorkTimes,
+    EvaluationReport, Observer, SampleReport, SaveReport, SavedIn, SavingPlace, Start, StepReport, StopRequest, WorkTimes,
     Worker,
 };
 
@@ -12,24 +12,24 @@ use crate::failure::Failure;
 use crate::folder::run_folder::RunFolder;
 use crate::places::author::confirmed;
 use crate::process_group::delivery::{self, Destinations, PieceDestination};
-use crate::process_group::several::{Part, Several};
+use crate::process_group::member::{Part, GroupMember};
 use crate::signals::interrupt::Interrupt;
 use crate::text::run_text::Text;
 use crate::training::once_per_run::OncePerRun;
 use crate::training::progress::Progress;
-use crate::training::ranks::{Ends, Ranks};
+use crate::training::ranks::{RankOutputs, Ranks};
 use crate::training::session::Session;
 use crate::training::uploads::Uploads;
 use crate::training::work_times;
 
 /// The process, with the files of the run.
-pub struct First<'a> {
+pub struct FirstProcess<'a> {
     folder: &'a RunFolder,
     uploads: Option<&'a Uploads>,
     once: OncePerRun<'a>,
 }
 
-impl<'a> First<'a> {
+impl<'a> FirstProcess<'a> {
     /// Opens the files of the run in `folder`, for all processes.
     ///
     /// # Errors
@@ -39,9 +39,9 @@ impl<'a> First<'a> {
         folder: &'a RunFolder,
         uploads: Option<&'a Uploads>,
         start: Start<'_>,
-    ) -> Result<First<'a>, Failure> {
-        match session.company.once("the files of the run", || OncePerRun::prepare(session, folder, start))? {
-            Part::First(once) => Ok(First { folder, uploads, once }),
+    ) -> Result<FirstProcess<'a>, Failure> {
+        match session.process_group.once("the files of the run", || OncePerRun::prepare(session, folder, start))? {
+            Part::First(once) => Ok(FirstProcess { folder, uploads, once }),
             Part::Other(_) => Err(Failure::Work("process 0 is another process".into())),
         }
     }
@@ -51,13 +51,13 @@ impl<'a> First<'a> {
     /// # Errors
     /// The failure of a rank, a file that cannot be written, or a signal.
     pub fn train(self, ranks: Ranks<'_>, notes: &[String]) -> Result<(), Failure> {
-        let First { folder, uploads, once } = self;
+        let FirstProcess { folder, uploads, once } = self;
         let (session, attempt) = (ranks.session, ranks.attempt);
-        let (config, several) = (&session.verdict.config, session.company.several());
+        let (config, member) = (&session.verdict.config, session.process_group.member());
         notes.iter().for_each(|note| once.tell(note));
         let (progress, interrupt) = (&once.progress, &once.interrupt);
-        let observer = Heard { progress, text: session.text, several, interrupt, uploads };
-        let processes = several.map_or(1, Several::processes);
+        let observer = SignalObserver { progress, text: session.text, member, interrupt, uploads };
+        let processes = member.map_or(1, GroupMember::processes);
         let committer = Committer::new(&folder.store, processes);
         // Those of later steps are of another attempt, also where this one saves none.
         let is_open = ranks.memory.is_some() || folder.has_manifests();
@@ -73,8 +73,8 @@ impl<'a> First<'a> {
             memory_pieces: in_memory.map(destination),
             ..Destinations::default()
         };
-        let ending = delivery::receive_while(session.company, &config.model, to, || {
-            ranks.train(Ends {
+        let ending = delivery::receive_while(session.process_group, &config.model, to, || {
+            ranks.train(RankOutputs {
                 observer: &observer,
                 recorder: progress.recorder(),
                 weights: &once.weights,
@@ -88,15 +88,15 @@ impl<'a> First<'a> {
 }
 
 /// The observer of a run whose signals may reach any process.
-struct Heard<'a, 'r> {
+struct SignalObserver<'a, 'r> {
     progress: &'a Progress<'r>,
     text: &'a Text,
-    several: Option<&'a Several>,
+    member: Option<&'a GroupMember>,
     interrupt: &'a Interrupt,
     uploads: Option<&'a Uploads>,
 }
 
-impl Heard<'_, '_> {
+impl SignalObserver<'_, '_> {
     /// Tells what uploads have to say.
     fn tell_uploads(&self) {
         for message in self.uploads.map(Uploads::messages).unwrap_or_default() {
@@ -105,14 +105,14 @@ impl Heard<'_, '_> {
     }
 }
 
-impl Observer for Heard<'_, '_> {
+impl Observer for SignalObserver<'_, '_> {
     fn rank_step(&self, times: WorkTimes) {
         self.progress.rank_step(times);
     }
 
-    fn step(&self, report: &StepReport) -> Wish {
-        if let Some(several) = self.several {
-            while let Ok(Some((_, message))) = several.control.receive(work_times::TOPIC, Duration::ZERO) {
+    fn step(&self, report: &StepReport) -> StopRequest {
+        if let Some(member) = self.member {
+            while let Ok(Some((_, message))) = member.control.receive(work_times::TOPIC, Duration::ZERO) {
                 work_times::received(&message).into_iter().for_each(|times| self.progress.rank_step(times));
             }
         }
@@ -120,11 +120,11 @@ impl Observer for Heard<'_, '_> {
         self.progress.step(report)
     }
 
-    fn wish(&self) -> Wish {
-        if let Some(several) = self.several {
-            several.note_signal(self.interrupt);
+    fn stop_request(&self) -> StopRequest {
+        if let Some(member) = self.member {
+            member.note_signal(self.interrupt);
         }
-        self.progress.wish()
+        self.progress.stop_request()
     }
 
     fn evaluating(&self, share: f64, elapsed: Duration) {

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::places::names::LIBRARIES;
-use crate::process_group::company::Company;
-use crate::process_group::several::Part;
+use crate::process_group::group::ProcessGroup;
+use crate::process_group::member::Part;
 use crate::training::algorithms_file::Platform;
 use crate::training::product_algorithms::all_gather;
 
@@ -51,7 +51,7 @@ struct Written {
 /// # Errors
 /// A file that cannot be written; failures of other processes.
 pub fn record(
-    company: &Company,
+    process_group: &ProcessGroup,
     folder: &Path,
     (own, attention): (&[Platform], Option<&String>),
     algorithms: ProductAlgorithms,
@@ -63,9 +63,9 @@ pub fn record(
         attention: attention.cloned(),
     };
     let own: Vec<Used> = own.iter().map(used).collect();
-    let gpus: BTreeSet<Used> = all_gather(company, "libraries of GPUs", &own)?.into_iter().flatten().collect();
+    let gpus: BTreeSet<Used> = all_gather(process_group, "libraries of GPUs", &own)?.into_iter().flatten().collect();
     let path = folder.join(LIBRARIES);
-    match company.once("the file of libraries", || update(&path, gpus, algorithms))? {
+    match process_group.once("the file of libraries", || update(&path, gpus, algorithms))? {
         Part::First(line) => Ok(line),
         Part::Other(_) => Ok(None),
     }

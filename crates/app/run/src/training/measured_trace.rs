@@ -12,7 +12,7 @@ use train::{Setup, Worker, WorkloadIndex};
 
 use crate::failure::Failure;
 use crate::places::output_file::OutputFile;
-use crate::process_group::several::Several;
+use crate::process_group::member::GroupMember;
 
 /// Times of instructions of the last step that every rank has ended.
 pub struct Recorder {
@@ -114,13 +114,13 @@ impl Recorder {
     ///
     /// # Errors
     /// A failure of the run.
-    pub fn gather(&self, several: &Several) -> Result<(), Failure> {
+    pub fn gather(&self, member: &GroupMember) -> Result<(), Failure> {
         let malformed = |error: serde_json::Error| Failure::Work(format!("the times of instructions: {error}"));
         let ranks = self.ranks.iter().enumerate();
         let ranks = ranks.filter_map(|(rank, spans)| lock(spans).clone().map(|spans| (rank, spans))).collect();
         let own = ProcessSpans { began_unix_ns: self.began_unix_ns, ranks };
         let own = serde_json::to_vec(&own).map_err(malformed)?;
-        for process in several.gather("the times of instructions", own)?.unwrap_or_default() {
+        for process in member.gather("the times of instructions", own)?.unwrap_or_default() {
             self.take(serde_json::from_slice(&process).map_err(malformed)?);
         }
         Ok(())

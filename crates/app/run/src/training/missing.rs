@@ -25,10 +25,10 @@ impl Missing {
     /// # Errors
     /// Every reason, the steps that are done, the newest checkpoint and the steps after it.
     pub fn check(self, ending: Ending, steps: u32, folder: &Path) -> Result<(), Failure> {
-        self.told(ending, steps, folder, newest_checkpoint(folder)).map_or(Ok(()), |told| Err(Failure::Write(told)))
+        self.refusal(ending, steps, folder, newest_checkpoint(folder)).map_or(Ok(()), |refusal| Err(Failure::Write(refusal)))
     }
 
-    fn told(self, ending: Ending, steps: u32, folder: &Path, newest: Option<u32>) -> Option<String> {
+    fn refusal(self, ending: Ending, steps: u32, folder: &Path, newest: Option<u32>) -> Option<String> {
         let Missing { weights, checkpoint, records, log } = self;
         let (done, end) = match ending {
             Ending::Stopped { steps: done } => (done, format!("the run was stopped after step {done} of {steps}")),
@@ -61,36 +61,36 @@ impl Missing {
 mod tests {
     use super::*;
 
-    fn told(missing: Missing, done: u32, newest: Option<u32>) -> Option<String> {
+    fn refusal(missing: Missing, done: u32, newest: Option<u32>) -> Option<String> {
         let ending = if done == 200 { Ending::Finished } else { Ending::Stopped { steps: done } };
-        missing.told(ending, 200, Path::new("runs/a"), newest)
+        missing.refusal(ending, 200, Path::new("runs/a"), newest)
     }
 
     #[test]
     fn a_run_says_how_far_it_came_and_what_is_lost() {
         let full = || Some("no room".to_string());
-        assert_eq!(told(Missing::default(), 200, Some(200)), None);
+        assert_eq!(refusal(Missing::default(), 200, Some(200)), None);
         let records = Missing { records: full(), ..Missing::default() };
         assert_eq!(
-            told(records, 41, Some(41)).expect("a reason"),
+            refusal(records, 41, Some(41)).expect("a reason"),
             "no room; the run was stopped after step 41 of 200, and its weights are in runs/a; its checkpoint is whole; \
              to continue, `pleach train --resume runs/a`"
         );
         let both = Missing { records: full(), checkpoint: full(), ..Missing::default() };
         assert_eq!(
-            told(both, 41, Some(30)).expect("a reason"),
+            refusal(both, 41, Some(30)).expect("a reason"),
             "no room; the last checkpoint is missing: no room; the run was stopped after step 41 of 200, and its weights \
              are in runs/a; the newest checkpoint is that after step 30, 11 steps before; to continue, `pleach train \
              --resume runs/a`"
         );
         let all = Missing { weights: full(), checkpoint: full(), ..Missing::default() };
         assert_eq!(
-            told(all, 200, None).expect("a reason"),
+            refusal(all, 200, None).expect("a reason"),
             "the last checkpoint is missing: no room; no room; the run did all of its 200 steps; there is no checkpoint"
         );
         let log = Missing { log: full(), ..Missing::default() };
         let expected =
             "no room; the run did all of its 200 steps, and its weights are in runs/a; its checkpoint is whole";
-        assert_eq!(told(log, 200, Some(200)).as_deref(), Some(expected));
+        assert_eq!(refusal(log, 200, Some(200)).as_deref(), Some(expected));
     }
 }

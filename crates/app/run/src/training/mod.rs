@@ -4,7 +4,7 @@ mod algorithms_file;
 mod attempt;
 mod candidates;
 mod first_process;
-mod journal;
+mod event_log;
 mod library_versions;
 mod measured_trace;
 mod missing;

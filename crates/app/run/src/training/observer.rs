@@ -8,16 +8,16 @@ use train::StepReport;
 use crate::failure::Failure;
 use crate::messages::stderr;
 use crate::records::rates::Rates;
-use crate::records::step_line::{Colour, Outlook, step_line};
+use crate::records::step_line::{Colour, RemainingTime, step_line};
 use crate::signals::interrupt::Interrupt;
 
 /// Who reads what an observer shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Audience {
+pub enum Visibility {
     /// People, who want to know more than the steps.
-    People,
+    Shown,
     /// Programs or nobody: messages are in the log alone.
-    Nobody,
+    Hidden,
 }
 
 /// Hears of a run, in process 0. The folder of the run has all that it hears in `metrics.jsonl` and `train.log`.
@@ -26,8 +26,8 @@ pub enum Audience {
 /// step after it.
 pub trait Observer: Sync {
     /// Who reads.
-    fn audience(&self) -> Audience {
-        Audience::Nobody
+    fn visibility(&self) -> Visibility {
+        Visibility::Hidden
     }
 
     /// Steps from one line that stays to the next, in a run of `steps` steps whose file leaves it open.
@@ -109,8 +109,8 @@ pub struct EndedStep<'a> {
 
 impl EndedStep<'_> {
     /// The step as a line of text, in at most `columns` columns.
-    pub fn line(&self, outlook: Outlook, columns: Option<usize>, colour: Colour) -> String {
-        step_line((self.report, self.steps), self.rates, outlook, columns, colour)
+    pub fn line(&self, remaining_time: RemainingTime, columns: Option<usize>, colour: Colour) -> String {
+        step_line((self.report, self.steps), self.rates, remaining_time, columns, colour)
     }
 }
 

@@ -21,21 +21,21 @@ use crate::peer_memory::PeerMemory;
 use crate::places::names::LOG;
 use crate::places::output_file::OutputFile;
 use crate::places::own_places;
-use crate::process_group::company::Company;
+use crate::process_group::group::ProcessGroup;
 use crate::process_group::engine::{available_cores, crowded, threads};
 use crate::records::communication::communication;
 use crate::records::rates::{Capacity, Meter};
 use crate::records::timeline;
 use crate::records::unwritten::unwritten;
-use crate::signals::grace::Grace;
+use crate::signals::exit_deadline::ExitDeadline;
 use crate::signals::interrupt::Interrupt;
 use crate::spec::Origin;
 use crate::training::attempt::RunAttempt;
-use crate::training::journal::Journal;
+use crate::training::event_log::EventLog;
 use crate::training::measured_trace::{Recorder, Recording};
 use crate::training::missing::Missing;
-use crate::training::progress::{Progress, Told};
-use crate::training::session::{Asked, Session};
+use crate::training::progress::{Progress, EndResults};
+use crate::training::session::{RunRequest, Session};
 use crate::verdict::Verdict;
 use crate::watch::{Event, Watchers};
 
@@ -46,8 +46,8 @@ pub struct OncePerRun<'a> {
     trace: Option<OutputFile>,
     /// Hears signals.
     pub interrupt: Interrupt,
-    _grace: Grace,
-    journal: Arc<Journal<'a>>,
+    _exit_deadline: ExitDeadline,
+    event_log: Arc<EventLog<'a>>,
     /// Takes the weights.
     pub weights: TensorWriter,
     /// Hears of every step.
@@ -65,7 +65,7 @@ impl<'a> OncePerRun<'a> {
         folder: &'a RunFolder,
         start: Start<'_>,
     ) -> Result<OncePerRun<'a>, Failure> {
-        let Session { asked: Asked { spec, observer }, verdict, text, .. } = *session;
+        let Session { request: RunRequest { spec, observer }, verdict, text, .. } = *session;
         let config = &verdict.config;
         let trace = OutputFile::promised_if("--trace", spec.trace.as_deref(), &spec.run.inputs())?;
         own_places::check_outside(folder.path(), "--trace", trace.as_ref().and_then(OutputFile::file))?;
@@ -81,60 +81,60 @@ impl<'a> OncePerRun<'a> {
             folder.record_start(&json!({ "from": from, "build": env!("CARGO_PKG_VERSION") }))?;
         }
         let watchers = Arc::new(Watchers::open(config, folder.path(), start.steps())?);
-        let interrupt = session.signals.heard();
-        let grace = Grace::begin(config.run.grace_seconds, &interrupt)?;
+        let interrupt = session.signals.noted();
+        let exit_deadline = ExitDeadline::begin(config.run.grace_seconds, &interrupt)?;
         let steps = config.train.steps;
         observer.started(start.steps(), steps);
-        let journal = Arc::new(Journal::new(observer, folder.log(start.steps())?));
+        let event_log = Arc::new(EventLog::new(observer, folder.log(start.steps())?));
         if let Some(warning) = warning_of_process(config.run.on_loss) {
-            journal.warn(&warning);
+            event_log.warn(&warning);
         }
         for note in folder.take_notes() {
-            journal.tell(&note);
+            event_log.tell(&note);
         }
         if let Some(address) = watchers.address() {
-            tell_metrics(address, &journal);
+            tell_metrics(address, &event_log);
         }
-        if journal.has_audience() {
+        if event_log.is_shown() {
             let engine = describe_engine(config.run.device, config.run.threads_per_rank);
             let products = product_line::line(config.train.precision, &engine);
             let memory = memory_line(verdict)
-                + &host::line(&session.company.memory(config, &verdict.setup)?)
+                + &host::line(&session.process_group.memory(config, &verdict.setup)?)
                 + &session.memory.map_or(String::new(), PeerMemory::line);
-            let device = session.company.device_lines(config, &verdict.setup)?;
-            let mpi = session.company.mpi_line();
-            let crowded = crowded(config, session.company.ranks_of(config, &verdict.setup)?.len(), available_cores());
+            let device = session.process_group.device_lines(config, &verdict.setup)?;
+            let mpi = session.process_group.mpi_line();
+            let crowded = crowded(config, session.process_group.ranks_of(config, &verdict.setup)?.len(), available_cores());
             let text = text.description();
-            journal.say(&format!("{}{products}{memory}{device}{mpi}{crowded}{text}\n", describe(config)));
+            event_log.say(&format!("{}{products}{memory}{device}{mpi}{crowded}{text}\n", describe(config)));
         }
         if let Some(work) = kernels::to_compile(config)? {
-            journal.say(&kernels::line(&work));
+            event_log.say(&kernels::line(&work));
             if let Some(warning) = kernels::warning(&work) {
-                journal.warn(&warning);
+                event_log.warn(&warning);
             }
         }
-        let of_gpus = session.company.gpu_peak_flops(config, &verdict.setup)?;
+        let of_gpus = session.process_group.gpu_peak_flops(config, &verdict.setup)?;
         let capacity = Capacity::measure(config, threads(config), of_gpus);
         let meter = Meter::start(config, text.sequences_per_epoch(), capacity);
-        let recording = match (&trace, session.company) {
+        let recording = match (&trace, session.process_group) {
             (Some(_), _) => Some(Recording::EveryStep),
-            (None, Company::Alone) => Some(Recording::Sampled { steps }),
+            (None, ProcessGroup::Alone) => Some(Recording::Sampled { steps }),
             // Times of other processes are gathered for a trace only.
-            (None, Company::Several(_)) => None,
+            (None, ProcessGroup::Several(_)) => None,
         };
         let recorder = recording.map(|recording| Recorder::new(config.run.ranks, recording));
-        let (often, files) = ((steps, config.run.log_every), (metrics, Arc::clone(&journal)));
+        let (often, files) = ((steps, config.run.log_every), (metrics, Arc::clone(&event_log)));
         let progress = Progress::new(often, observer, meter, interrupt.clone(), files).with_recorder(recorder);
-        let turns = session.company.turns(config, &verdict.setup)?;
+        let turns = session.process_group.turns(config, &verdict.setup)?;
         let progress = progress.with_stragglers(StragglerWatch::new(&verdict.setup, turns));
         let progress = progress.with_watchers(Arc::clone(&watchers));
         watchers.turn(Event::Started, &format!("training from step {} to {steps}", start.steps() + 1));
-        Ok(OncePerRun { session, folder, trace, interrupt, _grace: grace, journal, weights, progress, watchers })
+        Ok(OncePerRun { session, folder, trace, interrupt, _exit_deadline: exit_deadline, event_log, weights, progress, watchers })
     }
 
     /// Says something that was found after the run was described.
     pub fn tell(&self, text: &str) {
-        self.journal.tell(text);
+        self.event_log.tell(text);
     }
 
     /// Finishes the files, and reports the ends of the ranks.
@@ -142,13 +142,13 @@ impl<'a> OncePerRun<'a> {
     /// # Errors
     /// The failure of a rank, a file that cannot be finished, or a signal.
     pub fn conclude(self, ending: Result<Ending, Failure>, attempt: &RunAttempt<'_>) -> Result<(), Failure> {
-        let (watchers, journal) = (Arc::clone(&self.watchers), Arc::clone(&self.journal));
+        let (watchers, event_log) = (Arc::clone(&self.watchers), Arc::clone(&self.event_log));
         attempt.reached(watchers.last_step());
         let concluded = self.concluded(ending);
         match &concluded {
             Ok(()) => watchers.turn(Event::Finished, "all steps are done"),
             Err(stopped @ Failure::Interrupted { .. }) => {
-                journal.log(&format!("{stopped}\n"));
+                event_log.log(&format!("{stopped}\n"));
                 watchers.turn(Event::Stopped, &stopped.to_string());
             }
             // Where the run cannot return, its end is reported later.
@@ -156,7 +156,7 @@ impl<'a> OncePerRun<'a> {
                 watchers.event(Event::Anomaly, *step, &format!("{reason}; the run returns to its newest checkpoint"));
             }
             Err(failure) => {
-                journal.log(&format!("{failure}\n"));
+                event_log.log(&format!("{failure}\n"));
                 watchers.turn(Event::Failed, &failure.to_string());
             }
         }
@@ -164,29 +164,29 @@ impl<'a> OncePerRun<'a> {
     }
 
     fn concluded(self, ending: Result<Ending, Failure>) -> Result<(), Failure> {
-        let OncePerRun { session, folder, trace, interrupt, _grace, journal, weights, progress, watchers: _ } = self;
+        let OncePerRun { session, folder, trace, interrupt, _exit_deadline, event_log, weights, progress, watchers: _ } = self;
         let verdict = session.verdict;
         let steps = verdict.config.train.steps;
         // All files are finished, also where one of them fails.
         let (told, kept) = (progress.finish(), ending.is_ok().then(|| weights.finish()));
         let ending = ending?;
-        let Told { failure, evaluation, not_saved, recorder } = told;
+        let EndResults { failure, evaluation, not_saved, recorder } = told;
         let of_step = keep_step(recorder, session, trace.as_ref(), folder);
         if let Ok(Some(step)) = &of_step
-            && journal.has_audience()
+            && event_log.is_shown()
         {
-            journal.say(&communication(step, verdict.config.parallelism.degrees));
+            event_log.say(&communication(step, verdict.config.parallelism.degrees));
         }
         let not_kept = kept.and_then(Result::err);
         let missing = Missing {
             weights: not_kept.map(|error| error.to_string()),
             checkpoint: not_saved,
             records: failure.or(of_step.err()).map(|failure| failure.to_string()),
-            log: journal.take_failure().map(|error| unwritten(&folder.path().join(LOG), &error)),
+            log: event_log.take_failure().map(|error| unwritten(&folder.path().join(LOG), &error)),
         };
         missing.check(ending, steps, folder.path())?;
-        if journal.has_audience() {
-            tell_end(session, evaluation.as_ref(), folder, &journal)?;
+        if event_log.is_shown() {
+            tell_end(session, evaluation.as_ref(), folder, &event_log)?;
         }
         match (ending, interrupt.signal()) {
             (Ending::Stopped { steps: done }, Some(signal)) => Err(Failure::Interrupted {
@@ -203,8 +203,8 @@ impl<'a> OncePerRun<'a> {
                 folder.path().display()
             ))),
             (Ending::Finished, _) => {
-                if journal.has_screen() {
-                    tell_sample(session, &interrupt, &journal);
+                if event_log.has_screen() {
+                    tell_sample(session, &interrupt, &event_log);
                 }
                 Ok(())
             }
@@ -213,10 +213,10 @@ impl<'a> OncePerRun<'a> {
 }
 
 /// Tells where the numbers of the run are, and warns of an address that other hosts may reach.
-fn tell_metrics(address: SocketAddr, journal: &Journal<'_>) {
-    journal.say(&format!("metrics for Prometheus: http://{address}/metrics\n"));
+fn tell_metrics(address: SocketAddr, event_log: &EventLog<'_>) {
+    event_log.say(&format!("metrics for Prometheus: http://{address}/metrics\n"));
     if !address.ip().is_loopback() {
-        journal.warn(&format!(
+        event_log.warn(&format!(
             "warning: run.metrics_address: every client that reaches {address} can read the numbers of the run; a port alone, such as \
              \"{}\", is local\n",
             address.port()
@@ -246,11 +246,11 @@ fn keep_step(
 
 /// The collectives of a run.
 fn algorithms(session: &Session<'_>) -> Result<Algorithms<'static>, Failure> {
-    let Session { verdict: Verdict { config, setup, .. }, company, .. } = session;
+    let Session { verdict: Verdict { config, setup, .. }, process_group, .. } = session;
     match config.run.collectives {
         CollectivesChoice::Native => Ok(Algorithms::Unknown),
         CollectivesChoice::Own => {
-            let hosts = company.memory(config, setup)?.len().max(1);
+            let hosts = process_group.memory(config, setup)?.len().max(1);
             let per_host = setup.mesh.world_size().div_ceil(hosts);
             Ok(Algorithms::Own { per_host, order: config.run.placement })
         }
@@ -262,16 +262,16 @@ fn tell_end(
     session: &Session<'_>,
     measured: Option<&EvaluationReport>,
     folder: &RunFolder,
-    journal: &Journal<'_>,
+    event_log: &EventLog<'_>,
 ) -> Result<(), Failure> {
-    let Session { verdict: Verdict { config, setup, .. }, text, company, .. } = session;
-    let arenas = taken::arenas_bytes(setup, &company.ranks_of(config, setup)?);
-    let of = match company {
-        Company::Alone => "",
-        Company::Several(_) => "process 0: ",
+    let Session { verdict: Verdict { config, setup, .. }, text, process_group, .. } = session;
+    let arenas = taken::arenas_bytes(setup, &process_group.ranks_of(config, setup)?);
+    let of = match process_group {
+        ProcessGroup::Alone => "",
+        ProcessGroup::Several(_) => "process 0: ",
     };
     let memory = taken::describe(of, arenas, taken::resident_peak_bytes());
-    journal.say(&format!("\n{}written {}\n{memory}", text.comparison(measured)?, folder.contents()));
+    event_log.say(&format!("\n{}written {}\n{memory}", text.comparison(measured)?, folder.contents()));
     Ok(())
 }
 
@@ -282,8 +282,8 @@ const SAMPLED_PARAMETERS: u64 = 50_000_000;
 const WORD: &str = "The";
 
 /// Shows what the model writes. The run is done; if this fails, nothing is lost.
-fn tell_sample(session: &Session<'_>, interrupt: &Interrupt, journal: &Journal<'_>) {
-    let Session { asked, verdict: Verdict { config, .. }, text, .. } = session;
+fn tell_sample(session: &Session<'_>, interrupt: &Interrupt, event_log: &EventLog<'_>) {
+    let Session { request, verdict: Verdict { config, .. }, text, .. } = session;
     // A run that fills blanks does not continue texts, and an answer begins after the template's words.
     let continues_texts = config.data.blanks.is_none() && config.data.chat.is_none();
     if unique_parameters(&config.model) > SAMPLED_PARAMETERS || !continues_texts {
@@ -295,10 +295,10 @@ fn tell_sample(session: &Session<'_>, interrupt: &Interrupt, journal: &Journal<'
             Some(beginning) => ("the beginning of a held-out line".into(), beginning),
             None => (format!("the word {WORD:?}"), WORD.into()),
         };
-        journal.say(&format!("\nsample  generated from {of}:\n\n"));
-        asked.observer.sample(folder, &beginning, interrupt)
+        event_log.say(&format!("\nsample  generated from {of}:\n\n"));
+        request.observer.sample(folder, &beginning, interrupt)
     });
     if let Err(failure) = sampled {
-        journal.say(&format!("no sample: {failure}\n"));
+        event_log.say(&format!("no sample: {failure}\n"));
     }
 }

@@ -11,18 +11,18 @@ use crate::source::run_source::RunSource;
 use crate::spec::{Origin, TrainSpec};
 use crate::training::observer::Observer;
 use crate::training::resume::Resume;
-use crate::training::session::{Asked, Session};
+use crate::training::session::{RunRequest, Session};
 use crate::training::train::train;
 use crate::verdict::{Planned, Verdict};
 
 /// A run that can start: its file is legal, its programs are verified, and their memory fits.
 pub struct Run {
     spec: TrainSpec,
-    way: Way,
+    start_from: StartFrom,
 }
 
 /// How it starts.
-enum Way {
+enum StartFrom {
     Seed(Verdict),
     Weights(Verdict, Box<RunSource>),
     Checkpoint(Resume),
@@ -35,17 +35,17 @@ impl Run {
     /// Input that cannot be used.
     pub fn open(spec: TrainSpec) -> Result<Run, Failure> {
         interrupt::survive_hangups()?;
-        let way = match &spec.origin {
-            Origin::Seed => Way::Seed(spec.run.judged(Planned::EveryBatch)?),
+        let start_from = match &spec.origin {
+            Origin::Seed => StartFrom::Seed(spec.run.judged(Planned::EveryBatch)?),
             Origin::Weights(from) => {
                 let source = RunSource::open(from, &[], &[])?;
                 let verdict = source.judged(&spec.run)?;
                 check_apart(&verdict.config.run, from)?;
-                Way::Weights(verdict, Box::new(source))
+                StartFrom::Weights(verdict, Box::new(source))
             }
-            Origin::Checkpoint(folder) => Way::Checkpoint(Resume::open(folder, &spec.run.overrides())?),
+            Origin::Checkpoint(folder) => StartFrom::Checkpoint(Resume::open(folder, &spec.run.overrides())?),
         };
-        Ok(Run { spec, way })
+        Ok(Run { spec, start_from })
     }
 
     /// Trains to the last step, and leaves the weights, checkpoints and records in the folder of the run. `observer`
@@ -56,24 +56,24 @@ impl Run {
     /// # Errors
     /// Input that cannot be used, the failure of a rank, a file that cannot be written, or a signal.
     pub fn train(self, observer: &dyn Observer) -> Result<(), Failure> {
-        let Run { spec, way } = self;
-        let asked = Asked { spec: &spec, observer };
-        match way {
-            Way::Seed(verdict) => {
+        let Run { spec, start_from } = self;
+        let request = RunRequest { spec: &spec, observer };
+        match start_from {
+            StartFrom::Seed(verdict) => {
                 let open = |verdict: &Verdict| RunFolder::begin(&verdict.config.run, spec.earlier);
                 let begin = |session: &Session<'_>| train(session, Start::Seed, open);
-                Session::with(asked, &verdict, "train from the seed", BTreeMap::new(), begin)
+                Session::with(request, &verdict, "train from the seed", BTreeMap::new(), begin)
             }
-            Way::Weights(verdict, source) => {
+            StartFrom::Weights(verdict, source) => {
                 let open = |verdict: &Verdict| {
                     let folder = RunFolder::begin(&verdict.config.run, spec.earlier)?;
                     source.copy_tokenizer(&verdict.config.data.tokenizer, folder.path())?;
                     Ok(folder)
                 };
                 let begin = |session: &Session<'_>| train(session, Start::Weights(&source.weights), open);
-                Session::with(asked, &verdict, "train from weights", source.inputs()?, begin)
+                Session::with(request, &verdict, "train from weights", source.inputs()?, begin)
             }
-            Way::Checkpoint(resume) => resume.train(asked),
+            StartFrom::Checkpoint(resume) => resume.train(request),
         }
     }
 }

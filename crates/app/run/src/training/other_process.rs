@@ -1,34 +1,34 @@
 //! A process other than 0: silent unless it fails, and its part of the results goes to process 0.
 
 use device::DeviceError;
-use train::{ForwardingSink, Observer, SavingPlace, StepReport, Wish, WorkTimes, Worker};
+use train::{ForwardingSink, Observer, SavingPlace, StepReport, StopRequest, WorkTimes, Worker};
 
 use crate::failure::Failure;
 use crate::process_group::delivery::Deliverer;
-use crate::process_group::several::Several;
+use crate::process_group::member::GroupMember;
 use crate::process_group::signal_relay::relay_while;
-use crate::signals::grace::Grace;
+use crate::signals::exit_deadline::ExitDeadline;
 use crate::signals::interrupt::Interrupt;
 use crate::training::measured_trace::{Recorder, Recording};
-use crate::training::ranks::{Ends, Ranks};
+use crate::training::ranks::{RankOutputs, Ranks};
 use crate::training::session::Session;
 use crate::training::work_times::TimesSender;
 
 /// Hears all and prints nothing: process 0 asks and reports for all.
-struct Silent<'a> {
+struct QuietObserver<'a> {
     /// Takes the times of ranks to process 0.
     times: TimesSender<'a>,
     /// Hears of every instruction, where a trace is asked for.
     recorder: Option<Recorder>,
 }
 
-impl Observer for Silent<'_> {
+impl Observer for QuietObserver<'_> {
     fn rank_step(&self, times: WorkTimes) {
         self.times.take(times);
     }
 
-    fn step(&self, _report: &StepReport) -> Wish {
-        Wish::Continue
+    fn step(&self, _report: &StepReport) -> StopRequest {
+        StopRequest::None
     }
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
@@ -37,22 +37,22 @@ impl Observer for Silent<'_> {
 }
 
 /// The process, once process 0 has the files of the run.
-pub struct Other<'a> {
-    several: &'a Several,
+pub struct OtherProcess<'a> {
+    member: &'a GroupMember,
     interrupt: Interrupt,
-    _grace: Grace,
+    _exit_deadline: ExitDeadline,
 }
 
-impl<'a> Other<'a> {
+impl<'a> OtherProcess<'a> {
     /// Listens to signals.
     ///
     /// # Errors
     /// Failures of other processes.
-    pub fn open(session: &Session<'_>, several: &'a Several) -> Result<Other<'a>, Failure> {
-        let interrupt = session.signals.heard();
-        let grace = Grace::begin(session.verdict.config.run.grace_seconds, &interrupt)?;
-        session.company.once("the files of the run", || Ok(()))?;
-        Ok(Other { several, interrupt, _grace: grace })
+    pub fn open(session: &Session<'_>, member: &'a GroupMember) -> Result<OtherProcess<'a>, Failure> {
+        let interrupt = session.signals.noted();
+        let exit_deadline = ExitDeadline::begin(session.verdict.config.run.grace_seconds, &interrupt)?;
+        session.process_group.once("the files of the run", || Ok(()))?;
+        Ok(OtherProcess { member, interrupt, _exit_deadline: exit_deadline })
     }
 
     /// Trains `ranks`; weights and records of checkpoints go to process 0.
@@ -60,22 +60,22 @@ impl<'a> Other<'a> {
     /// # Errors
     /// The failure of any process.
     pub fn train(self, ranks: Ranks<'_>) -> Result<(), Failure> {
-        let Session { asked, verdict: run, company, .. } = ranks.session;
-        let recorder = asked.spec.trace.as_ref().map(|_| Recorder::new(run.config.run.ranks, Recording::EveryStep));
-        let own = company.ranks_of(&run.config, &run.setup)?.len();
-        let silent = Silent { times: TimesSender::new(self.several, own), recorder };
-        relay_while(self.several, &self.interrupt, || delivered(self.several, &silent, ranks))?
+        let Session { request, verdict: run, process_group, .. } = ranks.session;
+        let recorder = request.spec.trace.as_ref().map(|_| Recorder::new(run.config.run.ranks, Recording::EveryStep));
+        let own = process_group.ranks_of(&run.config, &run.setup)?.len();
+        let silent = QuietObserver { times: TimesSender::new(self.member, own), recorder };
+        relay_while(self.member, &self.interrupt, || delivered(self.member, &silent, ranks))?
     }
 }
 
 /// Trains `ranks` while a thread delivers to process 0.
-fn delivered(several: &Several, silent: &Silent<'_>, ranks: Ranks<'_>) -> Result<(), Failure> {
-    let deliverer = Deliverer::begin(several);
+fn delivered(member: &GroupMember, silent: &QuietObserver<'_>, ranks: Ranks<'_>) -> Result<(), Failure> {
+    let deliverer = Deliverer::begin(member);
     let in_memory = deliverer.of_memory();
     let post = |message: Vec<u8>| deliverer.weight(message);
     let (config, folder) = (&ranks.session.verdict.config, ranks.session.checkpoints());
     let disk = SavingPlace { folder: &folder, collector: &deliverer, every: config.run.save_every };
-    let ends = Ends {
+    let ends = RankOutputs {
         observer: silent,
         recorder: silent.recorder.as_ref(),
         weights: &ForwardingSink::new(&post),

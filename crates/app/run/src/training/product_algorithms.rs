@@ -17,9 +17,9 @@ use train::{Choice, ChosenAlgorithms, ChosenTiles, Gpus, ModelChoices, RunDevice
 use crate::failure::Failure;
 use crate::gpus::devices;
 use crate::places::names::ALGORITHMS;
-use crate::process_group::company::Company;
-use crate::process_group::several::Part;
-use crate::training::algorithms_file::{self, Kept, OfPlatform, Platform};
+use crate::process_group::group::ProcessGroup;
+use crate::process_group::member::Part;
+use crate::training::algorithms_file::{self, AlgorithmsByPlatform, PlatformAlgorithms, Platform};
 use crate::training::library_versions;
 use crate::training::session::Session;
 
@@ -40,13 +40,13 @@ pub struct Decided {
 /// A decision of one process, for a platform.
 #[derive(Serialize, Deserialize)]
 struct Decision {
-    of: OfPlatform,
+    of: PlatformAlgorithms,
     note: String,
 }
 
 /// The choice of tiles of a process on a GPU model, as it tells the others.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Told {
+struct TileReport {
     gpu: String,
     timed: usize,
     other_than_first: usize,
@@ -62,7 +62,7 @@ struct Told {
 /// # Errors
 /// A GPU or a library that fails; a file that cannot be written; failures of other processes.
 pub fn decide(session: &Session<'_>) -> Result<Decided, Failure> {
-    let Session { verdict, company, .. } = session;
+    let Session { verdict, process_group, .. } = session;
     let config = &verdict.config;
     let KernelContest { tiles, algorithms } = kernel_contest(config);
     let (mut decided, is_recorded) = (Decided::default(), is_recorded(config.train.precision.products()));
@@ -70,7 +70,7 @@ pub fn decide(session: &Session<'_>) -> Result<Decided, Failure> {
         return Ok(decided);
     }
     let RunDevice::Gpus(gpus) = devices::run_device(config)? else { return Ok(decided) };
-    let used = company.gpus_of(config, &verdict.setup, &gpus)?;
+    let used = process_group.gpus_of(config, &verdict.setup, &gpus)?;
     let own = used.into_iter().rev().map(|index| (gpus.facts()[index].name.clone(), index)).collect();
     let chooser = Chooser { session, gpus: &gpus, own, products: OnceCell::new() };
     if let Some(which) = tiles {
@@ -83,7 +83,7 @@ pub fn decide(session: &Session<'_>) -> Result<Decided, Failure> {
     if is_recorded {
         let (platforms, attention) = (own.keys().cloned().collect::<Vec<_>>(), gpus.attention_version());
         let libraries = (&platforms[..], attention.as_ref());
-        let line = library_versions::record(company, &config.run.folder, libraries, config.run.product_algorithms)?;
+        let line = library_versions::record(process_group, &config.run.folder, libraries, config.run.product_algorithms)?;
         decided.notes.extend(line);
     }
     if let Some(which) = algorithms {
@@ -123,7 +123,7 @@ impl Chooser<'_> {
     /// allocates memory of the run, that of measurements is free. A failure leaves the estimated tiles; if it is the
     /// GPU's, ranks will meet it.
     fn tiles(&self, which: TimedTiles, decided: &mut Decided) -> Result<(), Failure> {
-        let (products, mut told) = (self.products(), vec![]);
+        let (products, mut reports) = (self.products(), vec![]);
         for (gpu, index) in &self.own {
             let begin = Instant::now();
             let choose = |products| self.gpus.choose_tiles(*index, products, (which, TILES_LIMIT));
@@ -135,9 +135,9 @@ impl Chooser<'_> {
             let Choice { tiles, timed, other_than_first, left, .. } = choice;
             let (gpu, seconds) = (gpu.clone(), begin.elapsed().as_secs_f64());
             decided.choices.entry(gpu.clone()).or_default().tiles = Arc::new(tiles);
-            told.push(Told { gpu, timed, other_than_first, left, seconds, failure });
+            reports.push(TileReport { gpu, timed, other_than_first, left, seconds, failure });
         }
-        let of_all = all_gather(self.session.company, "tiles of products", &told)?;
+        let of_all = all_gather(self.session.process_group, "tiles of products", &reports)?;
         decided.notes.extend(notes_of_tiles(of_all.into_iter().flatten()));
         Ok(())
     }
@@ -159,14 +159,14 @@ impl Chooser<'_> {
         own: BTreeMap<Platform, usize>,
         decided: &mut Decided,
     ) -> Result<(), Failure> {
-        let Session { verdict, company, .. } = self.session;
+        let Session { verdict, process_group, .. } = self.session;
         let path = &verdict.config.run.folder.join(ALGORITHMS);
-        let (kept, unread) = of_first(company, "algorithms of the run", || Ok(read(path)))?;
-        let kept = kept.map_or(Ok(Kept::new()), |text| algorithms_file::read(&text)).map_err(Failure::Work)?;
+        let (kept, unread) = of_first(process_group, "algorithms of the run", || Ok(read(path)))?;
+        let kept = kept.map_or(Ok(AlgorithmsByPlatform::new()), |text| algorithms_file::read(&text)).map_err(Failure::Work)?;
         let own: BTreeMap<Platform, usize> = own.into_iter().map(|(of, index)| (of_file(which, of), index)).collect();
         let platforms: Vec<Platform> = own.keys().cloned().collect();
-        let of_all = all_gather(company, "GPUs that multiply", &platforms)?;
-        let number = company.number();
+        let of_all = all_gather(process_group, "GPUs that multiply", &platforms)?;
+        let number = process_group.number();
         let mut decisions = vec![];
         for (platform, index) in &own {
             if of_all.iter().position(|all| all.contains(platform)) == Some(number) {
@@ -176,12 +176,12 @@ impl Chooser<'_> {
         }
         decided.notes.extend(unread);
         let mut all = kept.clone();
-        for Decision { of, note } in all_gather(company, "algorithms of products", &decisions)?.into_iter().flatten() {
+        for Decision { of, note } in all_gather(process_group, "algorithms of products", &decisions)?.into_iter().flatten() {
             algorithms_file::add(&mut all, of.platform.clone(), of.algorithms().map_err(Failure::Work)?);
             decided.notes.push(note);
         }
         let written = || if all == kept { Ok(()) } else { write(path, &all) };
-        company.once("the file of algorithms", written)?;
+        process_group.once("the file of algorithms", written)?;
         for platform in own.into_keys() {
             if let Some(algorithms) = all.get(&platform) {
                 decided.choices.entry(platform.gpu).or_default().algorithms = Arc::new(algorithms.clone());
@@ -195,7 +195,7 @@ impl Chooser<'_> {
         &self,
         which: TimedAlgorithms,
         (platform, index): (&Platform, usize),
-        kept: &Kept,
+        kept: &AlgorithmsByPlatform,
         tiles: &ChosenTiles,
     ) -> Result<Decision, Failure> {
         let none = ChosenAlgorithms::new();
@@ -216,7 +216,7 @@ impl Chooser<'_> {
         let mut all = known.clone();
         all.retain(|product, _| products.iter().all(|listed| listed.of_library != *product));
         all.extend(choice.algorithms);
-        Ok(Decision { of: OfPlatform::of(platform, &all), note })
+        Ok(Decision { of: PlatformAlgorithms::of(platform, &all), note })
     }
 }
 
@@ -246,25 +246,25 @@ fn read(path: &Path) -> (Option<String>, Option<String>) {
     }
 }
 
-fn write(path: &Path, all: &Kept) -> Result<(), Failure> {
+fn write(path: &Path, all: &AlgorithmsByPlatform) -> Result<(), Failure> {
     files::replace(path, algorithms_file::text_of(all))
         .map_err(|error| Failure::Write(format!("{} cannot be written: {error}", path.display())))
 }
 
 /// A line for each GPU model: the choice of its first process, and the time of the slowest one.
-fn notes_of_tiles(all: impl Iterator<Item = Told>) -> Vec<String> {
-    let mut of_models: Vec<Told> = vec![];
-    for told in all {
-        match of_models.iter_mut().find(|other| other.gpu == told.gpu) {
-            Some(first) => first.seconds = first.seconds.max(told.seconds),
-            None => of_models.push(told),
+fn notes_of_tiles(all: impl Iterator<Item = TileReport>) -> Vec<String> {
+    let mut of_models: Vec<TileReport> = vec![];
+    for reports in all {
+        match of_models.iter_mut().find(|other| other.gpu == reports.gpu) {
+            Some(first) => first.seconds = first.seconds.max(reports.seconds),
+            None => of_models.push(reports),
         }
     }
     of_models.iter().map(note_of_tiles).filter(|note| !note.is_empty()).collect()
 }
 
-fn note_of_tiles(told: &Told) -> String {
-    let Told { gpu, timed, other_than_first, left, seconds, failure } = told;
+fn note_of_tiles(reports: &TileReport) -> String {
+    let TileReport { gpu, timed, other_than_first, left, seconds, failure } = reports;
     if let Some(failure) = failure {
         return format!("products by the estimated tiles of pleach's kernels on {gpu}: {failure}\n");
     }
@@ -285,7 +285,7 @@ fn note_of_tiles(told: &Told) -> String {
 }
 
 /// The line about a choice among proposed algorithms.
-fn note_of_proposed(platform: &Platform, choice: &Choice, known: &ChosenAlgorithms, kept: &Kept) -> String {
+fn note_of_proposed(platform: &Platform, choice: &Choice, known: &ChosenAlgorithms, kept: &AlgorithmsByPlatform) -> String {
     let (on, timed) = (platform.described(), counted(choice.timed as u64, "product"));
     let others = choice.other_than_first;
     let chosen = format!("the fastest algorithms of {timed} on {on}, {others} of them not the first one proposed");
@@ -328,30 +328,30 @@ fn note_of_equal(platform: &Platform, choice: &Choice, seconds: f64) -> String {
 
 /// A value of process 0, on all processes.
 fn of_first<T: Serialize + DeserializeOwned>(
-    company: &Company,
+    process_group: &ProcessGroup,
     topic: &str,
     work: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let malformed = |error: serde_json::Error| Failure::Work(format!("{topic}: {error}"));
-    match (company.once(topic, work)?, company) {
-        (Part::First(value), Company::Alone) => Ok(value),
-        (Part::First(value), Company::Several(several)) => {
-            several.broadcast(topic, serde_json::to_vec(&value).map_err(malformed)?)?;
+    match (process_group.once(topic, work)?, process_group) {
+        (Part::First(value), ProcessGroup::Alone) => Ok(value),
+        (Part::First(value), ProcessGroup::Several(member)) => {
+            member.broadcast(topic, serde_json::to_vec(&value).map_err(malformed)?)?;
             Ok(value)
         }
-        (Part::Other(several), _) => serde_json::from_slice(&several.broadcast(topic, vec![])?).map_err(malformed),
+        (Part::Other(member), _) => serde_json::from_slice(&member.broadcast(topic, vec![])?).map_err(malformed),
     }
 }
 
 /// The values of all processes by number, on all processes.
 pub(super) fn all_gather<T: Serialize + DeserializeOwned>(
-    company: &Company,
+    process_group: &ProcessGroup,
     topic: &str,
     own: &T,
 ) -> Result<Vec<T>, Failure> {
-    match company {
-        Company::Several(several) => several.all_gather(topic, own),
-        Company::Alone => {
+    match process_group {
+        ProcessGroup::Several(member) => member.all_gather(topic, own),
+        ProcessGroup::Alone => {
             let malformed = |error: serde_json::Error| Failure::Work(format!("{topic}: {error}"));
             let copy = serde_json::to_vec(own).and_then(|own| serde_json::from_slice(&own));
             Ok(vec![copy.map_err(malformed)?])
@@ -365,12 +365,12 @@ mod tests {
 
     #[test]
     fn a_line_for_each_model_says_how_many_products_were_timed() {
-        let told = |gpu: &str, timed, left, seconds| {
+        let reports = |gpu: &str, timed, left, seconds| {
             let gpu = gpu.to_string();
-            Told { gpu, timed, other_than_first: timed / 2, left, seconds, failure: None }
+            TileReport { gpu, timed, other_than_first: timed / 2, left, seconds, failure: None }
         };
         let all =
-            [told("H200", 12, 0, 0.62), told("H200", 11, 1, 3.06), told("H100", 3, 9, 3.0), told("GH200", 0, 2, 0.1)];
+            [reports("H200", 12, 0, 0.62), reports("H200", 11, 1, 3.06), reports("H100", 3, 9, 3.0), reports("GH200", 0, 2, 0.1)];
         let expected = [
             "products by the fastest tiles of 12 products on H200, 6 of them not the estimated one, timed in 3.1 s\n",
             "products by the fastest tiles of 3 products on H100, 1 of them not the estimated one, timed in 3.0 s; 9 products \
@@ -378,8 +378,8 @@ mod tests {
             "products by the estimated tiles of pleach's kernels on GH200: no memory to time 2 products\n",
         ];
         assert_eq!(notes_of_tiles(all.into_iter()), expected);
-        assert_eq!(notes_of_tiles([told("A100", 0, 0, 0.1)].into_iter()), [""; 0]);
-        let failed = Told { failure: Some("no program".into()), ..told("H200", 0, 0, 0.1) };
+        assert_eq!(notes_of_tiles([reports("A100", 0, 0, 0.1)].into_iter()), [""; 0]);
+        let failed = TileReport { failure: Some("no program".into()), ..reports("H200", 0, 0, 0.1) };
         let said = notes_of_tiles([failed].into_iter());
         assert_eq!(said, ["products by the estimated tiles of pleach's kernels on H200: no program\n"]);
     }

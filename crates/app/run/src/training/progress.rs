@@ -7,17 +7,17 @@ use checkpoint::{Committed, Finished};
 use config::figures::bytes;
 use device::DeviceError;
 use sync::{into_inner, lock};
-use train::{EvaluationReport, SaveReport, SavedIn, StepReport, StragglerWatch, Wish, WorkTimes, Worker};
+use train::{EvaluationReport, SaveReport, SavedIn, StepReport, StragglerWatch, StopRequest, WorkTimes, Worker};
 
 use crate::failure::Failure;
 use crate::records::anomaly::anomaly_line;
 use crate::records::metrics_file::MetricsFile;
 use crate::records::rates::{Meter, Rates};
 use crate::records::record;
-use crate::records::step_line::{Colour, Outlook, clock};
+use crate::records::step_line::{Colour, RemainingTime, clock};
 use crate::records::unwritten::unwritten_checkpoint;
 use crate::signals::interrupt::Interrupt;
-use crate::training::journal::{Journal, Stream};
+use crate::training::event_log::{EventLog, Stream};
 use crate::training::measured_trace::Recorder;
 use crate::training::observer::{EndedStep, Measured, Observer};
 use crate::training::uploads::Message;
@@ -40,7 +40,7 @@ struct Outputs<'a> {
     is_lost: bool,
     meter: Meter,
     metrics: MetricsFile,
-    journal: Arc<Journal<'a>>,
+    event_log: Arc<EventLog<'a>>,
     /// Steps from one line that stays to the next.
     log_every: u32,
     failure: Option<Failure>,
@@ -52,7 +52,7 @@ struct Outputs<'a> {
 }
 
 /// Results that a run reports at its end.
-pub struct Told {
+pub struct EndResults {
     /// Metrics that could not be written.
     pub failure: Option<Failure>,
     /// The last measurement on held-out text.
@@ -70,7 +70,7 @@ impl<'a> Progress<'a> {
         observer: &'a dyn Observer,
         meter: Meter,
         interrupt: Interrupt,
-        (metrics, journal): (MetricsFile, Arc<Journal<'a>>),
+        (metrics, event_log): (MetricsFile, Arc<EventLog<'a>>),
     ) -> Progress<'a> {
         let log_every = if log_every == 0 { observer.usual_distance(steps) } else { log_every };
         let (failure, evaluation, not_saved) = (None, None, None);
@@ -79,7 +79,7 @@ impl<'a> Progress<'a> {
             is_lost: false,
             meter,
             metrics,
-            journal,
+            event_log,
             log_every,
             failure,
             is_interrupt_told: false,
@@ -111,11 +111,11 @@ impl<'a> Progress<'a> {
     }
 
     /// Clears what changes on the screen, and returns the last results.
-    pub fn finish(self) -> Told {
+    pub fn finish(self) -> EndResults {
         let mut outputs = into_inner(self.outputs);
         outputs.clear();
         let Outputs { failure, evaluation, not_saved, .. } = outputs;
-        Told { failure, evaluation, not_saved, recorder: self.recorder }
+        EndResults { failure, evaluation, not_saved, recorder: self.recorder }
     }
 }
 
@@ -149,24 +149,24 @@ impl Outputs<'_> {
             && let Err(error) = show(self.observer)
         {
             self.is_lost = true;
-            self.journal.lose(Stream::Output, &error);
+            self.event_log.lose(Stream::Output, &error);
         }
     }
 
     /// Tells a measurement, whose record is written.
     fn measured(&mut self, line: &str, is_told_again: bool, record: &str) {
-        self.journal.log(&format!("{line}\n"));
+        self.event_log.log(&format!("{line}\n"));
         self.show(|observer| observer.measured(&Measured { line, is_told_again, record }));
     }
 
-    fn step(&mut self, report: &StepReport, rates: &Rates, steps: u32) -> Wish {
+    fn step(&mut self, report: &StepReport, rates: &Rates, steps: u32) -> StopRequest {
         let written = record::of_step(report, rates, SystemTime::now())
             .and_then(|record| self.metrics.write(&record).map(|()| record));
         let record = match written {
             Ok(record) => record,
             Err(error) => {
                 self.fail_at(&error);
-                return Wish::Stop;
+                return StopRequest::Stop;
             }
         };
         if let Some(anomaly) = &report.anomaly {
@@ -175,15 +175,15 @@ impl Outputs<'_> {
         let is_due = report.step == 1 || report.step == steps || report.step.is_multiple_of(self.log_every);
         let step = EndedStep { report, rates, steps, is_due, record: &record };
         if is_due {
-            self.journal.log(&format!("{}\n", step.line(Outlook::None, None, Colour::Off)));
+            self.event_log.log(&format!("{}\n", step.line(RemainingTime::Hidden, None, Colour::Off)));
         }
         self.show(|observer| observer.step(&step));
-        Wish::Continue
+        StopRequest::None
     }
 
     /// Something to know in addition to the steps.
     fn note(&mut self, text: &str) {
-        self.journal.log(&format!("{text}\n"));
+        self.event_log.log(&format!("{text}\n"));
         self.show(|observer| observer.note(text));
     }
 
@@ -195,7 +195,7 @@ impl Outputs<'_> {
     /// A warning, which is for everyone.
     fn warn(&mut self, text: &str) {
         self.clear();
-        self.journal.warn(text);
+        self.event_log.warn(text);
     }
 
     fn fail_at(&mut self, error: &std::io::Error) {
@@ -215,14 +215,14 @@ impl Progress<'_> {
 }
 
 impl train::Observer for Progress<'_> {
-    fn step(&self, report: &StepReport) -> Wish {
+    fn step(&self, report: &StepReport) -> StopRequest {
         // Rank 0 alone reports; if it panicked while it did, the run is over and what it wrote is still true.
         let mut outputs = lock(&self.outputs);
         let rates = outputs.meter.step(report);
         if let Some(watchers) = &self.watchers {
             watchers.step(report, &rates);
         }
-        let wish = outputs.step(report, &rates, self.steps);
+        let stop_request = outputs.step(report, &rates, self.steps);
         let slow = |watch: &Mutex<StragglerWatch>| lock(watch).slow(report.step, report.wall.as_secs_f64());
         for straggler in self.stragglers.as_ref().map_or(vec![], slow) {
             if let Some(watchers) = &self.watchers {
@@ -230,7 +230,7 @@ impl train::Observer for Progress<'_> {
             }
             outputs.note(&format!("step {}: {straggler}", report.step));
         }
-        wish
+        stop_request
     }
 
     fn rank_step(&self, times: WorkTimes) {
@@ -239,16 +239,16 @@ impl train::Observer for Progress<'_> {
         }
     }
 
-    fn wish(&self) -> Wish {
+    fn stop_request(&self) -> StopRequest {
         if !self.interrupt.is_pressed() {
-            return Wish::Continue;
+            return StopRequest::None;
         }
         let mut outputs = lock(&self.outputs);
         if !outputs.is_interrupt_told {
             outputs.is_interrupt_told = true;
             outputs.note("stopping after this step; Ctrl-C again ends at once and writes nothing");
         }
-        Wish::Stop
+        StopRequest::Stop
     }
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
@@ -346,7 +346,7 @@ mod tests {
     use super::*;
     use crate::records::rates::Capacity;
     use crate::records::step_line::tests::report;
-    use crate::training::observer::Audience;
+    use crate::training::observer::Visibility;
 
     #[test]
     fn a_long_measurement_says_how_far_it_is() {
@@ -356,20 +356,20 @@ mod tests {
 
     /// Writes lines for people, or records for programs.
     struct Shown<W> {
-        audience: Audience,
+        visibility: Visibility,
         out: Mutex<W>,
     }
 
     impl<W: Write + Send> Observer for Shown<W> {
-        fn audience(&self) -> Audience {
-            self.audience
+        fn visibility(&self) -> Visibility {
+            self.visibility
         }
 
         fn step(&self, step: &EndedStep<'_>) -> std::io::Result<()> {
-            match self.audience {
-                Audience::People if step.is_due => self.note(&step.line(Outlook::TimeLeft, None, Colour::Off)),
-                Audience::People => Ok(()),
-                Audience::Nobody => self.note(step.record),
+            match self.visibility {
+                Visibility::Shown if step.is_due => self.note(&step.line(RemainingTime::Shown, None, Colour::Off)),
+                Visibility::Shown => Ok(()),
+                Visibility::Hidden => self.note(step.record),
             }
         }
 
@@ -394,21 +394,21 @@ mod tests {
         file
     }
 
-    static QUIET: Shown<Vec<u8>> = Shown { audience: Audience::Nobody, out: Mutex::new(vec![]) };
+    static QUIET: Shown<Vec<u8>> = Shown { visibility: Visibility::Hidden, out: Mutex::new(vec![]) };
 
     fn progress(interrupt: Interrupt, name: &str) -> (Progress<'static>, std::path::PathBuf) {
         let path = std::env::temp_dir().join(format!("pleach-progress-{name}-{}", std::process::id()));
         let meter = Meter::start(&RunConfig::quick_start(), 1000, Capacity { cores: 2, peak_flops: Some(1e11) });
-        let journal = Arc::new(Journal::new(&QUIET, log_file(name)));
+        let event_log = Arc::new(EventLog::new(&QUIET, log_file(name)));
         let metrics = MetricsFile::new(path.clone(), File::create(&path).expect("a file"));
-        (Progress::new((10, 0), &QUIET, meter, interrupt, (metrics, journal)), path)
+        (Progress::new((10, 0), &QUIET, meter, interrupt, (metrics, event_log)), path)
     }
 
     #[test]
     fn a_screen_that_cannot_be_written_is_left_out_and_the_log_says_so_once() {
         use std::io::{ErrorKind, Read, Seek};
-        struct Gone(ErrorKind);
-        impl Write for Gone {
+        struct FailingWriter(ErrorKind);
+        impl Write for FailingWriter {
             fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
                 Err(self.0.into())
             }
@@ -417,18 +417,18 @@ mod tests {
             }
         }
         for kind in [ErrorKind::BrokenPipe, ErrorKind::NotConnected, ErrorKind::StorageFull] {
-            for audience in [Audience::People, Audience::Nobody] {
-                let screen = Shown { audience, out: Mutex::new(Gone(kind)) };
+            for visibility in [Visibility::Shown, Visibility::Hidden] {
+                let screen = Shown { visibility, out: Mutex::new(FailingWriter(kind)) };
                 let meter =
                     Meter::start(&RunConfig::quick_start(), 1000, Capacity { cores: 2, peak_flops: Some(1e11) });
                 let (mut log, mut records) = (log_file("gone"), log_file("gone-records"));
-                let journal = Arc::new(Journal::new(&screen, log.try_clone().expect("a file")));
+                let event_log = Arc::new(EventLog::new(&screen, log.try_clone().expect("a file")));
                 let metrics = MetricsFile::new("metrics.jsonl".into(), records.try_clone().expect("a file"));
-                let files = (metrics, Arc::clone(&journal));
+                let files = (metrics, Arc::clone(&event_log));
                 let progress = Progress::new((10, 1), &screen, meter, Interrupt::default(), files);
                 let steps = [1, 2].map(|step| progress.step(&StepReport { step, ..report() }));
-                assert_eq!(steps, [Wish::Continue; 2]);
-                assert!(progress.finish().failure.is_none() && !journal.has_screen());
+                assert_eq!(steps, [StopRequest::None; 2]);
+                assert!(progress.finish().failure.is_none() && !event_log.has_screen());
                 let [log, records] = [&mut log, &mut records].map(|file| {
                     let mut text = String::new();
                     file.rewind().and_then(|()| file.read_to_string(&mut text)).expect("text");
@@ -445,9 +445,9 @@ mod tests {
     fn an_interrupt_is_a_wish_to_stop() {
         let interrupt = Interrupt::default();
         let (progress, path) = progress(interrupt.clone(), "interrupt");
-        assert_eq!(progress.wish(), Wish::Continue);
+        assert_eq!(progress.stop_request(), StopRequest::None);
         interrupt.press();
-        assert_eq!(progress.wish(), Wish::Stop);
+        assert_eq!(progress.stop_request(), StopRequest::Stop);
         std::fs::remove_file(&path).expect("removed");
     }
 
@@ -468,15 +468,15 @@ mod tests {
     #[test]
     fn lines_stay_on_the_screen_and_in_the_log() {
         use std::io::{Read, Seek};
-        let kept = Kept::default();
-        let screen = Shown { audience: Audience::People, out: Mutex::new(kept.clone()) };
+        let kept = SharedBuffer::default();
+        let screen = Shown { visibility: Visibility::Shown, out: Mutex::new(kept.clone()) };
         let meter = Meter::start(&RunConfig::quick_start(), 1000, Capacity { cores: 2, peak_flops: Some(1e11) });
         let mut log = log_file("lines");
-        let journal = Arc::new(Journal::new(&screen, log.try_clone().expect("a file")));
+        let event_log = Arc::new(EventLog::new(&screen, log.try_clone().expect("a file")));
         let metrics = MetricsFile::new("metrics.jsonl".into(), log_file("none"));
-        let progress = Progress::new((10, 4), &screen, meter, Interrupt::default(), (metrics, journal));
+        let progress = Progress::new((10, 4), &screen, meter, Interrupt::default(), (metrics, event_log));
         for step in 1..=10 {
-            assert_eq!(progress.step(&StepReport { step, ..report() }), Wish::Continue);
+            assert_eq!(progress.step(&StepReport { step, ..report() }), StopRequest::None);
             if step == 4 {
                 progress.evaluation(&EvaluationReport { step, loss: 1.5, tokens: 640, wall: Duration::ZERO });
             }
@@ -497,9 +497,9 @@ mod tests {
 
     /// Keeps what is written.
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Kept {
+    impl Write for SharedBuffer {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             lock(&self.0).extend(bytes);
             Ok(bytes.len())

@@ -22,7 +22,7 @@ pub struct Ranks<'a> {
 }
 
 /// Where what they compute goes.
-pub struct Ends<'a> {
+pub struct RankOutputs<'a> {
     /// Hears of steps.
     pub observer: &'a dyn Observer,
     /// Has the times of instructions, where they are recorded.
@@ -42,9 +42,9 @@ impl Ranks<'_> {
     ///
     /// # Errors
     /// The failure of a rank, and those of other processes.
-    pub fn train(self, ends: Ends<'_>) -> Result<Ending, Failure> {
-        let Ranks { session: Session { verdict, text, company, .. }, start, attempt, choices, memory } = self;
-        let Ends { observer, recorder, weights, disk, in_memory, run } = ends;
+    pub fn train(self, ends: RankOutputs<'_>) -> Result<Ending, Failure> {
+        let Ranks { session: Session { verdict, text, process_group, .. }, start, attempt, choices, memory } = self;
+        let RankOutputs { observer, recorder, weights, disk, in_memory, run } = ends;
         let memory = memory.zip(in_memory).map(|(memory, collector)| memory.place(collector));
         let validation = text.validation();
         let ports = Ports {
@@ -57,10 +57,10 @@ impl Ranks<'_> {
             recheck: verdict.config.run.recheck,
             ..Ports::new(text.training(), observer)
         };
-        let ranks = ProcessRanks::with_choices(company, &verdict.config, &verdict.setup, choices)?;
+        let ranks = ProcessRanks::with_choices(process_group, &verdict.config, &verdict.setup, choices)?;
         let ending = train_in(&ranks, ports, attempt)?;
-        match (company.several(), recorder) {
-            (Some(several), Some(recorder)) => recorder.gather(several).map(|()| ending),
+        match (process_group.member(), recorder) {
+            (Some(member), Some(recorder)) => recorder.gather(member).map(|()| ending),
             (None, _) | (_, None) => Ok(ending),
         }
     }

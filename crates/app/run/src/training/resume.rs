@@ -10,7 +10,7 @@ use serde_json::json;
 use train::{Start, check_tensors};
 
 use crate::failure::Failure;
-use crate::folder::run_folder::{RunFolder, WayOut};
+use crate::folder::run_folder::{RunFolder, Remedy};
 use crate::layout::changes::{Changed, changes, key_of, with_changes};
 use crate::layout::other_model;
 use crate::messages::stderr::tell;
@@ -22,7 +22,7 @@ use crate::process_group::shared_limit::shared_limit;
 use crate::source::file_hash::file_hash;
 use crate::store::stored::{Resuming, resuming};
 use crate::training::candidates::{Candidate, Candidates, DataPlace, set_aside};
-use crate::training::session::{Asked, Session};
+use crate::training::session::{RunRequest, Session};
 use crate::training::train::train;
 use crate::verdict::{Planned, Verdict, judge};
 
@@ -60,18 +60,18 @@ impl Resume {
     ///
     /// # Errors
     /// As a run that begins; and no checkpoint that is sound.
-    pub fn train(self, asked: Asked<'_>) -> Result<(), Failure> {
+    pub fn train(self, request: RunRequest<'_>) -> Result<(), Failure> {
         let Resume { is_first, resuming, mut candidates } = self;
-        let (folder, overrides) = (resuming.folder.as_path(), asked.spec.run.overrides());
+        let (folder, overrides) = (resuming.folder.as_path(), request.spec.run.overrides());
         loop {
             let in_memory = candidates.in_memory();
             let Some(first) = candidates.next(is_first)? else { return Err(candidates.none()) };
             let first = Resumed::new(&overrides, &resuming, first)?;
             // The one that the processes agree on, where the first is in the memory of hosts that are gone.
             let mut other = None;
-            let ended = first.meet(asked, |session| {
+            let ended = first.meet(request, |session| {
                 let Verdict { config, setup, .. } = &first.verdict;
-                let memory = PeerMemory::open(session.company, (config, setup), Beginning::Resumed, in_memory)?;
+                let memory = PeerMemory::open(session.process_group, (config, setup), Beginning::Resumed, in_memory)?;
                 while let Err(reason) = other.as_ref().unwrap_or(&first).find(memory.as_ref()) {
                     if is_first {
                         tell(&format!("{reason}; an earlier one is used\n"));
@@ -129,7 +129,7 @@ fn reopened(
     damaged: Vec<(Found, DataPlace)>,
 ) -> Result<RunFolder, Failure> {
     let checkpoint = &candidate.checkpoint;
-    let folder = RunFolder::open(&verdict.config.run, WayOut::Copy)?;
+    let folder = RunFolder::open(&verdict.config.run, Remedy::Copy)?;
     // Before anything is written: what cannot be read would be lost.
     folder.records()?;
     let state = checkpoint.state();
@@ -169,12 +169,12 @@ struct Resumed {
 
 impl Resumed {
     /// Meets the other processes, which must resume from the same checkpoint, and does `work`.
-    fn meet(&self, asked: Asked<'_>, work: impl FnOnce(&Session<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
+    fn meet(&self, request: RunRequest<'_>, work: impl FnOnce(&Session<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
         let path = self.candidate.checkpoint.path();
         let command = format!("train from {} after step {}", path.display(), self.candidate.found.steps);
         let manifest = file_hash(&path.join(MANIFEST))?;
         let inputs = BTreeMap::from([(format!("checkpoint {}", path.display()), manifest)]);
-        Session::with(asked, &self.verdict, &command, inputs, work)
+        Session::with(request, &self.verdict, &command, inputs, work)
     }
 
     /// Whether the data can be read: those in memory from the hosts that have them.
@@ -222,8 +222,8 @@ impl Resumed {
             overrides.retain(|set| key_of(set) != "run.folder");
         }
         if let Some(set) = overrides.iter().find(|set| key_of(set) == "run.folder") {
-            let way_out = WayOut::Copy;
-            return Err(Failure::Input(format!("--set {set}: with --resume a run stays in its folder; {way_out}")));
+            let remedy = Remedy::Copy;
+            return Err(Failure::Input(format!("--set {set}: with --resume a run stays in its folder; {remedy}")));
         }
         let changes_text = overrides.iter().any(|set| key_of(set).starts_with("data."));
         let keeps_tokenizer = !overrides.iter().any(|set| key_of(set) == "data.tokenizer");

@@ -10,8 +10,8 @@ use train::Start;
 
 use crate::failure::Failure;
 use crate::folder::run_folder::RunFolder;
-use crate::process_group::company::Company;
-use crate::process_group::several::Part;
+use crate::process_group::group::ProcessGroup;
+use crate::process_group::member::Part;
 use crate::process_group::shared_limit::shared_limit;
 use crate::training::session::Session;
 use crate::verdict::{Planned, Verdict, judge};
@@ -80,14 +80,14 @@ fn chosen(session: &Session<'_>, given_up: impl Fn(String) -> Failure) -> Result
         let newest = all.iter().find_map(open);
         newest.ok_or_else(|| given_up("there is no checkpoint to return to; use a smaller run.save_every".into()))
     };
-    match (session.company.once("the checkpoint", newest)?, session.company) {
-        (Part::First(newest), Company::Several(several)) => {
-            several.broadcast(TOPIC, newest.state().steps.to_le_bytes().to_vec())?;
+    match (session.process_group.once("the checkpoint", newest)?, session.process_group) {
+        (Part::First(newest), ProcessGroup::Several(member)) => {
+            member.broadcast(TOPIC, newest.state().steps.to_le_bytes().to_vec())?;
             Ok(newest)
         }
-        (Part::First(newest), Company::Alone) => Ok(newest),
-        (Part::Other(several), _) => {
-            let steps = several.broadcast(TOPIC, vec![])?;
+        (Part::First(newest), ProcessGroup::Alone) => Ok(newest),
+        (Part::Other(member), _) => {
+            let steps = member.broadcast(TOPIC, vec![])?;
             let steps = <[u8; 4]>::try_from(steps).map(u32::from_le_bytes).unwrap_or(0);
             let found = committed(folder.path())?.into_iter().find(|found| found.steps == steps);
             let found = found.and_then(|found| Checkpoint::open(&found.path).ok());

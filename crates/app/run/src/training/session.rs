@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::messages::stderr::tell;
 use crate::peer_memory::PeerMemory;
 use crate::places::names::CHECKPOINTS;
-use crate::process_group::company::{Company, together};
+use crate::process_group::group::{ProcessGroup, together};
 use crate::process_group::meeting::Meeting;
 use crate::signals::interrupt::{self, AtOnce};
 use crate::spec::TrainSpec;
@@ -20,7 +20,7 @@ use crate::verdict::Verdict;
 
 /// The run that a user asks for, and the observer that hears of it.
 #[derive(Clone, Copy)]
-pub struct Asked<'a> {
+pub struct RunRequest<'a> {
     pub spec: &'a TrainSpec,
     pub observer: &'a dyn Observer,
 }
@@ -28,13 +28,13 @@ pub struct Asked<'a> {
 /// A run that is about to start.
 #[derive(Clone, Copy)]
 pub struct Session<'a> {
-    pub asked: Asked<'a>,
+    pub request: RunRequest<'a>,
     /// The run.
     pub verdict: &'a Verdict,
     /// The training text.
     pub text: &'a Text,
     /// The processes of the run.
-    pub company: &'a Company,
+    pub process_group: &'a ProcessGroup,
     /// Signals, which end the process until the run hears them.
     pub signals: &'a AtOnce,
     /// The memory of hosts, where it is used.
@@ -48,7 +48,7 @@ impl Session<'_> {
     /// # Errors
     /// Text that cannot be used, failures of other processes, and that of `work`.
     pub fn with(
-        asked: Asked<'_>,
+        request: RunRequest<'_>,
         verdict: &Verdict,
         command: &str,
         inputs: BTreeMap<String, u64>,
@@ -60,10 +60,10 @@ impl Session<'_> {
         let text = OwnText::read(&config.data)?;
         let (runs, programs) = (vec![config], vec![setup.fingerprint()]);
         let meeting = Meeting { command: command.into(), runs, programs, text: text.hash(), inputs };
-        together(&meeting, |company| {
-            company.check_memory(config, setup)?;
-            let text = Text::new(config, text.tokenized(company)?)?;
-            work(&Session { asked, verdict, text: &text, company, signals: &signals, memory: None })
+        together(&meeting, |process_group| {
+            process_group.check_memory(config, setup)?;
+            let text = Text::new(config, text.tokenized(process_group)?)?;
+            work(&Session { request, verdict, text: &text, process_group, signals: &signals, memory: None })
         })
         .map(|_done| ())
     }
@@ -76,10 +76,10 @@ impl Session<'_> {
         let Some(memory) = self.memory else { return Ok(()) };
         match ended {
             Ok(()) | Err(Failure::Interrupted { .. }) => {
-                self.company.once("the end of checkpoints in memory", || Ok(()))?;
+                self.process_group.once("the end of checkpoints in memory", || Ok(()))?;
                 memory.forget();
             }
-            Err(_) if self.company.is_first() => {
+            Err(_) if self.process_group.is_first() => {
                 if let Some(left) = memory.left() {
                     tell(&left);
                 }

@@ -7,10 +7,10 @@ use crate::failure::Failure;
 use crate::folder::run_folder::RunFolder;
 use crate::peer_memory::{Beginning, IsFound, PeerMemory};
 use crate::places::own_places;
-use crate::process_group::several::Part;
+use crate::process_group::member::Part;
 use crate::training::attempt::RunAttempt;
-use crate::training::first_process::First;
-use crate::training::other_process::Other;
+use crate::training::first_process::FirstProcess;
+use crate::training::other_process::OtherProcess;
 use crate::training::product_algorithms::{self, Decided};
 use crate::training::ranks::Ranks;
 use crate::training::roll_back::returning;
@@ -30,10 +30,10 @@ pub fn train(
 ) -> Result<(), Failure> {
     let Verdict { config, setup, .. } = session.verdict;
     if !matches!(start, Start::Checkpoint(_)) {
-        PeerMemory::check_fresh(session.company, config)?;
+        PeerMemory::check_fresh(session.process_group, config)?;
     }
-    let part = session.company.once("the folder of the run", || {
-        let spec = session.asked.spec;
+    let part = session.process_group.once("the folder of the run", || {
+        let spec = session.request.spec;
         own_places::check_outside(&config.run.folder, "--trace", spec.trace.as_deref())?;
         let folder = open(session.verdict)?;
         own_places::check_inputs(folder.path(), spec.run.file.as_deref(), config, spec.earlier)?;
@@ -41,7 +41,7 @@ pub fn train(
     })?;
     let opened = match start {
         Start::Seed | Start::Weights(_) => {
-            PeerMemory::open(session.company, (config, setup), Beginning::Fresh, IsFound::No)?
+            PeerMemory::open(session.process_group, (config, setup), Beginning::Fresh, IsFound::No)?
         }
         Start::Checkpoint(_) => None,
     };
@@ -95,11 +95,11 @@ fn from(
 ) -> Result<(), Failure> {
     match part {
         Part::First(folder) => {
-            let first = First::open(session, folder, uploads, start)?;
+            let first = FirstProcess::open(session, folder, uploads, start)?;
             with_ranks(session, start, attempt, |ranks, notes| first.train(ranks, notes))
         }
-        Part::Other(several) => {
-            let other = Other::open(session, several)?;
+        Part::Other(member) => {
+            let other = OtherProcess::open(session, member)?;
             with_ranks(session, start, attempt, |ranks, _| other.train(ranks))
         }
     }
@@ -113,8 +113,8 @@ fn with_ranks(
     work: impl FnOnce(Ranks<'_>, &[String]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let Decided { choices, notes } = product_algorithms::decide(session)?;
-    let memory = match (session.memory, session.company.several()) {
-        (Some(memory), Some(several)) => memory.attempt(several, start)?,
+    let memory = match (session.memory, session.process_group.member()) {
+        (Some(memory), Some(member)) => memory.attempt(member, start)?,
         (None, _) | (_, None) => None,
     };
     work(Ranks { session, start, attempt, choices, memory: memory.as_ref() }, &notes)

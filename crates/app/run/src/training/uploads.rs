@@ -69,8 +69,8 @@ impl Uploads {
     pub fn begin(run: &RunSpec, folder: &RunFolder, start: u32) -> Result<Option<Uploads>, Failure> {
         let shared = Arc::new(Shared::default());
         let hearing = Arc::clone(&shared);
-        let hearer = Arc::new(move |unanswered: &Unanswered<'_>| hearing.hear(unanswered));
-        let Some(stored) = stored::in_background(run, hearer)? else { return Ok(None) };
+        let on_unanswered = Arc::new(move |unanswered: &Unanswered<'_>| hearing.report(unanswered));
+        let Some(stored) = stored::in_background(run, on_unanswered)? else { return Ok(None) };
         let address = stored.address().to_string();
         let rules = (folder.store.retention(), folder.store.holds());
         let checkpoints = run.folder.join(CHECKPOINTS);
@@ -183,7 +183,7 @@ impl Shared {
     }
 
     /// A request has no answer yet: a warning of those that have failed, now and then.
-    fn hear(&self, unanswered: &Unanswered<'_>) {
+    fn report(&self, unanswered: &Unanswered<'_>) {
         let mut state = lock(&self.state);
         state.failing = failing(unanswered);
         let Some(line) = state.failing.clone() else { return };
@@ -237,11 +237,11 @@ mod tests {
         let (shared, address) = (Shared::default(), "s3://bucket/a");
         let left = Duration::from_secs(590);
         let first = Unanswered { address, reason: None, attempt: 1, left };
-        shared.hear(&first);
+        shared.report(&first);
         assert_eq!(lock(&shared.state).messages, []);
         let failing = Unanswered { reason: Some("connection refused"), attempt: 3, ..first };
-        shared.hear(&failing);
-        shared.hear(&failing);
+        shared.report(&failing);
+        shared.report(&failing);
         let line = "s3://bucket/a: connection refused; attempt 3, 590 s left";
         let told = Message::Warning(format!("uploads fail for now: {line}; the run continues"));
         assert_eq!(lock(&shared.state).messages, [told], "once a minute");

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sync::lock;
 use train::{CallTimes, Work, WorkTimes};
 
-use crate::process_group::several::Several;
+use crate::process_group::member::GroupMember;
 
 /// Topic of the times.
 pub const TOPIC: &str = "times of ranks";
@@ -44,7 +44,7 @@ impl From<Sent> for WorkTimes {
 
 /// The sending end, in a process other than 0.
 pub struct TimesSender<'a> {
-    several: &'a Several,
+    member: &'a GroupMember,
     /// Ranks of this process.
     ranks: usize,
     unsent: Mutex<Vec<Sent>>,
@@ -52,8 +52,8 @@ pub struct TimesSender<'a> {
 
 impl<'a> TimesSender<'a> {
     /// For a process with this number of ranks.
-    pub fn new(several: &'a Several, ranks: usize) -> TimesSender<'a> {
-        TimesSender { several, ranks, unsent: Mutex::default() }
+    pub fn new(member: &'a GroupMember, ranks: usize) -> TimesSender<'a> {
+        TimesSender { member, ranks, unsent: Mutex::default() }
     }
 
     /// Takes the times of a rank in a step, and sends those of a few steps together.
@@ -64,7 +64,7 @@ impl<'a> TimesSender<'a> {
             && let Ok(message) = serde_json::to_vec(&std::mem::take(&mut *unsent))
         {
             // A run that has failed does not need them.
-            let _ = self.several.send(TOPIC, message);
+            let _ = self.member.send(TOPIC, message);
         }
     }
 }

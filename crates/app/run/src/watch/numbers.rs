@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use train::{Anomaly, SaveReport, StepFate, StepReport};
+use train::{Anomaly, SaveReport, UpdateOutcome, StepReport};
 
 use crate::records::rates::Rates;
 
@@ -50,8 +50,8 @@ impl Numbers {
         (self.tokens_per_second, self.flops) = (Some(rates.tokens_per_second), Some(rates.flops));
         self.step_seconds = Some(report.wall.as_secs_f64());
         self.at = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs_f64());
-        let skipped_by_scale = report.loss_scaling.is_some_and(|scaling| scaling.fate != StepFate::Updated);
-        if skipped_by_scale || report.anomaly.is_some_and(|anomaly| anomaly.fate != StepFate::Updated) {
+        let skipped_by_scale = report.loss_scaling.is_some_and(|scaling| scaling.update != UpdateOutcome::Updated);
+        if skipped_by_scale || report.anomaly.is_some_and(|anomaly| anomaly.update != UpdateOutcome::Updated) {
             self.skipped += 1;
         }
         if let Some(report) = &report.anomaly {
@@ -145,7 +145,7 @@ mod tests {
             gradient_norm: f64::NAN,
             anomaly: Some(train::AnomalyReport {
                 anomaly: Anomaly::NonFinite,
-                fate: StepFate::Skipped,
+                update: UpdateOutcome::Skipped,
                 skipped_steps: 1,
             }),
             learning_rate: 0.25,

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::served::{Served, answer};
-use stores::{Address, Object, Patience, Remote, Settings, StoreError};
+use stores::{Address, Object, RetryLimit, Remote, Settings, StoreError};
 
 /// The place `address`, with the store at `endpoint`.
 fn remote(address: &str, endpoint: &str) -> Remote {
@@ -15,7 +15,7 @@ fn remote(address: &str, endpoint: &str) -> Remote {
         ("AWS_REGION", "three"),
     ];
     let variables = variables.map(|(name, value)| (name.to_string(), value.to_string()));
-    let settings = Settings::new(variables, Patience { limit: Duration::from_secs(60) });
+    let settings = Settings::new(variables, RetryLimit { limit: Duration::from_secs(60) });
     let address = Address::parse(address).expect("an address").expect("sound");
     Remote::open(&address, &settings).expect("a place")
 }
@@ -153,7 +153,7 @@ fn endpoints_that_are_none_are_refused_before_any_request() {
         ("http://user:hidden@host", "AWS_ENDPOINT_URL must not have a user or a password"),
     ] {
         let variables = [("AWS_ENDPOINT_URL".to_string(), endpoint.to_string())];
-        let settings = Settings::new(variables, Patience { limit: Duration::from_secs(1) });
+        let settings = Settings::new(variables, RetryLimit { limit: Duration::from_secs(1) });
         let address = Address::parse("s3://bucket").expect("an address").expect("sound");
         let error = Remote::open(&address, &settings).expect_err("no endpoint").to_string();
         assert!(error.contains(reason) && !error.contains("hidden"), "{error}");

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::served::{Asked, Served, answer};
-use stores::{Address, Object, Patience, Remote, Settings, StoreError};
+use stores::{Address, Object, RetryLimit, Remote, Settings, StoreError};
 
 /// The keys of the tests; no message may have them.
 const KEYS: [(&str, &str); 3] = [
@@ -19,7 +19,7 @@ const KEYS: [(&str, &str); 3] = [
 fn settings(endpoint: &str, seconds: f32) -> Settings {
     let variables = KEYS.into_iter().chain([("AWS_ENDPOINT_URL", endpoint)]);
     let variables = variables.map(|(name, value)| (name.to_string(), value.to_string()));
-    Settings::new(variables, Patience { limit: Duration::from_secs_f32(seconds) })
+    Settings::new(variables, RetryLimit { limit: Duration::from_secs_f32(seconds) })
 }
 
 fn remote(address: &str, settings: &Settings) -> Remote {
@@ -176,7 +176,7 @@ fn a_server_that_repeats_secrets_does_not_bring_them_into_messages() {
     });
     let heard: Arc<Mutex<Vec<String>>> = Arc::default();
     let hears = Arc::clone(&heard);
-    let settings = settings(&server.url, 4.0).heard_by(Arc::new(move |unanswered| {
+    let settings = settings(&server.url, 4.0).with_on_unanswered(Arc::new(move |unanswered| {
         hears.lock().expect("texts").push(format!("{unanswered:?}"));
     }));
     let remote = remote("s3://bucket/runs", &settings);

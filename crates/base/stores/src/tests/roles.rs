@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::served::{Asked, Served, answer};
-use stores::{Address, Patience, Remote, Settings, StoreError};
+use stores::{Address, RetryLimit, Remote, Settings, StoreError};
 
 const LENT: &str = r#"{"Code":"Success","AccessKeyId":"lent-key","SecretAccessKey":"lent-secret","Token":"lent-token","Expiration":"2099-01-01T00:00:00Z"}"#;
 
@@ -26,7 +26,7 @@ fn served(service: impl Fn(&Asked) -> Option<(&'static str, String)> + Send + Sy
 fn listed(served: &Served, variables: &[(&str, String)]) -> StoreError {
     let endpoint = [("AWS_ENDPOINT_URL", served.url.clone())];
     let variables = endpoint.iter().chain(variables).map(|(name, value)| (name.to_string(), value.clone()));
-    let settings = Settings::new(variables, Patience { limit: Duration::from_secs(30) });
+    let settings = Settings::new(variables, RetryLimit { limit: Duration::from_secs(30) });
     let address = Address::parse("s3://bucket").expect("an address").expect("sound");
     let remote = Remote::open(&address, &settings).expect("a place");
     let first = remote.list("").expect_err("denied");
@@ -146,7 +146,7 @@ fn secrets_do_not_go_to_other_machines_without_tls() {
     for variables in [&variables[..], &sts] {
         let (name, _) = variables[variables.len() - 1];
         let variables = variables.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-        let settings = Settings::new(variables, Patience { limit: Duration::from_secs(1) });
+        let settings = Settings::new(variables, RetryLimit { limit: Duration::from_secs(1) });
         let address = Address::parse("s3://bucket").expect("an address").expect("sound");
         let error = Remote::open(&address, &settings).expect_err("no TLS").to_string();
         assert!(error.contains(&format!("{name} must be https://, or http:// on this machine")), "{error}");

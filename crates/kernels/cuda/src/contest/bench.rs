@@ -9,7 +9,7 @@ use gpu::{
 };
 
 use super::draws::fill_to_time;
-use super::{Candidate, Heat};
+use super::{Candidate, ProductContest};
 use crate::code::CompiledSource;
 use crate::device::{CudaDevice, blocks_of};
 use crate::failure::accelerator_error;
@@ -95,18 +95,18 @@ impl<'a> Bench<'a> {
 
     /// The index of the fastest candidate: the first one, unless another needs less than `share` of its time. `None`
     /// where the library refuses all.
-    pub fn fastest(&self, heat: &Heat, share: f32) -> Result<Option<usize>, DeviceError> {
-        let candidates = &heat.candidates;
+    pub fn fastest(&self, contest: &ProductContest, share: f32) -> Result<Option<usize>, DeviceError> {
+        let candidates = &contest.candidates;
         if candidates.len() == 1 {
             return Ok(Some(0));
         }
         // The first launch of a kernel loads its code.
         for candidate in candidates {
-            self.measured_ms(heat, candidate, 1)?;
+            self.measured_ms(contest, candidate, 1)?;
         }
         let mut times = vec![];
         for (index, candidate) in candidates.iter().enumerate() {
-            times.extend(self.measured_ms(heat, candidate, 1)?.map(|ms| (index, ms)));
+            times.extend(self.measured_ms(contest, candidate, 1)?.map(|ms| (index, ms)));
         }
         let least = times.iter().map(|(_, ms)| *ms).fold(f32::INFINITY, f32::min);
         let repetitions = if least < SHORT_MS { REPETITIONS } else { 1 };
@@ -114,7 +114,7 @@ impl<'a> Bench<'a> {
         times.iter_mut().for_each(|(_, ms)| *ms = f32::INFINITY);
         for _ in 0..ROUNDS {
             for (index, least) in &mut times {
-                let ms = self.measured_ms(heat, &candidates[*index], repetitions)?;
+                let ms = self.measured_ms(contest, &candidates[*index], repetitions)?;
                 *least = least.min(ms.unwrap_or(f32::INFINITY));
             }
         }
@@ -125,17 +125,17 @@ impl<'a> Bench<'a> {
     }
 
     /// Milliseconds of the operations some times by a candidate; `None` where the library refuses it.
-    fn measured_ms(&self, heat: &Heat, candidate: &Candidate, repetitions: usize) -> Result<Option<f32>, DeviceError> {
-        let what = || format!("time {} by {candidate:?}", heat.product.of_library);
+    fn measured_ms(&self, contest: &ProductContest, candidate: &Candidate, repetitions: usize) -> Result<Option<f32>, DeviceError> {
+        let what = || format!("time {} by {candidate:?}", contest.product.of_library);
         let failed = |cause: DriverError| accelerator_error(what(), cause);
         let (stream, [from, to]) = (self.stream(), self.events.each_ref().map(Owned::handle));
         self.gpu.record(from, stream).map_err(failed)?;
-        for (op, chosen) in heat.ops.iter().cycle().take(repetitions * heat.ops.len()) {
+        for (op, chosen) in contest.ops.iter().cycle().take(repetitions * contest.ops.len()) {
             match candidate {
                 Candidate::Tile(tile) => self.device.submit_with_tile(op, Some(*tile))?,
                 Candidate::Kernels => self.device.submit_with_tile(op, *chosen)?,
                 Candidate::Algorithm(algorithm) => {
-                    let product = &heat.product.of_library.product;
+                    let product = &contest.product.of_library.product;
                     if !self.multiplied(product, algorithm, self.at(offsets(product).0[2])).map_err(failed)? {
                         return Ok(None);
                     }

@@ -5,7 +5,7 @@ use gpu::{DriverError, MatrixProduct, PinnedHandle, ProductAlgorithm};
 
 use super::bench::Bench;
 use super::draws::{Draw, Filled};
-use super::{Candidate, Heat};
+use super::{Candidate, ProductContest};
 use crate::failure::accelerator_error;
 use crate::owned::{Owned, allocate_pinned};
 use crate::run_product::{KernelProduct, offsets};
@@ -26,13 +26,13 @@ pub(super) struct Results {
 
 impl Results {
     /// Those of a product after its matrices.
-    pub fn of(heat: &Heat) -> Results {
-        let product = &heat.product.of_library.product;
+    pub fn of(contest: &ProductContest) -> Results {
+        let product = &contest.product.of_library.product;
         let ([.., own, _], _) = offsets(product);
         let bytes = result_bytes(product);
         let largest = MatrixProduct::MAX_ALIGNMENT as usize;
         let after = |end: usize| end.next_multiple_of(largest) + own % largest;
-        let before = after(heat.matrices_bytes);
+        let before = after(contest.matrices_bytes);
         let other = after(before + bytes);
         Results { own, before, other, bytes, end: other + bytes }
     }
@@ -62,25 +62,25 @@ impl<'a> Comparison<'a> {
     }
 
     /// Keeps pleach's kernels, and the algorithms whose results have their bits in every draw.
-    pub fn retain_equal(&self, heat: &mut Heat) -> Result<(), DeviceError> {
-        let (bench, results, product) = (self.bench, Results::of(heat), heat.product.of_library.product);
+    pub fn retain_equal(&self, contest: &mut ProductContest) -> Result<(), DeviceError> {
+        let (bench, results, product) = (self.bench, Results::of(contest), contest.product.of_library.product);
         let Some((op, _)) = KernelProduct::alone(product).op() else { return Ok(()) };
         let failed = |cause: DriverError| accelerator_error(format!("compare {product:?}"), cause);
         let mut draws = Draw::ALL.into_iter();
-        while let (true, Some(draw)) = (heat.candidates.len() > 1, draws.next()) {
+        while let (true, Some(draw)) = (contest.candidates.len() > 1, draws.next()) {
             self.fill(draw, &product).map_err(failed)?;
             let [own, before] = [results.own, results.before].map(|offset| bench.at(offset));
             bench.gpu.copy(bench.stream(), before, own, results.bytes).map_err(failed)?;
             bench.device.submit_with_tile(&op, None)?;
             let mut still = vec![];
-            for candidate in heat.candidates.drain(..) {
+            for candidate in contest.candidates.drain(..) {
                 let is_equal = match &candidate {
                     Candidate::Tile(_) | Candidate::Kernels => true,
                     Candidate::Algorithm(one) => self.has_equal_bits(&product, one, results).map_err(failed)?,
                 };
                 still.extend(is_equal.then_some(candidate));
             }
-            heat.candidates = still;
+            contest.candidates = still;
         }
         Ok(())
     }

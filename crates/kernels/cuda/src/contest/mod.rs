@@ -94,7 +94,7 @@ impl Candidate {
 }
 
 /// A product with its candidates.
-struct Heat {
+struct ProductContest {
     product: RunProduct,
     /// Its operations, each with the tile that was chosen before.
     ops: Vec<(Op, Option<ProductTile>)>,
@@ -117,96 +117,96 @@ pub fn choose(
     (source, limit): (Source<'_>, Duration),
 ) -> Result<Choice, DeviceError> {
     let mut choice = Choice::default();
-    let heats = heats(&**gpu, code, products, (source, &mut choice))?;
-    choice.left = heats.len();
+    let contests = contests(&**gpu, code, products, (source, &mut choice))?;
+    choice.left = contests.len();
     let (library, algorithms) = match source {
         Source::Tiles(_) => (None, None),
         Source::Library { library, algorithms, .. } => (Some(library), Some(algorithms)),
     };
     let is_compared = algorithms == Some(TimedAlgorithms::Equal);
-    let need = |heat: &Heat| if is_compared { Results::of(heat).end } else { heat.matrices_bytes };
-    let needs = heats.iter().map(need);
+    let need = |contest: &ProductContest| if is_compared { Results::of(contest).end } else { contest.matrices_bytes };
+    let needs = contests.iter().map(need);
     let Some(bench) = Bench::new(gpu, (code, library), needs)? else { return Ok(choice) };
     let comparison = if is_compared { Some(Comparison::new(&bench)?) } else { None };
     // Proposed algorithms replace no kernel of pleach's, so the smallest difference counts.
     let share = if algorithms == Some(TimedAlgorithms::Proposed) { 1.0 } else { LESS };
     let begin = Instant::now();
-    for mut heat in heats.into_iter().filter(|heat| need(heat) <= bench.bytes) {
+    for mut contest in contests.into_iter().filter(|contest| need(contest) <= bench.bytes) {
         if begin.elapsed() >= limit {
             break;
         }
         if let Some(comparison) = &comparison {
-            comparison.retain_equal(&mut heat)?;
+            comparison.retain_equal(&mut contest)?;
         }
         choice.left -= 1;
-        let Some(fastest) = bench.fastest(&heat, share)? else { continue };
+        let Some(fastest) = bench.fastest(&contest, share)? else { continue };
         choice.timed += 1;
-        choice.equal += usize::from(heat.candidates.len() > 1);
+        choice.equal += usize::from(contest.candidates.len() > 1);
         choice.other_than_first += usize::from(fastest != 0);
-        choice.take(&heat.product, &heat.candidates[fastest]);
+        choice.take(&contest.product, &contest.candidates[fastest]);
     }
     Ok(choice)
 }
 
 /// The products with several candidates. Those whose algorithm is known, or the only one, are chosen.
-fn heats(
+fn contests(
     gpu: &dyn Gpu,
     code: &[CompiledSource],
     products: &[RunProduct],
     (source, choice): (Source<'_>, &mut Choice),
-) -> Result<Vec<Heat>, DeviceError> {
+) -> Result<Vec<ProductContest>, DeviceError> {
     let facts = gpu.facts();
     let (capability, multiprocessors) = (facts.capability, facts.multiprocessors);
     let site =
         Site { capability, multiprocessors, products: blocks_of(capability), code: Code::of(code), ..any_site() };
-    let mut heats = vec![];
-    for mut heat in grouped(products, source) {
+    let mut contests = vec![];
+    for mut contest in grouped(products, source) {
         match source {
             Source::Tiles(which) => {
-                let tiles = tiles_by_estimate(&heat.ops[0].0, &site).into_iter().filter(|tile| match which {
+                let tiles = tiles_by_estimate(&contest.ops[0].0, &site).into_iter().filter(|tile| match which {
                     TimedTiles::HaveRun => tile.has_run(),
                     TimedTiles::All => true,
                 });
-                heat.candidates.extend(tiles.map(Candidate::Tile));
-                if heat.candidates.len() > 1 {
-                    heats.push(heat);
+                contest.candidates.extend(tiles.map(Candidate::Tile));
+                if contest.candidates.len() > 1 {
+                    contests.push(contest);
                 }
             }
             Source::Library { library, algorithms, known, .. } => {
-                let product = &heat.product.of_library;
+                let product = &contest.product.of_library;
                 let what = || format!("ask {} for algorithms of {product}", library.name());
                 let proposed = proposed(library, product).map_err(|cause| accelerator_error(what(), cause))?;
                 let kernels = (algorithms == TimedAlgorithms::Equal).then_some(Candidate::Kernels);
-                heat.candidates = kernels.into_iter().chain(proposed.into_iter().map(Candidate::Algorithm)).collect();
+                contest.candidates = kernels.into_iter().chain(proposed.into_iter().map(Candidate::Algorithm)).collect();
                 let known = known.get(product);
                 let is_known = |candidate: &&Candidate| known == Some(&candidate.words());
-                match (heat.candidates.iter().find(is_known), heat.candidates.as_slice()) {
-                    (Some(known), _) => choice.take(&heat.product, known),
+                match (contest.candidates.iter().find(is_known), contest.candidates.as_slice()) {
+                    (Some(known), _) => choice.take(&contest.product, known),
                     (None, candidates) => {
                         choice.not_proposed += usize::from(known.is_some());
                         if let [only @ Candidate::Algorithm(_)] | [only @ Candidate::Kernels, ..] = candidates {
-                            choice.take(&heat.product, only);
+                            choice.take(&contest.product, only);
                         }
                         if candidates.len() > 1 {
-                            heats.push(heat);
+                            contests.push(contest);
                         }
                     }
                 }
             }
         }
     }
-    Ok(heats)
+    Ok(contests)
 }
 
 /// The products that the candidates of `source` compute, each once, the largest first, without the candidates.
-fn grouped(products: &[RunProduct], source: Source<'_>) -> Vec<Heat> {
+fn grouped(products: &[RunProduct], source: Source<'_>) -> Vec<ProductContest> {
     let mut products = products.to_vec();
     products.sort_by_key(|RunProduct { of_library, .. }| {
         let MatrixProduct { sizes, strides, alignments, .. } = of_library.product;
         let terms = sizes.iter().map(|size| u128::from(*size)).product::<u128>();
         (Reverse(terms), sizes, strides, alignments, of_library.workspace_bytes)
     });
-    let mut heats: Vec<Heat> = vec![];
+    let mut contests: Vec<ProductContest> = vec![];
     for RunProduct { of_kernels, of_library } in products {
         let alone = KernelProduct::alone(of_library.product);
         let (product, op, tile) = match source {
@@ -225,14 +225,14 @@ fn grouped(products: &[RunProduct], source: Source<'_>) -> Vec<Heat> {
             }
         };
         let Some((op, matrices_bytes)) = op else { continue };
-        match heats.iter_mut().find(|heat| heat.product == product) {
-            None => heats.push(Heat { product, ops: vec![(op, tile)], matrices_bytes, candidates: vec![] }),
-            Some(heat) if heat.ops.contains(&(op, tile)) => {}
-            Some(heat) => {
-                heat.ops.push((op, tile));
-                heat.matrices_bytes = heat.matrices_bytes.max(matrices_bytes);
+        match contests.iter_mut().find(|contest| contest.product == product) {
+            None => contests.push(ProductContest { product, ops: vec![(op, tile)], matrices_bytes, candidates: vec![] }),
+            Some(contest) if contest.ops.contains(&(op, tile)) => {}
+            Some(contest) => {
+                contest.ops.push((op, tile));
+                contest.matrices_bytes = contest.matrices_bytes.max(matrices_bytes);
             }
         }
     }
-    heats
+    contests
 }

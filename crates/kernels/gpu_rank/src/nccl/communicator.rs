@@ -44,9 +44,9 @@ impl NcclCommunicator {
                 return Arc::clone(end);
             }
             let channel = |channel| Channel::new(Arc::clone(transport), group.clone(), channel);
-            let [calls, letters] = [channel(channels.collectives), channel(channels.sends)];
+            let [calls, messages] = [channel(channels.collectives), channel(channels.sends)];
             // All ranks have the same lanes, so the first stream of one is the same on all of them.
-            let end = Arc::new(NcclEnd::new(Arc::clone(&rank), (stream.index(), channels), calls, letters));
+            let end = Arc::new(NcclEnd::new(Arc::clone(&rank), (stream.index(), channels), calls, messages));
             opened.push((stream.index(), Arc::clone(&end)));
             end
         });

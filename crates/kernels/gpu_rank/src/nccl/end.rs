@@ -49,7 +49,7 @@ pub(super) struct NcclEnd {
 }
 
 /// A call on its way: what [`NcclEnd::call`] gives to those who submit.
-struct Turn<'a> {
+struct SubmittedCall<'a> {
     communicator: &'a Communicator,
     stream: StreamHandle,
     name: &'a CallName,
@@ -60,9 +60,9 @@ impl NcclEnd {
         rank: Arc<NcclRank>,
         (lane, channels): (usize, GroupChannels),
         calls: Channel,
-        letters: Channel,
+        messages: Channel,
     ) -> NcclEnd {
-        let messages = Messages::new(letters, channels.sends);
+        let messages = Messages::new(messages, channels.sends);
         NcclEnd { rank, lane, channels, calls, number: AtomicU64::new(0), messages }
     }
 
@@ -99,11 +99,11 @@ impl NcclEnd {
         let place = OPERATIONS.iter().position(|known| *known == operation).unwrap_or(OPERATIONS.len());
         let said = Announcement { operation: place as u64, bytes: bytes as u64 };
         self.calls.post_send(next, number, &[said]).map_err(failed)?;
-        let mut heard = [Announcement::zeroed()];
-        let received = self.calls.receive(previous, number, &mut heard);
+        let mut announced = [Announcement::zeroed()];
+        let received = self.calls.receive(previous, number, &mut announced);
         received.map_err(|error| failed(in_operation(error, operation)))?;
-        let [heard] = heard;
-        if heard == said {
+        let [announced] = announced;
+        if announced == said {
             return Ok(());
         }
         let group = self.calls.group();
@@ -111,10 +111,10 @@ impl NcclEnd {
             rank: group.rank(),
             peer: group.member(previous).unwrap_or(Rank(previous)),
             operation,
-            peer_operation: OPERATIONS.get(heard.operation as usize).copied().unwrap_or(operation),
+            peer_operation: OPERATIONS.get(announced.operation as usize).copied().unwrap_or(operation),
             tag: Tag { channel: self.channels.collectives, number },
             expected_bytes: bytes,
-            peer_bytes: heard.bytes as usize,
+            peer_bytes: announced.bytes as usize,
         }))
     }
 
@@ -124,7 +124,7 @@ impl NcclEnd {
         stream: Stream,
         operation: Operation,
         x: Tensor,
-        submit: impl FnOnce(&Turn<'_>) -> Result<(), DeviceError>,
+        submit: impl FnOnce(&SubmittedCall<'_>) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
         self.rank.check()?;
         self.compare(operation, x.size_bytes())?;
@@ -138,17 +138,17 @@ impl NcclEnd {
         let handle = self.rank.streams.handle(stream)?;
         let watched = driver_error(format!("record an event for {operation} of {x:?}"));
         let begun = self.rank.watch.begin(handle).map_err(watched)?;
-        submit(&Turn { communicator: &communicator, stream: handle, name: &name })?;
+        submit(&SubmittedCall { communicator: &communicator, stream: handle, name: &name })?;
         let watched = driver_error(format!("record an event for {operation} of {x:?}"));
         self.rank.watch.end(handle, begun, name).map_err(watched)
     }
 
     /// Waits until a call of NCCL is submitted.
-    fn done(&self, turn: &Turn<'_>, submitted: Result<Progress, CollectiveError>) -> Result<(), DeviceError> {
+    fn done(&self, submitted_call: &SubmittedCall<'_>, submitted: Result<Progress, CollectiveError>) -> Result<(), DeviceError> {
         match submitted {
             Ok(Progress::Done) => Ok(()),
-            Ok(Progress::Continues) => self.rank.watch.settle(turn.communicator, turn.name),
-            Err(cause) => Err(self.rank.watch.failed(turn.name, cause)),
+            Ok(Progress::Continues) => self.rank.watch.settle(submitted_call.communicator, submitted_call.name),
+            Err(cause) => Err(self.rank.watch.failed(submitted_call.name, cause)),
         }
     }
 
@@ -164,13 +164,13 @@ impl NcclEnd {
     /// Adds the same elements of all members, whose terms are at `places`, into `out`, which has the elements `x`.
     fn add(
         &self,
-        turn: &Turn<'_>,
+        submitted_call: &SubmittedCall<'_>,
         (x, reduction): (Tensor, Reduction),
         places: &[DevicePointer],
         out: DevicePointer,
     ) -> Result<(), DeviceError> {
         let launch = self.rank.kernels.reduction(x, reduction, places, out)?;
-        launch(self.rank.gpu(), turn.stream).map_err(driver_error(format!("join {x:?} of all ranks")))
+        launch(self.rank.gpu(), submitted_call.stream).map_err(driver_error(format!("join {x:?} of all ranks")))
     }
 
     /// Refuses what the kernels do not add.
@@ -186,21 +186,21 @@ impl NcclEnd {
 
     pub(super) fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
         self.check_sum(Operation::AllReduce, x, reduction)?;
-        self.call(stream, Operation::AllReduce, x, |turn| match (x.dtype, reduction) {
+        self.call(stream, Operation::AllReduce, x, |submitted_call| match (x.dtype, reduction) {
             (Dtype::I64, Reduction::Sum(_)) => {
                 let place = self.address(x);
-                let sum = turn.communicator.all_reduce((place, place), (x.len(), Element::I64), turn.stream);
-                self.done(turn, sum)
+                let sum = submitted_call.communicator.all_reduce((place, place), (x.len(), Element::I64), submitted_call.stream);
+                self.done(submitted_call, sum)
             }
             (Dtype::F32 | Dtype::Bf16 | Dtype::F16 | Dtype::I32 | Dtype::I64, _) => {
-                self.join_everywhere(turn, x, reduction)
+                self.join_everywhere(submitted_call, x, reduction)
             }
         })
     }
 
     /// Joins `x` on every member: blocks of equal slices by an all-to-all, sums and a gather, the rest by a gather and
     /// the same sums everywhere.
-    fn join_everywhere(&self, turn: &Turn<'_>, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
+    fn join_everywhere(&self, submitted_call: &SubmittedCall<'_>, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
         let (members, width) = (self.members(), x.dtype.size_bytes());
         let whole = x.len() * members * width <= ONE_SHOT_BYTES;
         let most = SCRATCH_BYTES / (members * width);
@@ -208,33 +208,33 @@ impl NcclEnd {
         while start < x.len() {
             let left = x.len() - start;
             if whole || left < members {
-                self.join_whole(turn, x.elements(start..x.len()), reduction)?;
+                self.join_whole(submitted_call, x.elements(start..x.len()), reduction)?;
                 break;
             }
             let slice = (left / members).min(most);
             let block = x.elements(start..start + slice * members);
-            let (from, scratch) = (self.address(block), self.scratch(turn)?);
-            let moved = turn.communicator.all_to_all((from, scratch), (slice * width, Element::Bytes), turn.stream);
-            self.done(turn, moved)?;
+            let (from, scratch) = (self.address(block), self.scratch(submitted_call)?);
+            let moved = submitted_call.communicator.all_to_all((from, scratch), (slice * width, Element::Bytes), submitted_call.stream);
+            self.done(submitted_call, moved)?;
             let own = block.elements(slice * self.position()..slice * (self.position() + 1));
-            self.add(turn, (own, reduction), &places(scratch, slice * width, members), self.address(own))?;
+            self.add(submitted_call, (own, reduction), &places(scratch, slice * width, members), self.address(own))?;
             let pieces = (self.address(own), from);
-            let gathered = turn.communicator.all_gather(pieces, (slice * width, Element::Bytes), turn.stream);
-            self.done(turn, gathered)?;
+            let gathered = submitted_call.communicator.all_gather(pieces, (slice * width, Element::Bytes), submitted_call.stream);
+            self.done(submitted_call, gathered)?;
             start += slice * members;
         }
         Ok(())
     }
 
-    fn join_whole(&self, turn: &Turn<'_>, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
-        let (place, scratch, bytes) = (self.address(x), self.scratch(turn)?, x.size_bytes());
-        let gathered = turn.communicator.all_gather((place, scratch), (bytes, Element::Bytes), turn.stream);
-        self.done(turn, gathered)?;
-        self.add(turn, (x, reduction), &places(scratch, bytes, self.members()), place)
+    fn join_whole(&self, submitted_call: &SubmittedCall<'_>, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
+        let (place, scratch, bytes) = (self.address(x), self.scratch(submitted_call)?, x.size_bytes());
+        let gathered = submitted_call.communicator.all_gather((place, scratch), (bytes, Element::Bytes), submitted_call.stream);
+        self.done(submitted_call, gathered)?;
+        self.add(submitted_call, (x, reduction), &places(scratch, bytes, self.members()), place)
     }
 
-    fn scratch(&self, turn: &Turn<'_>) -> Result<DevicePointer, DeviceError> {
-        self.rank.scratch(turn.stream).map_err(driver_error("allocate memory for the terms of sums over NCCL"))
+    fn scratch(&self, submitted_call: &SubmittedCall<'_>) -> Result<DevicePointer, DeviceError> {
+        self.rank.scratch(submitted_call.stream).map_err(driver_error("allocate memory for the terms of sums over NCCL"))
     }
 
     pub(super) fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
@@ -242,16 +242,16 @@ impl NcclEnd {
         self.check_sum(operation, x, reduction)?;
         let slice = x.len() / self.members();
         let own = slice * self.position()..slice * (self.position() + 1);
-        self.call(stream, operation, x, |turn| match x.dtype {
+        self.call(stream, operation, x, |submitted_call| match x.dtype {
             Dtype::I64 => {
                 let pieces = (self.address(x), self.address(x.elements(own.clone())));
-                let sum = turn.communicator.reduce_scatter(pieces, (slice, Element::I64), turn.stream);
-                self.done(turn, sum)
+                let sum = submitted_call.communicator.reduce_scatter(pieces, (slice, Element::I64), submitted_call.stream);
+                self.done(submitted_call, sum)
             }
             Dtype::F32 | Dtype::Bf16 | Dtype::F16 | Dtype::I32 => {
                 let most = SCRATCH_BYTES / (self.members() * x.dtype.size_bytes());
                 let mut parts = (0..slice).step_by(most.max(1)).map(|start| start..(start + most).min(slice));
-                parts.try_for_each(|part| self.join_part(turn, (x, reduction), slice, part))
+                parts.try_for_each(|part| self.join_part(submitted_call, (x, reduction), slice, part))
             }
         })
     }
@@ -259,41 +259,41 @@ impl NcclEnd {
     /// Joins elements `part` of this member's slice, and sends those of the others' slices to them.
     fn join_part(
         &self,
-        turn: &Turn<'_>,
+        submitted_call: &SubmittedCall<'_>,
         (x, reduction): (Tensor, Reduction),
         slice: usize,
         part: Range<usize>,
     ) -> Result<(), DeviceError> {
-        let scratch = self.scratch(turn)?;
+        let scratch = self.scratch(submitted_call)?;
         let of = |member: usize| x.elements(slice * member + part.start..slice * member + part.end);
         let own = of(self.position());
         let (bytes, own_place) = (own.size_bytes(), self.address(own));
         let mut terms = places(scratch, bytes, self.members());
         if part.len() == slice {
-            let moved = turn.communicator.all_to_all((self.address(x), scratch), (bytes, Element::Bytes), turn.stream);
-            self.done(turn, moved)?;
+            let moved = submitted_call.communicator.all_to_all((self.address(x), scratch), (bytes, Element::Bytes), submitted_call.stream);
+            self.done(submitted_call, moved)?;
         } else {
             terms[self.position()] = own_place;
             let mut others = (0..self.members()).filter(|member| *member != self.position());
             let moved = self.rank.together(|| {
                 others.try_for_each(|member| {
                     let (amount, from) = ((bytes, Element::Bytes), self.address(of(member)));
-                    turn.communicator.send(from, amount, member, turn.stream)?;
-                    turn.communicator.receive(terms[member], amount, member, turn.stream).map(|_| ())
+                    submitted_call.communicator.send(from, amount, member, submitted_call.stream)?;
+                    submitted_call.communicator.receive(terms[member], amount, member, submitted_call.stream).map(|_| ())
                 })
             });
-            self.done(turn, moved)?;
+            self.done(submitted_call, moved)?;
         }
-        self.add(turn, (own, reduction), &terms, own_place)
+        self.add(submitted_call, (own, reduction), &terms, own_place)
     }
 
     pub(super) fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
         self.check(Operation::AllGather, x)?;
         let slice = x.len() / self.members();
         let own = x.elements(slice * self.position()..slice * (self.position() + 1));
-        self.call(stream, Operation::AllGather, x, |turn| {
+        self.call(stream, Operation::AllGather, x, |submitted_call| {
             let (pieces, amount) = ((self.address(own), self.address(x)), (own.size_bytes(), Element::Bytes));
-            self.done(turn, turn.communicator.all_gather(pieces, amount, turn.stream))
+            self.done(submitted_call, submitted_call.communicator.all_gather(pieces, amount, submitted_call.stream))
         })
     }
 
@@ -301,9 +301,9 @@ impl NcclEnd {
         from.exchanges_with(to)?;
         self.check(Operation::AllToAll, from)?;
         to.is_dense_of(from.dtype)?;
-        self.call(stream, Operation::AllToAll, from, |turn| {
+        self.call(stream, Operation::AllToAll, from, |submitted_call| {
             let amount = (from.size_bytes() / self.members(), Element::Bytes);
-            self.done(turn, turn.communicator.all_to_all((self.address(from), self.address(to)), amount, turn.stream))
+            self.done(submitted_call, submitted_call.communicator.all_to_all((self.address(from), self.address(to)), amount, submitted_call.stream))
         })
     }
 
@@ -313,13 +313,13 @@ impl NcclEnd {
         to.is_dense_of(from.dtype)?;
         let (own, members) = (self.position(), self.members());
         let (previous, next) = ((own + members - 1) % members, (own + 1) % members);
-        self.call(stream, Operation::Shift, from, |turn| {
+        self.call(stream, Operation::Shift, from, |submitted_call| {
             let amount = (from.size_bytes(), Element::Bytes);
             let moved = self.rank.together(|| {
-                turn.communicator.send(self.address(from), amount, next, turn.stream)?;
-                turn.communicator.receive(self.address(to), amount, previous, turn.stream).map(|_| ())
+                submitted_call.communicator.send(self.address(from), amount, next, submitted_call.stream)?;
+                submitted_call.communicator.receive(self.address(to), amount, previous, submitted_call.stream).map(|_| ())
             });
-            self.done(turn, moved)
+            self.done(submitted_call, moved)
         })
     }
 

@@ -43,7 +43,7 @@ struct UnderWay {
 }
 
 /// A message that waits for its turn.
-struct Letter {
+struct QueuedMessage {
     from: DevicePointer,
     bytes: usize,
     /// The event after which it may be read.
@@ -55,7 +55,7 @@ struct Outbox {
     id: GroupId,
     communicator: Option<Arc<Communicator>>,
     stream: StreamHandle,
-    letters: VecDeque<Letter>,
+    messages: VecDeque<QueuedMessage>,
     name: CallName,
 }
 
@@ -74,7 +74,7 @@ struct State {
 
 impl State {
     fn is_idle(&self) -> bool {
-        self.calls.values().all(VecDeque::is_empty) && self.outboxes.iter().all(|outbox| outbox.letters.is_empty())
+        self.calls.values().all(VecDeque::is_empty) && self.outboxes.iter().all(|outbox| outbox.messages.is_empty())
     }
 }
 
@@ -184,7 +184,7 @@ impl Watch {
         let id = self.shared.library.group_id().map_err(|cause| self.failed(&name, cause))?;
         let stream = self.shared.gpu.create_stream().map_err(crate::rank_streams::driver_error("create a stream"))?;
         let mut state = lock(&self.shared.state);
-        state.outboxes.push(Outbox { id, communicator: None, stream, letters: VecDeque::new(), name });
+        state.outboxes.push(Outbox { id, communicator: None, stream, messages: VecDeque::new(), name });
         Ok((state.outboxes.len() - 1, id))
     }
 
@@ -197,7 +197,7 @@ impl Watch {
     ) -> Result<(), DriverError> {
         let ready = self.begin(stream)?;
         if let Some(outbox) = lock(&self.shared.state).outboxes.get_mut(outbox) {
-            outbox.letters.push_back(Letter { from, bytes, ready });
+            outbox.messages.push_back(QueuedMessage { from, bytes, ready });
         }
         self.shared.changed.notify_all();
         Ok(())
@@ -303,7 +303,7 @@ impl Shared {
         }
         let under_way = calls.values().find_map(|calls| calls.front()).map(|call| &call.name);
         let name =
-            under_way.or_else(|| outboxes.iter().find(|outbox| !outbox.letters.is_empty()).map(|known| &known.name));
+            under_way.or_else(|| outboxes.iter().find(|outbox| !outbox.messages.is_empty()).map(|known| &known.name));
         let Some(name) = name else { return Ok(()) };
         communicators.iter().try_for_each(|known| known.poll().map(|_| ())).map_err(|cause| self.failed(name, cause))
     }
@@ -314,7 +314,7 @@ impl Shared {
         for outbox in outboxes {
             let name = outbox.name.clone();
             let failed = |cause| self.failed(&name, cause);
-            if outbox.letters.is_empty() {
+            if outbox.messages.is_empty() {
                 continue;
             }
             let communicator = match &outbox.communicator {
@@ -327,7 +327,7 @@ impl Shared {
                 }
             };
             while communicator.poll().map_err(failed)? == Progress::Done {
-                let Some(Letter { from, bytes, ready }) = outbox.letters.pop_front() else { break };
+                let Some(QueuedMessage { from, bytes, ready }) = outbox.messages.pop_front() else { break };
                 // A GPU that fails is reported by whoever waits for its streams.
                 if self.gpu.wait(outbox.stream, ready).is_ok() {
                     communicator.send(from, (bytes, Element::Bytes), 1, outbox.stream).map_err(failed)?;
@@ -349,7 +349,7 @@ impl Shared {
             let _ = communicator.abort();
         }
         state.calls.clear();
-        state.outboxes.iter_mut().for_each(|outbox| outbox.letters.clear());
+        state.outboxes.iter_mut().for_each(|outbox| outbox.messages.clear());
     }
 
     /// Ends communicators in order where all ranks end theirs, and otherwise cancels them.

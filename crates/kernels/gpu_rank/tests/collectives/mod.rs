@@ -103,13 +103,13 @@ fn values(rank: usize, number: usize, dtype: Dtype, len: usize) -> Vec<u8> {
 }
 
 /// A member's part of a world of threads.
-struct Seat {
+struct RankTransports {
     group: Group,
     transports: StreamTransports,
     queues: Arc<StreamQueues>,
 }
 
-impl Seat {
+impl RankTransports {
     fn channels() -> GroupChannels {
         let channel = |usage| ChannelId::new(AxisSet::of(Axis::Tp), usage);
         GroupChannels { collectives: channel(0), sends: channel(1) }
@@ -117,12 +117,12 @@ impl Seat {
 
     fn host(&self, arena: &Arc<Arena>, queues: Arc<StreamQueues>) -> HostCommunicator {
         let hosts = HostMap::one_host();
-        HostCommunicator::new(&self.transports, self.group.clone(), &hosts, Seat::channels(), arena, queues, &|_| None)
+        HostCommunicator::new(&self.transports, self.group.clone(), &hosts, RankTransports::channels(), arena, queues, &|_| None)
     }
 }
 
 /// Does `rank` on a thread for each of `members` ranks, with `queued` streams that have threads; the results by rank.
-fn on_ranks<T: Send>(members: usize, queued: &[Stream], rank: impl Fn(&Seat) -> T + Sync) -> Vec<T> {
+fn on_ranks<T: Send>(members: usize, queued: &[Stream], rank: impl Fn(&RankTransports) -> T + Sync) -> Vec<T> {
     on_ranks_within(Timeouts::new(Duration::from_secs(60)), members, queued, rank)
 }
 
@@ -131,7 +131,7 @@ fn on_ranks_within<T: Send>(
     timeouts: Timeouts,
     members: usize,
     queued: &[Stream],
-    rank: impl Fn(&Seat) -> T + Sync,
+    rank: impl Fn(&RankTransports) -> T + Sync,
 ) -> Vec<T> {
     let mesh = Mesh::new(AxisSizes::dp_tp_pp(1, members, 1)).expect("a mesh");
     let lanes: Vec<Vec<Arc<dyn Transport>>> = ThreadTransport::lanes(members, 1 + queued.len(), timeouts)
@@ -139,15 +139,15 @@ fn on_ranks_within<T: Send>(
         .map(|lane| lane.into_iter().map(|end| Arc::new(end) as Arc<dyn Transport>).collect())
         .collect();
     let lane_of = |stream: Stream| queued.iter().position(|other| *other == stream).map_or(0, |index| 1 + index);
-    let seat = |number: usize| {
+    let transports_of_rank = |number: usize| {
         let on_failure: OnFailure = Arc::new(|stream, error| panic!("{stream:?}: {error}"));
         let queues = Arc::new(StreamQueues::start(queued, "rank", &on_failure).expect("threads"));
         let transports = Stream::ALL.map(|stream| Arc::clone(&lanes[lane_of(stream)][number]));
-        Seat { group: mesh.group(Rank(number), Axis::Tp), transports, queues }
+        RankTransports { group: mesh.group(Rank(number), Axis::Tp), transports, queues }
     };
     let rank = &rank;
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..members).map(seat).map(|seat| scope.spawn(move || rank(&seat))).collect();
+        let threads: Vec<_> = (0..members).map(transports_of_rank).map(|transports_of_rank| scope.spawn(move || rank(&transports_of_rank))).collect();
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     })
 }
@@ -176,13 +176,13 @@ fn issue(group: &dyn Communicator, stream: Stream, call: Call, [own, received]: 
 
 /// The results of all calls on each rank, by the host's communicator.
 fn expected(members: usize) -> Vec<Vec<Vec<u8>>> {
-    on_ranks(members, &[], |seat| {
+    on_ranks(members, &[], |transports_of_rank| {
         let arena = Arc::new(Arena::new(BYTES).expect("an arena"));
-        let group = seat.host(&arena, Arc::clone(&seat.queues));
+        let group = transports_of_rank.host(&arena, Arc::clone(&transports_of_rank.queues));
         let device = CpuDevice::new(arena).expect("memory");
         let results = calls().into_iter().enumerate().map(|(number, (call, dtype, len))| {
             let places = place(number, call, dtype, len);
-            device.write(places[0], &values(seat.group.rank().0, number, dtype, len)).expect("written");
+            device.write(places[0], &values(transports_of_rank.group.rank().0, number, dtype, len)).expect("written");
             let result = issue(&group, Stream::Compute, call, places);
             let mut bytes = vec![0; result.size_bytes()];
             device.read(result, &mut bytes).expect("read");
@@ -220,29 +220,29 @@ fn on_gpu(
     let kernels = Arc::new(PeerKernels::load(&**gpu, kernels).expect("loaded"));
     let submitted = Barrier::new(devices.len());
     let events: Vec<_> = devices.iter().map(|_| Arc::new(EventKeeper::new(Arc::clone(gpu)))).collect();
-    on_ranks(devices.len(), queued, |seat| {
-        let device = Arc::clone(&devices[seat.group.rank().0]);
+    on_ranks(devices.len(), queued, |transports_of_rank| {
+        let device = Arc::clone(&devices[transports_of_rank.group.rank().0]);
         let order = if queued.is_empty() { QueueOrder::One } else { QueueOrder::PerStream };
         let streams = RankStreams { device: Arc::clone(&device), order };
         let group: Box<dyn Communicator> = match kind {
             Kind::Staged => {
                 let staging = Arc::new(Staging::new(streams.clone()).expect("a mirror"));
-                let host = seat.host(staging.mirror(), Arc::default());
-                Box::new(StagedCommunicator::new(host, staging, Arc::clone(&seat.queues)))
+                let host = transports_of_rank.host(staging.mirror(), Arc::default());
+                Box::new(StagedCommunicator::new(host, staging, Arc::clone(&transports_of_rank.queues)))
             }
             Kind::Peers => Box::new(PeerCommunicator::new(
-                seat.group.clone(),
+                transports_of_rank.group.clone(),
                 PeerLanes {
-                    transports: &seat.transports,
-                    channels: Seat::channels(),
-                    queues: Arc::clone(&seat.queues),
+                    transports: &transports_of_rank.transports,
+                    channels: RankTransports::channels(),
+                    queues: Arc::clone(&transports_of_rank.queues),
                     streams: streams.clone(),
                     kernels: Arc::clone(&kernels),
-                    events: Arc::clone(&events[seat.group.rank().0]),
+                    events: Arc::clone(&events[transports_of_rank.group.rank().0]),
                 },
             )),
         };
-        let rank = RankDevice::new(streams, Arc::clone(&seat.queues));
+        let rank = RankDevice::new(streams, Arc::clone(&transports_of_rank.queues));
         let kept = |number: usize| BYTES + number * KEPT_BYTES;
         let mut results = vec![];
         // The place of collectives, as soon as a call has returned.
@@ -253,7 +253,7 @@ fn on_gpu(
         for (number, (call, dtype, len)) in calls().into_iter().enumerate() {
             let places = place(number, call, dtype, len);
             overwrite();
-            rank.upload(stream, places[0], &values(seat.group.rank().0, number, dtype, len)).expect("uploaded");
+            rank.upload(stream, places[0], &values(transports_of_rank.group.rank().0, number, dtype, len)).expect("uploaded");
             let result = issue(&*group, stream, call, places);
             // Kept by work of another stream, which waits for this one; then the place is overwritten at once.
             let to = Tensor { offset_bytes: kept(number), ..result };

@@ -14,7 +14,7 @@ use mesh::Rank;
 use nvidia::Search;
 
 use crate::collectives::kernels::{compiled, compiler};
-use crate::collectives::{Call, Seat, calls, expected, issue, on_ranks, on_ranks_within, place, values};
+use crate::collectives::{Call, RankTransports, calls, expected, issue, on_ranks, on_ranks_within, place, values};
 
 /// A GPU of its own, with NCCL: a copy of the library, of which the loader makes another instance.
 struct Copied {
@@ -45,38 +45,38 @@ struct Member {
 
 const BYTES: usize = 1 << 18;
 
-fn member(name: &str, code: &CompiledSource, seat: &Seat, timeouts: Timeouts, has_queues: bool) -> Member {
-    let copied = copied(name, seat.group.rank().0);
+fn member(name: &str, code: &CompiledSource, transports_of_rank: &RankTransports, timeouts: Timeouts, has_queues: bool) -> Member {
+    let copied = copied(name, transports_of_rank.group.rank().0);
     let device = Arc::new(CudaDevice::open(Arc::clone(&copied.gpu), &[], BYTES).expect("a device"));
     let order = if has_queues { QueueOrder::PerStream } else { QueueOrder::One };
     let streams = RankStreams { device, order };
     let kernels = Arc::new(PeerKernels::load(&*copied.gpu, code).expect("loaded"));
-    let transport = Arc::clone(&seat.transports[Stream::Compute.index()]);
+    let transport = Arc::clone(&transports_of_rank.transports[Stream::Compute.index()]);
     let nccl = NcclRank::open(copied.nccl, streams.clone(), kernels, (transport, timeouts)).expect("a thread");
     let nccl = Arc::new(nccl);
-    let (channels, queues) = (Seat::channels(), Arc::clone(&seat.queues));
-    let lanes = NcclLanes { transports: &seat.transports, channels, queues, rank: Arc::clone(&nccl) };
-    let group = NcclCommunicator::new(seat.group.clone(), lanes);
-    Member { group, rank: RankDevice::new(streams, Arc::clone(&seat.queues)).with_nccl(Arc::clone(&nccl)), nccl }
+    let (channels, queues) = (RankTransports::channels(), Arc::clone(&transports_of_rank.queues));
+    let lanes = NcclLanes { transports: &transports_of_rank.transports, channels, queues, rank: Arc::clone(&nccl) };
+    let group = NcclCommunicator::new(transports_of_rank.group.clone(), lanes);
+    Member { group, rank: RankDevice::new(streams, Arc::clone(&transports_of_rank.queues)).with_nccl(Arc::clone(&nccl)), nccl }
 }
 
 /// The failure of each rank.
 fn failures(
     timeouts: Timeouts,
     name: &str,
-    body: impl Fn(&Member, &Seat) -> Result<(), DeviceError> + Sync,
+    body: impl Fn(&Member, &RankTransports) -> Result<(), DeviceError> + Sync,
 ) -> Vec<String> {
     let compiler = compiler();
     let code = compiled(&compiler, &COLLECTIVES.whole()).expect("code");
     let opened = Barrier::new(3);
-    on_ranks_within(timeouts, 3, &[], |seat| {
-        let own = member(name, &code, seat, timeouts, false);
+    on_ranks_within(timeouts, 3, &[], |transports_of_rank| {
+        let own = member(name, &code, transports_of_rank, timeouts, false);
         opened.wait();
-        let failed = body(&own, seat).and_then(|()| own.rank.synchronize()).err();
+        let failed = body(&own, transports_of_rank).and_then(|()| own.rank.synchronize()).err();
         let text = failed.map_or(String::new(), |error| error.to_string());
         if !text.is_empty() {
-            let cause = AbortCause { rank: seat.group.rank(), description: text.clone() };
-            seat.transports[Stream::Compute.index()].abort(cause);
+            let cause = AbortCause { rank: transports_of_rank.group.rank(), description: text.clone() };
+            transports_of_rank.transports[Stream::Compute.index()].abort(cause);
         }
         text
     })
@@ -94,12 +94,12 @@ fn groups_over_nccl_have_the_bits_of_the_host_in_any_order_of_completion() {
     for (members, queued) in [(2, &[][..]), (3, &[Stream::Reduce, Stream::Transfer][..]), (4, &[][..])] {
         let submitted = Barrier::new(members);
         let stream = queued.first().copied().unwrap_or(Stream::Compute);
-        let done = on_ranks(members, queued, |seat| {
+        let done = on_ranks(members, queued, |transports_of_rank| {
             let timeouts = Timeouts::new(Duration::from_secs(60));
-            let own = member(&format!("bits-{members}"), &code, seat, timeouts, !queued.is_empty());
+            let own = member(&format!("bits-{members}"), &code, transports_of_rank, timeouts, !queued.is_empty());
             let write = |(number, (call, dtype, len)): (usize, (Call, Dtype, usize))| {
                 let places = place(number, call, dtype, len);
-                own.rank.upload(stream, places[0], &values(seat.group.rank().0, number, dtype, len)).expect("uploaded");
+                own.rank.upload(stream, places[0], &values(transports_of_rank.group.rank().0, number, dtype, len)).expect("uploaded");
                 let result = issue(&own.group, stream, call, places);
                 own.rank.wait(Stream::Compute, own.rank.record(stream)).expect("waited");
                 let mut bytes = vec![0; result.size_bytes()];
@@ -120,9 +120,9 @@ fn messages_may_be_received_in_another_order_than_they_were_sent() {
     let compiler = compiler();
     let code = compiled(&compiler, &COLLECTIVES.whole()).expect("code");
     let timeouts = Timeouts::new(Duration::from_secs(60));
-    let read = on_ranks(2, &[], |seat| {
-        let own = member("order", &code, seat, timeouts, false);
-        let (position, at) = (seat.group.position(), |index: usize| Tensor::new(64 * index, 1, 8, Dtype::F32));
+    let read = on_ranks(2, &[], |transports_of_rank| {
+        let own = member("order", &code, transports_of_rank, timeouts, false);
+        let (position, at) = (transports_of_rank.group.position(), |index: usize| Tensor::new(64 * index, 1, 8, Dtype::F32));
         let mut all = vec![];
         for round in 0..2u64 {
             // Both send first, and neither waits for the other. Lent memory is not written again.
@@ -149,9 +149,9 @@ fn messages_may_be_received_in_another_order_than_they_were_sent() {
 #[needs::cuda]
 #[test]
 fn calls_that_differ_are_named_before_nccl_has_them() {
-    let said = failures(Timeouts::new(Duration::from_secs(60)), "differ", |own, seat| {
+    let said = failures(Timeouts::new(Duration::from_secs(60)), "differ", |own, transports_of_rank| {
         all_reduce(own, 8)?;
-        match seat.group.position() {
+        match transports_of_rank.group.position() {
             1 => own.group.all_gather(Stream::Compute, Tensor::new(0, 1, 24, Dtype::F32)),
             _ => all_reduce(own, 8),
         }
@@ -164,13 +164,13 @@ fn calls_that_differ_are_named_before_nccl_has_them() {
 #[needs::cuda]
 #[test]
 fn a_rank_that_does_not_come_is_named_within_the_deadline() {
-    let said = failures(SHORT, "late", |own, seat| {
+    let said = failures(SHORT, "late", |own, transports_of_rank| {
         all_reduce(own, 8)?;
         // Each rank waits for its predecessor: were rank 0 in the call as well, it could name rank 2 on a busy machine.
-        if seat.group.position() == 2 {
+        if transports_of_rank.group.position() == 2 {
             return all_reduce(own, 8).and_then(|()| own.nccl.check());
         }
-        until_a_failure(seat);
+        until_a_failure(transports_of_rank);
         Ok(())
     });
     let is_named = |text: &String| text.contains("rank 2 waited ") && text.contains("for rank 1 in all-reduce");
@@ -181,16 +181,16 @@ fn a_rank_that_does_not_come_is_named_within_the_deadline() {
 const SHORT: Timeouts = Timeouts::new(Duration::from_secs(2));
 
 /// Returns when another rank of the seat's world has failed.
-fn until_a_failure(seat: &Seat) {
-    while seat.transports[0].failure().is_none() {
+fn until_a_failure(transports_of_rank: &RankTransports) {
+    while transports_of_rank.transports[0].failure().is_none() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 /// Tells rank 2 that the previous member has come to its second call, an all-reduce of 32 bytes, without giving it to
 /// NCCL.
-fn announce_to_rank_2(seat: &Seat) {
-    let calls = Channel::new(Arc::clone(&seat.transports[0]), seat.group.clone(), Seat::channels().collectives);
+fn announce_to_rank_2(transports_of_rank: &RankTransports) {
+    let calls = Channel::new(Arc::clone(&transports_of_rank.transports[0]), transports_of_rank.group.clone(), RankTransports::channels().collectives);
     calls.post_send(2, 1, &[0u64, 32]).expect("sent");
 }
 
@@ -198,29 +198,29 @@ fn announce_to_rank_2(seat: &Seat) {
 #[test]
 fn a_gpu_that_does_not_come_and_a_rank_that_is_lost_let_the_others_continue() {
     // Rank 1 says that it is in the call, and does not give it to NCCL.
-    let stuck = |own: &Member, seat: &Seat| {
+    let stuck = |own: &Member, transports_of_rank: &RankTransports| {
         all_reduce(own, 8)?;
         own.rank.synchronize()?;
-        if seat.group.position() != 1 {
+        if transports_of_rank.group.position() != 1 {
             return all_reduce(own, 8);
         }
-        announce_to_rank_2(seat);
-        until_a_failure(seat);
+        announce_to_rank_2(transports_of_rank);
+        until_a_failure(transports_of_rank);
         Ok(())
     };
     let said = failures(SHORT, "stuck", stuck);
     let late = "for NCCL in all-reduce of ranks 0, 1 and 2, which have begun it";
     assert!(said.is_empty() || [0, 2].iter().any(|rank| said[*rank].contains(late)), "{said:?}");
     // The same rank is lost, which the world hears while the others wait for their GPUs.
-    let lost = |own: &Member, seat: &Seat| {
+    let lost = |own: &Member, transports_of_rank: &RankTransports| {
         all_reduce(own, 8)?;
         own.rank.synchronize()?;
-        if seat.group.position() != 1 {
+        if transports_of_rank.group.position() != 1 {
             return all_reduce(own, 8);
         }
-        announce_to_rank_2(seat);
+        announce_to_rank_2(transports_of_rank);
         std::thread::sleep(Duration::from_millis(50));
-        seat.transports[0].abort(AbortCause { rank: Rank(1), description: "its process was killed".into() });
+        transports_of_rank.transports[0].abort(AbortCause { rank: Rank(1), description: "its process was killed".into() });
         Ok(())
     };
     let said = failures(Timeouts::new(Duration::from_secs(60)), "lost", lost);

@@ -14,7 +14,7 @@
 mod exchange;
 mod gathers;
 mod pieces;
-mod seat;
+mod member;
 mod sums;
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use std::time::Duration;
 use mesh::Group;
 use mpi::Collective;
 
-pub(crate) use seat::Seat;
+pub(crate) use member::LibraryMember;
 
 /// Which sums a library makes. Gathers are the library's in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

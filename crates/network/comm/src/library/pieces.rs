@@ -6,7 +6,7 @@ use std::ops::Range;
 use mpi::Collective;
 use sync::lock;
 
-use super::seat::Seat;
+use super::member::LibraryMember;
 use crate::collectives::Call;
 use crate::error::CommError;
 use crate::operation::Operation;
@@ -28,7 +28,7 @@ pub(super) trait Piecewise {
     fn take(&mut self, piece: &Range<usize>, memory: &[u64]);
 }
 
-impl Seat {
+impl LibraryMember {
     /// Moves `len` elements in pieces of at most `longest`.
     pub(super) fn in_pieces(
         &self,

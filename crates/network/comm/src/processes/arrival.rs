@@ -29,9 +29,9 @@ struct Sender {
 /// A part that was asked for and is not the next to have come.
 enum Granted {
     /// Its place waits here.
-    Asked(Piece, Part),
+    Requested(Piece, Part),
     /// A library of MPI has its place.
-    AskedOverMpi(Part),
+    RequestedOverMpi(Part),
     /// It has come over MPI, before an earlier one.
     Come(Piece),
 }
@@ -57,7 +57,7 @@ impl Arrival {
         if senders[sender].is_withdrawn {
             return false;
         }
-        senders[sender].granted.push_back(Granted::Asked(piece, part));
+        senders[sender].granted.push_back(Granted::Requested(piece, part));
         true
     }
 
@@ -67,7 +67,7 @@ impl Arrival {
         if senders[sender].is_withdrawn {
             return false;
         }
-        senders[sender].granted.push_back(Granted::AskedOverMpi(part));
+        senders[sender].granted.push_back(Granted::RequestedOverMpi(part));
         true
     }
 
@@ -76,8 +76,8 @@ impl Arrival {
         let mut senders = lock(&self.senders);
         let Sender { granted, arrived, .. } = &mut senders[sender];
         let is_it = |granted: &Granted| match granted {
-            Granted::AskedOverMpi(asked) => *asked == part,
-            Granted::Asked(..) | Granted::Come(_) => false,
+            Granted::RequestedOverMpi(asked) => *asked == part,
+            Granted::Requested(..) | Granted::Come(_) => false,
         };
         let was_empty = arrived.is_empty();
         let Some(place) = granted.iter().position(is_it) else {
@@ -112,8 +112,8 @@ impl Arrival {
         // A piece that is dropped wakes an inbox, whose owner may wait for this lock.
         drop(senders);
         match granted {
-            Some(Granted::Asked(piece, expected)) if expected == part => Ok(piece),
-            Some(Granted::Asked(..) | Granted::AskedOverMpi(_) | Granted::Come(_)) | None => {
+            Some(Granted::Requested(piece, expected)) if expected == part => Ok(piece),
+            Some(Granted::Requested(..) | Granted::RequestedOverMpi(_) | Granted::Come(_)) | None => {
                 Err(Fault::Unexpected("a piece that was not asked for"))
             }
         }
@@ -139,8 +139,8 @@ impl Arrival {
         senders[sender].is_withdrawn = true;
         let granted = senders[sender].granted.drain(..);
         let piece = |granted| match granted {
-            Granted::Asked(piece, _) | Granted::Come(piece) => Some(piece),
-            Granted::AskedOverMpi(_) => None,
+            Granted::Requested(piece, _) | Granted::Come(piece) => Some(piece),
+            Granted::RequestedOverMpi(_) => None,
         };
         granted.filter_map(piece).collect()
     }

@@ -43,7 +43,7 @@ pub(super) enum Fault {
 }
 
 /// The way of pieces.
-pub(super) enum Way {
+pub(super) enum PiecePath {
     /// After their frames.
     Socket,
     /// Through the peer's memory for pieces: it is on this machine.
@@ -56,7 +56,7 @@ pub(super) struct Connection {
     /// The number of the process at the other end.
     pub(super) process: usize,
     socket: OwnedFd,
-    way: Way,
+    piece_path: PiecePath,
     outbox: Mutex<Outbox>,
     outgoing: Mutex<OutgoingMessages>,
     /// The messages that are being received, by number.
@@ -103,11 +103,11 @@ struct Incoming {
 
 impl Connection {
     /// A connection whose frames `sealer` seals.
-    pub(super) fn new(process: usize, socket: OwnedFd, way: Way, sealer: Sealer) -> Connection {
+    pub(super) fn new(process: usize, socket: OwnedFd, piece_path: PiecePath, sealer: Sealer) -> Connection {
         Connection {
             process,
             socket,
-            way,
+            piece_path,
             outbox: Mutex::new(Outbox::new(sealer, CREDIT_BYTES)),
             outgoing: Mutex::default(),
             incoming: Mutex::default(),
@@ -129,10 +129,10 @@ impl Connection {
 
     /// How pieces with frames travel on this connection.
     pub(super) fn route(&self) -> Option<Route> {
-        match self.way {
-            Way::Socket => Some(Route::Inline),
-            Way::Memory(_) => Some(Route::Shared),
-            Way::Mpi(_) => None,
+        match self.piece_path {
+            PiecePath::Socket => Some(Route::Inline),
+            PiecePath::Memory(_) => Some(Route::Shared),
+            PiecePath::Mpi(_) => None,
         }
     }
 
@@ -171,7 +171,7 @@ impl Connection {
                 outbox.post(Frame::Eager(address), Body::Copied(bytes));
             }
             payload @ (Payload::Copied(_)
-            | Payload::Lent(_)
+            | Payload::BorrowedBytes(_)
             | Payload::Loan(..)
             | Payload::Arrived { .. }
             | Payload::Announced(_)) => {
@@ -191,24 +191,24 @@ impl Connection {
 
     /// The address of a message, for a peer that reads the memory of this process.
     fn address_of(&self, payload: &Payload) -> u64 {
-        match self.way {
-            Way::Memory(_) => payload.bytes().as_ptr() as u64,
-            Way::Socket | Way::Mpi(_) => 0,
+        match self.piece_path {
+            PiecePath::Memory(_) => payload.bytes().as_ptr() as u64,
+            PiecePath::Socket | PiecePath::Mpi(_) => 0,
         }
     }
 
     /// Tells a peer of this machine what it needs to read the memory of this process.
     pub(super) fn offer_memory(&self) {
-        if let Way::Memory(_) = self.way {
+        if let PiecePath::Memory(_) = self.piece_path {
             self.send(Frame::Memory(self.withdrawals.place()), Body::Empty);
         }
     }
 
     /// Keeps the way to the memory of the peer, if this process may read it.
     pub(super) fn learn_memory(&self, place: MemoryPlace) -> Result<(), Fault> {
-        match self.way {
-            Way::Memory(_) => {}
-            Way::Socket | Way::Mpi(_) => return Err(Fault::Unexpected("an address of its memory over a network")),
+        match self.piece_path {
+            PiecePath::Memory(_) => {}
+            PiecePath::Socket | PiecePath::Mpi(_) => return Err(Fault::Unexpected("an address of its memory over a network")),
         }
         if let Some(memory) = PeerMemory::of(place) {
             let _ = self.peer_memory.set(memory);
@@ -271,9 +271,9 @@ impl Connection {
     pub(super) fn grant(&self, part: Part) -> Result<(), Fault> {
         const NO_PLACE: Fault = Fault::Unexpected("a request for a place outside of its memory");
         let Some(message) = self.outgoing(part.message)? else {
-            return match &self.way {
-                Way::Mpi(route) if !route.send_nothing(part.slot) => Err(NO_PLACE),
-                Way::Mpi(_) | Way::Socket | Way::Memory(_) => Ok(()),
+            return match &self.piece_path {
+                PiecePath::Mpi(route) if !route.send_nothing(part.slot) => Err(NO_PLACE),
+                PiecePath::Mpi(_) | PiecePath::Socket | PiecePath::Memory(_) => Ok(()),
             };
         };
         let bytes = message.payload.bytes();
@@ -285,8 +285,8 @@ impl Connection {
         // A message that is taken back meanwhile is not read after this lock: its owner needs the lock for that.
         let mut outbox = lock(&self.outbox);
         let is_open = lock(&self.outgoing).open.contains_key(&part.message);
-        match &self.way {
-            Way::Mpi(route) => {
+        match &self.piece_path {
+            PiecePath::Mpi(route) => {
                 drop(outbox);
                 let is_place = if is_open {
                     route.send(part.slot, Arc::clone(&message), start..end)
@@ -295,8 +295,8 @@ impl Connection {
                 };
                 return if is_place { Ok(()) } else { Err(NO_PLACE) };
             }
-            Way::Memory(_) | Way::Socket if !is_open => return Ok(()),
-            Way::Memory(window) => {
+            PiecePath::Memory(_) | PiecePath::Socket if !is_open => return Ok(()),
+            PiecePath::Memory(window) => {
                 if !window.write(part.slot, bytes) {
                     return Err(NO_PLACE);
                 }
@@ -306,7 +306,7 @@ impl Connection {
                     outbox.close();
                 }
             }
-            Way::Socket => outbox.post_piece(Arc::clone(&message), part),
+            PiecePath::Socket => outbox.post_piece(Arc::clone(&message), part),
         }
         Ok(())
     }
@@ -390,22 +390,22 @@ impl Connection {
     /// so nobody else gets them.
     fn lose(&self, arrival: &Arrival, sender: usize) {
         let granted = arrival.withdraw(sender);
-        match self.way {
-            Way::Socket | Way::Mpi(_) => drop(granted),
-            Way::Memory(_) => granted.into_iter().for_each(std::mem::forget),
+        match self.piece_path {
+            PiecePath::Socket | PiecePath::Mpi(_) => drop(granted),
+            PiecePath::Memory(_) => granted.into_iter().for_each(std::mem::forget),
         }
     }
 
     /// Asks for a part, for which `piece` is the place. [`Connection::flush`] sends the request.
     pub(super) fn ask(self: &Arc<Connection>, arrival: &Arc<Arrival>, sender: usize, piece: Piece, part: Part) {
-        let may_ask = match &self.way {
-            Way::Socket | Way::Memory(_) => arrival.grant(sender, piece, part),
-            Way::Mpi(route) if arrival.grant_over_mpi(sender, part) => {
+        let may_ask = match &self.piece_path {
+            PiecePath::Socket | PiecePath::Memory(_) => arrival.grant(sender, piece, part),
+            PiecePath::Mpi(route) if arrival.grant_over_mpi(sender, part) => {
                 let (connection, arrival) = (Arc::clone(self), Arc::clone(arrival));
                 route.receive(Receiving { connection, arrival, sender, part, piece });
                 true
             }
-            Way::Mpi(_) => false,
+            PiecePath::Mpi(_) => false,
         };
         if may_ask {
             lock(&self.outbox).post(Frame::Grant(part), Body::Empty);
@@ -534,7 +534,7 @@ mod tests {
         let window = Window::map(&pieces.file().try_clone_to_owned().unwrap()).unwrap();
         let (near, _far) = UnixStream::pair().unwrap();
         let (session, _) = super::super::violations::sessions();
-        let connection = Connection::new(1, near.into(), Way::Memory(window), session.sealer);
+        let connection = Connection::new(1, near.into(), PiecePath::Memory(window), session.sealer);
         let (source, mut target) = ([5u8; 300], [0u8; 100]);
         let at = source.as_ptr() as u64;
         let name = MessageName { process: 1, number: 0, len_bytes: 300, at, withdrawn: 0 };

@@ -9,7 +9,7 @@
 //! cargo bolero test --package comm processes::fuzz::any_stream_ends_or_is_refused
 //! ```
 
-use super::connection::{Connection, Fault, Way};
+use super::connection::{Connection, Fault, PiecePath};
 use super::frame::{
     Announcement, EAGER_LIMIT_BYTES, FIELDS_BYTES, Frame, HEADER_BYTES, Header, MemoryPlace, PIECE_BYTES, Part, Route,
     TEXT_LIMIT_BYTES,
@@ -79,7 +79,7 @@ fn any_stream_ends_or_is_refused() {
         let stream = &stream[..stream.len().min(BUFFER_BYTES)];
         far.write_all(stream).unwrap();
         drop(far);
-        let connection = Connection::new(1, near.into(), Way::Socket, own.sealer);
+        let connection = Connection::new(1, near.into(), PiecePath::Socket, own.sealer);
         let mut handled = 0;
         let read = Input::new(own.opener).read(&connection, &mut |frame, payload| {
             assert!(!matches!(frame, Frame::Piece(..)), "pieces go to their places");

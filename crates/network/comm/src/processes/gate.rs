@@ -9,7 +9,7 @@
 //! their places for pieces, so nobody who has not proven the secret has such a file. A preamble has the number of the
 //! file, which no two files of the machine share: another one in its place is refused.
 
-use super::connection::Way;
+use super::connection::PiecePath;
 use super::mpi_route::Tags;
 use super::pieces::{Pieces, Window};
 use super::preamble::{PREAMBLE_BYTES, Preamble, Verdict};
@@ -89,7 +89,7 @@ impl Refusals {
 pub(super) struct Admitted {
     pub(super) process: usize,
     pub(super) socket: OwnedFd,
-    pub(super) way: Way,
+    pub(super) piece_path: PiecePath,
     pub(super) session: Session,
 }
 
@@ -429,10 +429,10 @@ impl Gate {
 
     fn admit(&self, pending: Pending, process: usize, session: Session, number: u64) -> std::io::Result<Admitted> {
         let Pending { socket, file, .. } = pending;
-        let way = match (self.maps_memory_of(process), file) {
-            (true, Some(file)) if fstat(&file)?.st_ino == number => Way::Memory(Window::map(&file)?),
+        let piece_path = match (self.maps_memory_of(process), file) {
+            (true, Some(file)) if fstat(&file)?.st_ino == number => PiecePath::Memory(Window::map(&file)?),
             (true, Some(_)) => return Err(std::io::Error::other("another file came in the place of its memory")),
-            (false, None) => self.tags.as_ref().map_or(Way::Socket, |tags| Way::Mpi(tags.route_to(process))),
+            (false, None) => self.tags.as_ref().map_or(PiecePath::Socket, |tags| PiecePath::Mpi(tags.route_to(process))),
             (true, None) => return Err(std::io::Error::other("its preamble came without memory")),
             (false, Some(_)) => return Err(std::io::Error::other("it sends memory that this process does not map")),
         };
@@ -445,7 +445,7 @@ impl Gate {
             sockopt::set_tcp_keepintvl(&socket, KEEPALIVE)?;
             sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_TRIES)?;
         }
-        Ok(Admitted { process, socket, way, session })
+        Ok(Admitted { process, socket, piece_path, session })
     }
 
     /// Whether pieces of `process` go through memory that both have mapped.

@@ -53,5 +53,5 @@ mod violations;
 pub use gate::Refusals;
 pub use mpi::Endpoint as MpiEndpoint;
 pub use mpi_groups::MpiGroups;
-pub use open::{LocalRanks, OpenError, Seat, open, open_unless, receive_memory_bytes};
+pub use open::{LocalRanks, OpenError, WorldMember, open, open_unless, receive_memory_bytes};
 pub use process_map::{Listeners, LocalAddress, Process, ProcessMap, ProcessMapError, WorldToken, this_machine};

@@ -36,7 +36,7 @@ const GLANCE: Duration = Duration::from_millis(100);
 
 /// Who a process is in a world of several.
 #[derive(Debug)]
-pub struct Seat {
+pub struct WorldMember {
     /// Its number in the process map.
     pub process: usize,
     /// All processes.
@@ -166,16 +166,16 @@ pub fn receive_memory_bytes(process_map: &ProcessMap, process: usize) -> usize {
 ///
 /// # Errors
 /// See [`OpenError`]; each names the process.
-pub fn open(seat: Seat) -> Result<LocalRanks, OpenError> {
-    open_unless(seat, &|| None)
+pub fn open(member: WorldMember) -> Result<LocalRanks, OpenError> {
+    open_unless(member, &|| None)
 }
 
 /// As [`open`], until `ended` returns the reason for which the run has ended.
 ///
 /// # Errors
 /// See [`OpenError`].
-pub fn open_unless(seat: Seat, ended: &dyn Fn() -> Option<String>) -> Result<LocalRanks, OpenError> {
-    let Seat { process, process_map, listeners, token, num_lanes, timeouts } = seat;
+pub fn open_unless(member: WorldMember, ended: &dyn Fn() -> Option<String>) -> Result<LocalRanks, OpenError> {
+    let WorldMember { process, process_map, listeners, token, num_lanes, timeouts } = member;
     let num_lanes = num_lanes.get();
     let processes = process_map.processes().len();
     let Some(own) = process_map.processes().get(process) else {
@@ -283,9 +283,9 @@ fn establish(
                         process: process_map.name(refused.process),
                         reason: refused.reason,
                     })?;
-                    if let Some(Admitted { process, socket, way, session }) = admitted {
+                    if let Some(Admitted { process, socket, piece_path, session }) = admitted {
                         let Session { sealer, opener } = session;
-                        connections[process] = Some(Arc::new(Connection::new(process, socket, way, sealer)));
+                        connections[process] = Some(Arc::new(Connection::new(process, socket, piece_path, sealer)));
                         openers[process] = Some(opener);
                     }
                 }

@@ -196,10 +196,10 @@ impl Window {
 
 /// Peers that neither fail nor leave.
 #[cfg(test)]
-struct Alive;
+struct NoFailures;
 
 #[cfg(test)]
-impl Liveness for Alive {
+impl Liveness for NoFailures {
     fn has_failed(&self) -> bool {
         false
     }
@@ -235,7 +235,7 @@ mod tests {
         std::thread::scope(|scope| {
             let taker = scope.spawn(|| {
                 let polling = &mut Polling::new(None);
-                pieces.take(4, &inbox, (wait, polling), &Alive).map(|taken| taken.len())
+                pieces.take(4, &inbox, (wait, polling), &NoFailures).map(|taken| taken.len())
             });
             while lock(&pieces.state).waiting.is_empty() {
                 std::thread::yield_now();
@@ -248,7 +248,7 @@ mod tests {
         });
         let held = pieces.try_take(1).unwrap();
         let no_time = (Duration::ZERO, &mut Polling::new(None));
-        assert!(matches!(pieces.take(4, &inbox, no_time, &Alive), Err(Interrupted::Deadline(..))));
+        assert!(matches!(pieces.take(4, &inbox, no_time, &NoFailures), Err(Interrupted::Deadline(..))));
         assert_eq!(pieces.try_take(3).unwrap().len(), 3, "who waits no more is forgotten");
         drop(held);
     }
@@ -277,7 +277,7 @@ mod models {
         let inbox = Arc::new(Inbox::new(1));
         for _ in 0..2 {
             let (wait, polling) = (Duration::from_secs(600), &mut Polling::new(None));
-            let Ok(mut taken) = pieces.take(count, &inbox, (wait, polling), &Alive) else { panic!("not served") };
+            let Ok(mut taken) = pieces.take(count, &inbox, (wait, polling), &NoFailures) else { panic!("not served") };
             assert_eq!(taken.len(), count);
             taken.iter_mut().for_each(|piece| piece.bytes_mut(1)[0] = mark);
             thread::yield_now();

@@ -93,7 +93,7 @@ impl Role {
     }
 
     /// The role, for a rank that waits; none while another one has it. The thread leaves it soon where it has it.
-    pub(super) fn take_for_rank(&self) -> Option<Held<'_>> {
+    pub(super) fn take_for_rank(&self) -> Option<LockedRole<'_>> {
         let Some(sockets) = self.try_lock() else {
             self.is_wanted.store(true, Ordering::Relaxed);
             return None;
@@ -101,7 +101,7 @@ impl Role {
         sockets.is_some().then(|| {
             *lock(&self.poller) = Some(std::thread::current().id());
             self.watch(epoll::EventFlags::empty());
-            Held { role: self, sockets }
+            LockedRole { role: self, sockets }
         })
     }
 
@@ -120,12 +120,12 @@ impl Role {
 }
 
 /// The role in the hands of a rank.
-pub(super) struct Held<'a> {
+pub(super) struct LockedRole<'a> {
     role: &'a Role,
     sockets: MutexGuard<'a, Option<Sockets>>,
 }
 
-impl Poll for Held<'_> {
+impl Poll for LockedRole<'_> {
     fn poll(&mut self, wait: Duration) {
         if let Some(sockets) = self.sockets.as_mut()
             && let Err(error) = sockets.turn(wait)
@@ -135,7 +135,7 @@ impl Poll for Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for LockedRole<'_> {
     fn drop(&mut self) {
         *lock(&self.role.poller) = None;
         self.role.watch(epoll::EventFlags::IN);

@@ -7,7 +7,7 @@ use super::frame::{
 };
 use super::pieces::Pieces;
 use super::preamble::{PREAMBLE_BYTES, Preamble, Verdict};
-use super::{Listeners, LocalAddress, LocalRanks, OpenError, Process, ProcessMap, Seat, WorldToken, open};
+use super::{Listeners, LocalAddress, LocalRanks, OpenError, Process, ProcessMap, WorldMember, WorldToken, open};
 use crate::operation::Operation;
 use crate::tag::{ChannelId, Tag};
 use crate::threads::remote::{Address, Ending};
@@ -29,7 +29,7 @@ const LANES: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 const TIMEOUTS: Timeouts = Timeouts::new(Duration::from_secs(60));
 
 /// The seat of process 0 with ranks 0 and 1, in a world with process 1 and rank 2.
-fn seat() -> Seat {
+fn member() -> WorldMember {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let process = |ranks: &[usize], host: &str| Process {
         ranks: ranks.iter().copied().map(Rank).collect(),
@@ -39,7 +39,7 @@ fn seat() -> Seat {
     };
     let process_map = ProcessMap::new(vec![process(&[0, 1], "near"), process(&[2], "far")]).unwrap();
     let listeners = Listeners { tcp: Some(tcp), ..Listeners::default() };
-    Seat { process: 0, process_map, listeners, token: TOKEN, num_lanes: LANES, timeouts: TIMEOUTS }
+    WorldMember { process: 0, process_map, listeners, token: TOKEN, num_lanes: LANES, timeouts: TIMEOUTS }
 }
 
 /// Both ends of a session.
@@ -86,9 +86,9 @@ impl Peer {
 
 /// Process 0, and process 1 as the test plays it.
 pub(super) fn world() -> (LocalRanks, Peer) {
-    let seat = seat();
-    let (address, fingerprint) = (seat.process_map.processes()[0].tcp.unwrap(), seat.process_map.fingerprint(2));
-    let opening = std::thread::spawn(|| open(seat));
+    let member = member();
+    let (address, fingerprint) = (member.process_map.processes()[0].tcp.unwrap(), member.process_map.fingerprint(2));
+    let opening = std::thread::spawn(|| open(member));
     let mut socket = TcpStream::connect(address).unwrap();
     let connecting = Connecting::new(TOKEN.secret(), Service::World).unwrap();
     socket.write_all(connecting.greeting()).unwrap();
@@ -256,7 +256,7 @@ fn a_peer_learns_why_its_bytes_ended_the_world_though_more_of_them_follow() {
 fn a_receive_that_ends_early_keeps_its_places_until_they_are_written() {
     let (ranks, mut peer) = world();
     let len = 3 * PIECE_BYTES;
-    let total = super::open::num_pieces(&seat().process_map, 0);
+    let total = super::open::num_pieces(&member().process_map, 0);
     peer.send(announce(address(2, 0, 0), len as u64), &[]).unwrap();
     let failure = ranks.failure.clone();
     let asked: Vec<Frame> = std::thread::scope(|scope| {
@@ -285,7 +285,7 @@ fn a_receive_that_ends_early_keeps_its_places_until_they_are_written() {
 fn processes_of_other_worlds_are_turned_away_by_name() {
     let (ranks, peer) = world();
     let listener = peer.socket.peer_addr().ok();
-    let process_map = seat().process_map;
+    let process_map = member().process_map;
     assert_eq!(ranks.refusals.total(), 0);
     // A second process 1, of this world and of another one.
     let cases: [(Vec<Process>, WorldToken, &str); 3] = [
@@ -297,8 +297,8 @@ fn processes_of_other_worlds_are_turned_away_by_name() {
         processes[0].tcp = listener;
         let process_map = ProcessMap::new(processes).unwrap();
         let listeners = Listeners::default();
-        let seat = Seat { process: 1, process_map, listeners, token, num_lanes: LANES, timeouts: TIMEOUTS };
-        let refused = open(seat).map(drop).unwrap_err();
+        let member = WorldMember { process: 1, process_map, listeners, token, num_lanes: LANES, timeouts: TIMEOUTS };
+        let refused = open(member).map(drop).unwrap_err();
         assert!(matches!(refused, OpenError::Refused { .. }), "{refused}");
         assert!(refused.to_string().contains(expected), "{refused}");
     }
@@ -325,8 +325,8 @@ fn another_file_in_the_place_of_a_peers_memory_is_refused() {
         let fingerprint = process_map.fingerprint(2);
         let listeners = Listeners { local: Some(local), ..Listeners::default() };
         let timeouts = Timeouts::new(Duration::from_secs(if is_own { 60 } else { 1 }));
-        let seat = Seat { process: 0, process_map, listeners, token: TOKEN, num_lanes: LANES, timeouts };
-        let opening = std::thread::spawn(|| open(seat).map(drop));
+        let member = WorldMember { process: 0, process_map, listeners, token: TOKEN, num_lanes: LANES, timeouts };
+        let opening = std::thread::spawn(|| open(member).map(drop));
         let mut socket = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
         let connecting = Connecting::new(TOKEN.secret(), Service::World).unwrap();
         socket.write_all(connecting.greeting()).unwrap();

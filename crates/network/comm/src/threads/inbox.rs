@@ -1,7 +1,7 @@
 //! The unread messages of one rank, and the place where that rank waits.
 
 use super::remote::{Announced, Credit, Polling, Remote};
-use super::shared_memory::{Hold, Lent, Ticket};
+use super::shared_memory::{Hold, BorrowedBytes, Ticket};
 use crate::operation::Operation;
 use crate::tag::Tag;
 use crate::transport::Loan;
@@ -32,7 +32,7 @@ pub(crate) enum Payload {
     /// A copy that belongs to the sender's pool and goes back to it when the last reader is done.
     Copied(Arc<Vec<u8>>),
     /// Memory of the sender, borrowed for a scope.
-    Lent(Lent),
+    BorrowedBytes(BorrowedBytes),
     /// Memory that the sender shares.
     Loan(Loan, Hold),
     /// A small message of another process, in a buffer of this one.
@@ -46,7 +46,7 @@ impl Payload {
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Payload::Copied(bytes) | Payload::Arrived { bytes, .. } => bytes,
-            Payload::Lent(lent) => lent.bytes(),
+            Payload::BorrowedBytes(lent) => lent.bytes(),
             Payload::Loan(loan, _) => (**loan).as_ref(),
             Payload::Announced(_) => &[],
         }
@@ -56,7 +56,7 @@ impl Payload {
     pub(crate) fn len_bytes(&self) -> usize {
         match self {
             Payload::Announced(announced) => announced.len_bytes(),
-            Payload::Copied(_) | Payload::Arrived { .. } | Payload::Lent(_) | Payload::Loan(..) => self.bytes().len(),
+            Payload::Copied(_) | Payload::Arrived { .. } | Payload::BorrowedBytes(_) | Payload::Loan(..) => self.bytes().len(),
         }
     }
 
@@ -64,7 +64,7 @@ impl Payload {
     pub(crate) fn announced(&self) -> Option<&Announced> {
         match self {
             Payload::Announced(announced) => Some(announced),
-            Payload::Copied(_) | Payload::Arrived { .. } | Payload::Lent(_) | Payload::Loan(..) => None,
+            Payload::Copied(_) | Payload::Arrived { .. } | Payload::BorrowedBytes(_) | Payload::Loan(..) => None,
         }
     }
 
@@ -72,7 +72,7 @@ impl Payload {
     pub(crate) fn lose(&self) {
         match self {
             Payload::Copied(_) | Payload::Arrived { .. } => {}
-            Payload::Lent(lent) => lent.hold().lose(),
+            Payload::BorrowedBytes(lent) => lent.hold().lose(),
             Payload::Loan(_, hold) => hold.lose(),
             Payload::Announced(announced) => announced.lose(),
         }
@@ -81,7 +81,7 @@ impl Payload {
     pub(crate) fn is_of(&self, ticket: &Arc<Ticket>) -> bool {
         match self {
             Payload::Copied(_) | Payload::Arrived { .. } | Payload::Announced(_) => false,
-            Payload::Lent(lent) => lent.hold().is_of(ticket),
+            Payload::BorrowedBytes(lent) => lent.hold().is_of(ticket),
             Payload::Loan(_, hold) => hold.is_of(ticket),
         }
     }

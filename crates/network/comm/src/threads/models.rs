@@ -102,7 +102,7 @@ fn lent_memory_is_free_when_the_scope_has_ended() {
             |_| unreachable!("all are read"),
             |scope| {
                 for inbox in &readers {
-                    let payload = Payload::Lent(scope.lend(&bytes));
+                    let payload = Payload::BorrowedBytes(scope.lend(&bytes));
                     assert!(inbox.deliver(Rank(0), envelope(tag(1), payload)).is_ok());
                 }
                 assert!(own.complete(scope.ticket(), (WAIT, &mut Polling::new(None)), &Whole).is_ok());
@@ -129,7 +129,7 @@ fn a_receiver_that_leaves_frees_what_was_lent_to_it() {
             Arc::clone(&ticket),
             |_| (),
             |scope| {
-                let payload = Payload::Lent(scope.lend(&bytes));
+                let payload = Payload::BorrowedBytes(scope.lend(&bytes));
                 let delivered = peer.deliver(Rank(0), envelope(tag(1), payload)).is_ok();
                 assert!(own.complete(scope.ticket(), (WAIT, &mut Polling::new(None)), &Whole).is_ok());
                 delivered

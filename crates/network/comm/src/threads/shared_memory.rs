@@ -1,9 +1,9 @@
 //! Memory that one thread lends to others.
 //!
-//! The argument: a [`Lent`] remembers the place of borrowed bytes after the borrow itself is gone from its type. Each
+//! The argument: a [`BorrowedBytes`] remembers the place of borrowed bytes after the borrow itself is gone from its type. Each
 //! one holds its [`Ticket`] open from creation to drop. [`lending`] creates them only inside a scope that outlives
 //! them: it does not return, nor unwind, before its ticket is closed, and the borrow outlives the call of `lending`. So
-//! while a `Lent` exists, its bytes are borrowed.
+//! while a `BorrowedBytes` exists, its bytes are borrowed.
 
 use super::inbox::Inbox;
 use std::marker::PhantomData;
@@ -65,17 +65,17 @@ impl Drop for Hold {
 }
 
 /// Bytes borrowed from another thread's stack frame or buffer.
-pub(crate) struct Lent {
+pub(crate) struct BorrowedBytes {
     bytes: *const [u8],
     hold: Hold,
 }
 
-// SAFETY: a `Lent` only reads bytes that stay borrowed, shared, while it exists (module comment).
-unsafe impl Send for Lent {}
+// SAFETY: a `BorrowedBytes` only reads bytes that stay borrowed, shared, while it exists (module comment).
+unsafe impl Send for BorrowedBytes {}
 // SAFETY: as for `Send`; shared reading from several threads is what a shared borrow allows.
-unsafe impl Sync for Lent {}
+unsafe impl Sync for BorrowedBytes {}
 
-impl Lent {
+impl BorrowedBytes {
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: `self` exists, so its ticket is open, so the scope that borrowed the bytes has
         // not ended (module comment), and the result does not outlive `self`.
@@ -88,15 +88,15 @@ impl Lent {
 }
 
 /// A scope in which bytes that live for `'a` can be lent.
-pub(crate) struct Lending<'a> {
+pub(crate) struct LendingScope<'a> {
     ticket: Arc<Ticket>,
     /// Invariant in `'a`, so that no shorter borrow passes for one of `'a`.
     borrows: PhantomData<&'a mut &'a [u8]>,
 }
 
-impl<'a> Lending<'a> {
-    pub(crate) fn lend(&self, bytes: &'a [u8]) -> Lent {
-        Lent { bytes, hold: self.ticket.hold() }
+impl<'a> LendingScope<'a> {
+    pub(crate) fn lend(&self, bytes: &'a [u8]) -> BorrowedBytes {
+        BorrowedBytes { bytes, hold: self.ticket.hold() }
     }
 
     pub(crate) fn ticket(&self) -> &Arc<Ticket> {
@@ -112,9 +112,9 @@ impl<'a> Lending<'a> {
 pub(crate) fn lending<'a, R>(
     ticket: Arc<Ticket>,
     take_back: impl Fn(&Arc<Ticket>),
-    scope: impl FnOnce(&Lending<'a>) -> R,
+    scope: impl FnOnce(&LendingScope<'a>) -> R,
 ) -> R {
-    struct End<'a, F: Fn(&Arc<Ticket>)>(Lending<'a>, F);
+    struct End<'a, F: Fn(&Arc<Ticket>)>(LendingScope<'a>, F);
     impl<F: Fn(&Arc<Ticket>)> Drop for End<'_, F> {
         fn drop(&mut self) {
             let ticket = &self.0.ticket;
@@ -127,7 +127,7 @@ pub(crate) fn lending<'a, R>(
             }
         }
     }
-    let lending = Lending { ticket, borrows: PhantomData };
+    let lending = LendingScope { ticket, borrows: PhantomData };
     let end = End(lending, take_back);
     scope(&end.0)
 }

@@ -25,12 +25,12 @@ pub struct ThreadTransport {
     place: Place,
     inbox: Arc<Inbox>,
     pool: Pool,
-    own: Mutex<Own>,
+    own: Mutex<LocalState>,
 }
 
 /// State that only this rank touches.
 #[derive(Default)]
-struct Own {
+struct LocalState {
     /// Reused by every receive.
     taken: Vec<Envelope>,
     /// Reused by every scope; shared with receivers only while messages are under way.
@@ -80,7 +80,7 @@ impl ThreadTransport {
         Polling::new(self.place.world.remote())
     }
 
-    fn own(&self) -> std::sync::MutexGuard<'_, Own> {
+    fn own(&self) -> std::sync::MutexGuard<'_, LocalState> {
         lock(&self.own)
     }
 
@@ -330,7 +330,7 @@ impl Transport for ThreadTransport {
             let mut last = None;
             for message in messages {
                 for &to in message.to {
-                    let lent = Payload::Lent(scope.lend(message.bytes));
+                    let lent = Payload::BorrowedBytes(scope.lend(message.bytes));
                     self.deliver(to, message.tag, message.operation, lent)?;
                     last = Some((to, message.tag, message.operation));
                 }

@@ -48,7 +48,7 @@ pub struct Faulty {
 }
 
 /// The treatment of a message to one receiver.
-enum Fate {
+enum SendOutcome {
     Passes,
     IsDropped,
     IsChanged(usize),
@@ -72,12 +72,12 @@ impl Faulty {
         std::thread::sleep(Duration::from_nanos(delay_ns));
     }
 
-    fn fate(&self, receiver: Rank) -> Fate {
+    fn outcome(&self, receiver: Rank) -> SendOutcome {
         let strikes = |to: Rank, nth: u64| receiver == to && self.events.fetch_add(1, Ordering::Relaxed) == nth;
         match self.fault {
-            Fault::Drop { to, nth } if strikes(to, nth) => Fate::IsDropped,
-            Fault::FlipBit { to, nth, byte } if strikes(to, nth) => Fate::IsChanged(byte),
-            Fault::Jitter { .. } | Fault::Drop { .. } | Fault::FlipBit { .. } => Fate::Passes,
+            Fault::Drop { to, nth } if strikes(to, nth) => SendOutcome::IsDropped,
+            Fault::FlipBit { to, nth, byte } if strikes(to, nth) => SendOutcome::IsChanged(byte),
+            Fault::Jitter { .. } | Fault::Drop { .. } | Fault::FlipBit { .. } => SendOutcome::Passes,
         }
     }
 
@@ -85,10 +85,10 @@ impl Faulty {
     fn strike(&self, message: Message<'_>) -> Result<Vec<Rank>, CommError> {
         let mut untouched = Vec::with_capacity(message.to.len());
         for &to in message.to {
-            match self.fate(to) {
-                Fate::Passes => untouched.push(to),
-                Fate::IsDropped => {}
-                Fate::IsChanged(byte) => {
+            match self.outcome(to) {
+                SendOutcome::Passes => untouched.push(to),
+                SendOutcome::IsDropped => {}
+                SendOutcome::IsChanged(byte) => {
                     let bytes = &flipped(message.bytes, byte);
                     let to = &[to];
                     self.inner.post_copy(Message { to, bytes, ..message })?;
@@ -132,11 +132,11 @@ impl Transport for Faulty {
 
     fn post_loan(&self, to: Rank, tag: Tag, operation: Operation, loan: Loan) -> Result<SendHandle, CommError> {
         self.delay();
-        match self.fate(to) {
-            Fate::Passes => self.inner.post_loan(to, tag, operation, loan),
+        match self.outcome(to) {
+            SendOutcome::Passes => self.inner.post_loan(to, tag, operation, loan),
             // No transport gives this handle out, so it counts as waited for.
-            Fate::IsDropped => Ok(SendHandle(u64::MAX)),
-            Fate::IsChanged(byte) => {
+            SendOutcome::IsDropped => Ok(SendHandle(u64::MAX)),
+            SendOutcome::IsChanged(byte) => {
                 let changed = Arc::new(flipped((*loan).as_ref(), byte));
                 self.inner.post_loan(to, tag, operation, changed)
             }

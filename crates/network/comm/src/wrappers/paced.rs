@@ -29,14 +29,14 @@ pub struct PacedNetwork {
 }
 
 /// A message under way: sender, receiver, tag.
-type Way = (Rank, Rank, Tag);
+type MessageKey = (Rank, Rank, Tag);
 
 #[derive(Debug, Default)]
 struct State {
     /// When each rank has sent what it was given.
     sent: HashMap<Rank, Instant>,
     /// When messages arrive, in the order in which they were posted.
-    arrivals: HashMap<Way, VecDeque<Instant>>,
+    arrivals: HashMap<MessageKey, VecDeque<Instant>>,
 }
 
 impl PacedNetwork {
@@ -45,7 +45,7 @@ impl PacedNetwork {
         Arc::new(PacedNetwork { pace, state: Mutex::default() })
     }
 
-    fn post(&self, way: Way, len_bytes: usize) {
+    fn post(&self, way: MessageKey, len_bytes: usize) {
         let mut state = lock(&self.state);
         let now = Instant::now();
         let begins = state.sent.get(&way.0).map_or(now, |sent| now.max(*sent));
@@ -54,7 +54,7 @@ impl PacedNetwork {
         state.arrivals.entry(way).or_default().push_back(sent + self.pace.latency);
     }
 
-    fn arrival(&self, way: &Way) -> Option<Instant> {
+    fn arrival(&self, way: &MessageKey) -> Option<Instant> {
         lock(&self.state).arrivals.get_mut(way)?.pop_front()
     }
 }

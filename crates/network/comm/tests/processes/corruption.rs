@@ -2,7 +2,7 @@
 
 use crate::processes::relay::{Fate, HEADER_BYTES, Relay, Way};
 use crate::processes::{PATIENT, receive, tag};
-use crate::worlds::wire::{Wire, open, seats};
+use crate::worlds::wire::{Wire, open, members};
 use comm::processes::ProcessMap;
 use comm::{AbortCause, CommError, Message, Operation, ThreadTransport, Transport};
 use mesh::Rank;
@@ -47,12 +47,12 @@ fn script(end: &ThreadTransport) -> Result<(), CommError> {
 
 /// Runs the script on two processes with a relay between them; what each rank reports.
 fn run(fate: impl Fn(Way, u32, &[u8]) -> Fate + Send + Sync + 'static) -> [Result<(), CommError>; 2] {
-    let mut seats = seats(Wire::Tcp, &[vec![0], vec![1]], 1, PATIENT);
-    let mut processes = seats[1].process_map.processes().to_vec();
+    let mut members = members(Wire::Tcp, &[vec![0], vec![1]], 1, PATIENT);
+    let mut processes = members[1].process_map.processes().to_vec();
     let relay = Relay::new(processes[0].tcp.unwrap(), fate);
     processes[0].tcp = Some(relay.address);
-    seats[1].process_map = ProcessMap::new(processes).unwrap();
-    let threads = open(seats).into_iter().map(|local| {
+    members[1].process_map = ProcessMap::new(processes).unwrap();
+    let threads = open(members).into_iter().map(|local| {
         std::thread::spawn(move || {
             let end = local.ends.into_iter().flatten().next().unwrap();
             script(&end)
@@ -144,12 +144,12 @@ fn each_frame_that_is_lost_doubled_or_cut_is_found() {
 #[test]
 fn a_failure_that_crosses_a_changing_wire_is_still_a_failure() {
     for at in 0..HEADER_BYTES + 8 {
-        let mut seats = seats(Wire::Tcp, &[vec![0], vec![1]], 1, PATIENT);
-        let mut processes = seats[1].process_map.processes().to_vec();
+        let mut members = members(Wire::Tcp, &[vec![0], vec![1]], 1, PATIENT);
+        let mut processes = members[1].process_map.processes().to_vec();
         let relay = Relay::new(processes[0].tcp.unwrap(), of_first(true, 11, Fate::Changed(at)));
         processes[0].tcp = Some(relay.address);
-        seats[1].process_map = ProcessMap::new(processes).unwrap();
-        let mut ends = open(seats).into_iter().map(|local| local.ends.into_iter().flatten().next().unwrap());
+        members[1].process_map = ProcessMap::new(processes).unwrap();
+        let mut ends = open(members).into_iter().map(|local| local.ends.into_iter().flatten().next().unwrap());
         let (first, second) = (ends.next().unwrap(), ends.next().unwrap());
         second.abort(AbortCause { rank: Rank(1), description: "12345678".into() });
         let error = receive(&first, 1, 0, &[0]).unwrap_err().to_string();

@@ -1,7 +1,7 @@
 //! The failure of a world as code outside of its ranks sees and causes it.
 
 use crate::processes::{PATIENT, receive};
-use crate::worlds::wire::{Wire, open, seats};
+use crate::worlds::wire::{Wire, open, members};
 use comm::{AbortCause, CommError, Transport};
 use mesh::Rank;
 use std::sync::mpsc;
@@ -9,7 +9,7 @@ use std::sync::mpsc;
 #[test]
 fn a_failure_reported_in_one_process_reaches_ranks_and_listeners_of_all() {
     for wire in [Wire::Tcp, Wire::SharedMemory] {
-        let opened = open(seats(wire, &[vec![0, 2], vec![1], vec![3]], 2, PATIENT));
+        let opened = open(members(wire, &[vec![0, 2], vec![1], vec![3]], 2, PATIENT));
         let (heard, hears) = mpsc::channel();
         for (process, local) in opened.iter().enumerate() {
             let heard = heard.clone();
@@ -44,7 +44,7 @@ fn a_failure_reported_in_one_process_reaches_ranks_and_listeners_of_all() {
 #[test]
 fn a_world_that_ends_well_has_no_failure() {
     for wire in [Wire::Tcp, Wire::SharedMemory] {
-        let opened = open(seats(wire, &[vec![0, 2], vec![1], vec![3]], 2, PATIENT));
+        let opened = open(members(wire, &[vec![0, 2], vec![1], vec![3]], 2, PATIENT));
         let failures: Vec<_> = opened.iter().map(|local| local.failure.clone()).collect();
         std::thread::scope(|scope| {
             for local in opened {
@@ -58,7 +58,7 @@ fn a_world_that_ends_well_has_no_failure() {
 #[test]
 fn a_rank_that_left_is_missed_while_its_process_lives() {
     for wire in [Wire::Tcp, Wire::SharedMemory] {
-        let opened = open(seats(wire, &[vec![0, 1], vec![2]], 1, PATIENT));
+        let opened = open(members(wire, &[vec![0, 1], vec![2]], 1, PATIENT));
         let mut ends = opened.into_iter().flat_map(|local| local.ends).flatten();
         let (first, left, second) = (ends.next().unwrap(), ends.next().unwrap(), ends.next().unwrap());
         drop(left);

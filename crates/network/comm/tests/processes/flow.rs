@@ -1,7 +1,7 @@
 //! Room for messages: no message blocks another one, and memory is that of the formula.
 
 use crate::processes::{PATIENT, communicator, receive, tag};
-use crate::worlds::wire::{Wire, open, seats};
+use crate::worlds::wire::{Wire, open, members};
 use comm::processes::{LocalRanks, receive_memory_bytes};
 use comm::{Message, Operation, ThreadTransport, Transport};
 use mesh::Rank;
@@ -11,7 +11,7 @@ const WIRES: [Wire; 2] = [Wire::Tcp, Wire::SharedMemory];
 
 /// The ends of the first lane of a world with a process per rank.
 fn two(wire: Wire) -> [ThreadTransport; 2] {
-    let opened = open(seats(wire, &[vec![0], vec![1]], 1, PATIENT));
+    let opened = open(members(wire, &[vec![0], vec![1]], 1, PATIENT));
     let ends: Vec<_> = opened.into_iter().flat_map(|local| local.ends).flatten().collect();
     ends.try_into().unwrap_or_else(|_| panic!("two ends"))
 }
@@ -73,7 +73,7 @@ fn all_lanes_and_ranks_of_a_process_receive_at_once() {
     for wire in WIRES {
         // 8 ranks on 3 lanes: receives together want far more pieces than there are.
         let ranks = [vec![0, 3, 6], vec![1, 4, 7], vec![2, 5]];
-        let opened = open(seats(wire, &ranks, 3, PATIENT));
+        let opened = open(members(wire, &ranks, 3, PATIENT));
         std::thread::scope(|scope| {
             let lanes = opened.into_iter().flat_map(|local| local.ends);
             for end in lanes.flatten() {
@@ -95,7 +95,7 @@ fn all_lanes_and_ranks_of_a_process_receive_at_once() {
 fn sixteen_processes_sum_in_rank_order() {
     for wire in WIRES {
         let ranks: Vec<Vec<usize>> = (0..16).map(|rank| vec![rank]).collect();
-        let opened = open(seats(wire, &ranks, 1, PATIENT));
+        let opened = open(members(wire, &ranks, 1, PATIENT));
         let value = |rank: usize, at: usize| 1.0 / (1.0 + (rank * 100 + at) as f32);
         std::thread::scope(|scope| {
             for end in opened.into_iter().flat_map(|local| local.ends).flatten() {
@@ -136,20 +136,20 @@ fn a_sender_that_leaves_at_once_has_its_messages_read() {
 
 #[test]
 fn receive_memory_is_pieces_and_room_per_peer() {
-    let process_map = seats(Wire::Tcp, &[vec![0, 1], vec![2], vec![3]], 1, PATIENT).swap_remove(0).process_map;
+    let process_map = members(Wire::Tcp, &[vec![0, 1], vec![2], vec![3]], 1, PATIENT).swap_remove(0).process_map;
     // 64 pieces of 64 KiB; two peers with a buffer of 32 KiB and room for 128 KiB.
     assert_eq!(receive_memory_bytes(&process_map, 0), 64 * 65_536 + 2 * (32 + 128) * 1024);
     let ranks: Vec<Vec<usize>> = (0..50).map(|rank| vec![rank]).collect();
-    let process_map = seats(Wire::SharedMemory, &ranks, 1, PATIENT).swap_remove(0).process_map;
+    let process_map = members(Wire::SharedMemory, &ranks, 1, PATIENT).swap_remove(0).process_map;
     // Two for each rank of another process.
     assert_eq!(receive_memory_bytes(&process_map, 7), 98 * 65_536 + 49 * (32 + 128) * 1024);
-    let alone = seats(Wire::Tcp, &[vec![0, 1]], 1, PATIENT).swap_remove(0).process_map;
+    let alone = members(Wire::Tcp, &[vec![0, 1]], 1, PATIENT).swap_remove(0).process_map;
     assert_eq!(receive_memory_bytes(&alone, 0), 0);
 }
 
 #[test]
 fn a_world_of_one_process_needs_no_listener() {
-    let LocalRanks { ends, .. } = open(seats(Wire::Tcp, &[vec![0, 1]], 2, PATIENT)).swap_remove(0);
+    let LocalRanks { ends, .. } = open(members(Wire::Tcp, &[vec![0, 1]], 2, PATIENT)).swap_remove(0);
     assert_eq!(ends.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2]);
     let ends: [ThreadTransport; 2] = ends.into_iter().next().unwrap().try_into().unwrap_or_else(|_| panic!("two"));
     both(ends, |end| {

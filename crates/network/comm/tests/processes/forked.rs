@@ -2,7 +2,7 @@
 
 use crate::processes::{PATIENT, communicator};
 use crate::worlds::wire::Wire;
-use comm::processes::{Listeners, LocalAddress, LocalRanks, Process, ProcessMap, Seat, WorldToken, open};
+use comm::processes::{Listeners, LocalAddress, LocalRanks, Process, ProcessMap, WorldMember, WorldToken, open};
 use comm::{CommError, ThreadTransport};
 use mesh::Rank;
 use std::io::{BufRead, BufReader, Write};
@@ -106,7 +106,7 @@ fn take_part(kind: &str) -> LocalRanks {
     });
     let process_map = ProcessMap::new(processes.collect()).unwrap();
     let token = WorldToken::new([0xa5; 32]);
-    open(Seat { process, process_map, listeners, token, num_lanes: NonZeroUsize::MIN, timeouts: PATIENT }).unwrap()
+    open(WorldMember { process, process_map, listeners, token, num_lanes: NonZeroUsize::MIN, timeouts: PATIENT }).unwrap()
 }
 
 fn input(rank: usize) -> Vec<f32> {

@@ -1,8 +1,8 @@
 //! Connections that are not of the world, while it runs.
 
 use crate::processes::{PATIENT, communicator};
-use crate::worlds::wire::{Wire, open, seats};
-use comm::processes::{Listeners, LocalRanks, OpenError, ProcessMap, Refusals, Seat, WorldToken};
+use crate::worlds::wire::{Wire, open, members};
+use comm::processes::{Listeners, LocalRanks, OpenError, ProcessMap, Refusals, WorldMember, WorldToken};
 use comm::{ThreadTransport, Timeouts};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvFlags, SocketFlags, SocketType, bind, connect, recvmsg, socket_with,
@@ -62,12 +62,12 @@ fn sum_until(end: ThreadTransport, is_over: &AtomicBool) -> u64 {
 }
 
 /// Lets strangers come while a world of four ranks in two processes sums; the connections that process 0 refused.
-fn sums_with_strangers(wire: Wire, strangers: impl FnOnce(&Seat, &Refusals)) -> Arc<Refusals> {
-    let seats = seats(wire, &[vec![0, 1], vec![2, 3]], 1, PATIENT);
-    let Seat { process, num_lanes, timeouts, ref token, ref process_map, .. } = seats[0];
+fn sums_with_strangers(wire: Wire, strangers: impl FnOnce(&WorldMember, &Refusals)) -> Arc<Refusals> {
+    let members = members(wire, &[vec![0, 1], vec![2, 3]], 1, PATIENT);
+    let WorldMember { process, num_lanes, timeouts, ref token, ref process_map, .. } = members[0];
     let (token, process_map) = (token.clone(), process_map.clone());
-    let listens = Seat { process, process_map, listeners: Listeners::default(), token, num_lanes, timeouts };
-    let opened = open(seats);
+    let listens = WorldMember { process, process_map, listeners: Listeners::default(), token, num_lanes, timeouts };
+    let opened = open(members);
     let refusals = Arc::clone(&opened[0].refusals);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -88,8 +88,8 @@ fn wait_for(refusals: &Refusals, count: u64) {
 
 #[test]
 fn a_thousand_strangers_over_tcp_do_not_disturb_a_world() {
-    let refusals = sums_with_strangers(Wire::Tcp, |seat, refusals| {
-        let address = seat.process_map.processes()[0].tcp.unwrap();
+    let refusals = sums_with_strangers(Wire::Tcp, |member, refusals| {
+        let address = member.process_map.processes()[0].tcp.unwrap();
         for (number, stranger) in (1..=1000).zip(STRANGERS.into_iter().cycle()) {
             let mut socket = TcpStream::connect(address).unwrap();
             // The other end may have closed already.
@@ -103,8 +103,8 @@ fn a_thousand_strangers_over_tcp_do_not_disturb_a_world() {
 
 #[test]
 fn strangers_on_the_machine_do_not_disturb_a_world_that_shares_memory() {
-    let refusals = sums_with_strangers(Wire::SharedMemory, |seat, refusals| {
-        let name = &seat.process_map.processes()[0].local.as_ref().unwrap().name;
+    let refusals = sums_with_strangers(Wire::SharedMemory, |member, refusals| {
+        let name = &member.process_map.processes()[0].local.as_ref().unwrap().name;
         for (number, stranger) in (1..=200).zip(STRANGERS.into_iter().cycle()) {
             let mut socket = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
             let _ = socket.write_all(&stranger.bytes());
@@ -118,8 +118,8 @@ fn strangers_on_the_machine_do_not_disturb_a_world_that_shares_memory() {
 #[test]
 fn a_fixed_number_of_half_open_connections_is_kept_and_all_end() {
     let mut held = Vec::new();
-    let refusals = sums_with_strangers(Wire::Tcp, |seat, refusals| {
-        let address = seat.process_map.processes()[0].tcp.unwrap();
+    let refusals = sums_with_strangers(Wire::Tcp, |member, refusals| {
+        let address = member.process_map.processes()[0].tcp.unwrap();
         for _ in 0..300 {
             held.push(TcpStream::connect(address).unwrap());
         }
@@ -142,8 +142,8 @@ fn connect_from(host: [u8; 4], to: std::net::SocketAddr) -> TcpStream {
 
 #[test]
 fn a_host_with_many_connections_does_not_displace_another() {
-    sums_with_strangers(Wire::Tcp, |seat, refusals| {
-        let address = seat.process_map.processes()[0].tcp.unwrap();
+    sums_with_strangers(Wire::Tcp, |member, refusals| {
+        let address = member.process_map.processes()[0].tcp.unwrap();
         let mut quiet = TcpStream::connect(address).unwrap();
         let held: Vec<TcpStream> = (0..300).map(|_| connect_from([127, 0, 0, 2], address)).collect();
         while refusals.crowded() < 300 - KEPT + 1 {
@@ -159,9 +159,9 @@ fn a_host_with_many_connections_does_not_displace_another() {
 
 #[test]
 fn a_stranger_is_not_answered() {
-    sums_with_strangers(Wire::Tcp, |seat, _| {
+    sums_with_strangers(Wire::Tcp, |member, _| {
         let answer = |stranger: Stranger| {
-            let mut socket = TcpStream::connect(seat.process_map.processes()[0].tcp.unwrap()).unwrap();
+            let mut socket = TcpStream::connect(member.process_map.processes()[0].tcp.unwrap()).unwrap();
             socket.write_all(&stranger.bytes()).unwrap();
             let mut answer = Vec::new();
             let _ = socket.read_to_end(&mut answer);
@@ -176,10 +176,10 @@ fn a_stranger_is_not_answered() {
 #[test]
 fn a_process_that_never_comes_is_named() {
     let timeouts = Timeouts::new(Duration::from_millis(300));
-    let mut seats = seats(Wire::Tcp, &[vec![0], vec![1], vec![2, 3]], 1, timeouts);
-    let last = seats.pop();
+    let mut members = members(Wire::Tcp, &[vec![0], vec![1], vec![2, 3]], 1, timeouts);
+    let last = members.pop();
     let opening: Vec<_> =
-        seats.into_iter().map(|seat| std::thread::spawn(|| comm::processes::open(seat).map(drop))).collect();
+        members.into_iter().map(|member| std::thread::spawn(|| comm::processes::open(member).map(drop))).collect();
     let errors: Vec<_> = opening.into_iter().map(|thread| thread.join().unwrap().unwrap_err()).collect();
     drop(last);
     assert!(matches!(&errors[0], OpenError::Missing { .. }), "{}", errors[0]);
@@ -194,10 +194,10 @@ fn a_process_that_never_comes_is_named() {
 fn a_process_with_another_token_is_refused_by_name() {
     let timeouts = Timeouts::new(Duration::from_secs(1));
     for wire in [Wire::Tcp, Wire::SharedMemory] {
-        let mut seats = seats(wire, &[vec![0], vec![1]], 1, timeouts);
-        seats[1].token = WorldToken::new([1; 32]);
+        let mut members = members(wire, &[vec![0], vec![1]], 1, timeouts);
+        members[1].token = WorldToken::new([1; 32]);
         let opening: Vec<_> =
-            seats.into_iter().map(|seat| std::thread::spawn(|| comm::processes::open(seat).map(drop))).collect();
+            members.into_iter().map(|member| std::thread::spawn(|| comm::processes::open(member).map(drop))).collect();
         let errors: Vec<_> =
             opening.into_iter().map(|thread| thread.join().unwrap().unwrap_err().to_string()).collect();
         assert!(errors[0].contains("no connection with process 1 (rank 1) on host host1"), "{}", errors[0]);
@@ -212,7 +212,7 @@ fn a_process_with_another_token_is_refused_by_name() {
 #[test]
 fn a_recorded_connection_is_refused() {
     let record: Arc<Mutex<Vec<u8>>> = Arc::default();
-    let mut recorded = seats(Wire::Tcp, &[vec![0, 1], vec![2, 3]], 1, PATIENT);
+    let mut recorded = members(Wire::Tcp, &[vec![0, 1], vec![2, 3]], 1, PATIENT);
     let mut processes = recorded[1].process_map.processes().to_vec();
     let (far, near) = (processes[0].tcp.unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
     processes[0].tcp = near.local_addr().ok();
@@ -237,8 +237,8 @@ fn a_recorded_connection_is_refused() {
     relay.join().unwrap();
     let record = record.lock().unwrap().clone();
     assert!(record.len() > 1000, "{} bytes", record.len());
-    let refusals = sums_with_strangers(Wire::Tcp, |seat, refusals| {
-        let mut socket = TcpStream::connect(seat.process_map.processes()[0].tcp.unwrap()).unwrap();
+    let refusals = sums_with_strangers(Wire::Tcp, |member, refusals| {
+        let mut socket = TcpStream::connect(member.process_map.processes()[0].tcp.unwrap()).unwrap();
         let _ = socket.write_all(&record);
         wait_for(refusals, 1);
     });
@@ -248,12 +248,12 @@ fn a_recorded_connection_is_refused() {
 /// Whoever has the place of a process gets a nonce: no token, and no memory of the process that connects.
 #[test]
 fn a_listener_without_the_token_gets_a_nonce_only() {
-    let mut seats = seats(Wire::SharedMemory, &[vec![0], vec![1]], 1, Timeouts::new(Duration::from_secs(1)));
+    let mut members = members(Wire::SharedMemory, &[vec![0], vec![1]], 1, Timeouts::new(Duration::from_secs(1)));
     let (squatter, address) = Listeners::open_local().unwrap();
-    let mut processes = seats[1].process_map.processes().to_vec();
+    let mut processes = members[1].process_map.processes().to_vec();
     processes[0].local = Some(address);
-    seats[1].process_map = ProcessMap::new(processes).unwrap();
-    let connecting = seats.remove(1);
+    members[1].process_map = ProcessMap::new(processes).unwrap();
+    let connecting = members.remove(1);
     let connecting = std::thread::spawn(|| comm::processes::open(connecting).map(drop));
     let (socket, _) = squatter.accept().unwrap();
     let (mut bytes, mut space) = ([0; 1000], [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))]);

@@ -21,7 +21,7 @@ pub fn processes(wire: Wire, world_size: usize, timeouts: Timeouts) -> Vec<Vec<T
         Wire::Threads => vec![ThreadTransport::world(world_size, timeouts)],
         #[cfg(target_os = "linux")]
         Wire::Tcp | Wire::SharedMemory => {
-            let opened = linux::open(linux::seats(wire, &linux::spread(world_size), 1, timeouts));
+            let opened = linux::open(linux::members(wire, &linux::spread(world_size), 1, timeouts));
             opened.into_iter().map(|local| local.ends.into_iter().flatten().collect()).collect()
         }
         #[cfg(not(target_os = "linux"))]
@@ -31,13 +31,13 @@ pub fn processes(wire: Wire, world_size: usize, timeouts: Timeouts) -> Vec<Vec<T
 
 #[cfg(target_os = "linux")]
 #[allow(unused_imports)]
-pub use linux::{open, seats, spread};
+pub use linux::{open, members, spread};
 
 #[cfg(target_os = "linux")]
 mod linux {
     use super::Wire;
     use comm::Timeouts;
-    use comm::processes::{Listeners, LocalRanks, Process, ProcessMap, Seat, WorldToken};
+    use comm::processes::{Listeners, LocalRanks, Process, ProcessMap, WorldMember, WorldToken};
     use mesh::Rank;
     use std::net::TcpListener;
     use std::num::NonZeroUsize;
@@ -52,7 +52,7 @@ mod linux {
     }
 
     /// The seats of processes with these ranks.
-    pub fn seats(wire: Wire, ranks: &[Vec<usize>], num_lanes: usize, timeouts: Timeouts) -> Vec<Seat> {
+    pub fn members(wire: Wire, ranks: &[Vec<usize>], num_lanes: usize, timeouts: Timeouts) -> Vec<WorldMember> {
         let mut listeners = Vec::new();
         let mut processes = Vec::new();
         for (number, ranks) in ranks.iter().enumerate() {
@@ -75,7 +75,7 @@ mod linux {
             processes.push(process);
         }
         let process_map = ProcessMap::new(processes).unwrap();
-        let seat = |(process, listeners)| Seat {
+        let member = |(process, listeners)| WorldMember {
             process,
             process_map: process_map.clone(),
             listeners,
@@ -83,13 +83,13 @@ mod linux {
             num_lanes: NonZeroUsize::new(num_lanes).unwrap(),
             timeouts,
         };
-        listeners.into_iter().enumerate().map(seat).collect()
+        listeners.into_iter().enumerate().map(member).collect()
     }
 
     /// Opens all processes of a world.
-    pub fn open(seats: Vec<Seat>) -> Vec<LocalRanks> {
-        let open = |seat: Seat| std::thread::spawn(|| comm::processes::open(seat));
-        let threads: Vec<_> = seats.into_iter().map(open).collect();
+    pub fn open(members: Vec<WorldMember>) -> Vec<LocalRanks> {
+        let open = |member: WorldMember| std::thread::spawn(|| comm::processes::open(member));
+        let threads: Vec<_> = members.into_iter().map(open).collect();
         threads.into_iter().map(|thread| thread.join().unwrap().unwrap_or_else(|error| panic!("{error}"))).collect()
     }
 }

@@ -30,7 +30,7 @@ fn holds_no_secret(bytes: &[u8]) {
 fn said_to(answer: &[u8]) -> (Vec<u8>, String) {
     let squatter = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = rig::address(squatter.local_addr().expect("an address").port());
-    let guest = std::thread::spawn(move || meet(Some(&address), &token(), introduction(1, 2), QUICK).map(drop));
+    let connection = std::thread::spawn(move || meet(Some(&address), &token(), introduction(1, 2), QUICK).map(drop));
     let (mut stream, _) = squatter.accept().expect("a process");
     let mut said = first(&mut stream, GREETING_BYTES as u64);
     stream.write_all(answer).expect("sent");
@@ -39,7 +39,7 @@ fn said_to(answer: &[u8]) -> (Vec<u8>, String) {
         stream.shutdown(Shutdown::Write).expect("a socket");
     }
     said.extend(first(&mut stream, u64::MAX));
-    (said, guest.join().expect("no panic").expect_err("no process 0").to_string())
+    (said, connection.join().expect("no panic").expect_err("no process 0").to_string())
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn records_that_are_changed_dropped_repeated_reordered_or_reflected_are_named() 
 fn a_proof_to_another_nonce_does_not_convince_a_guest() {
     let squatter = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = rig::address(squatter.local_addr().expect("an address").port());
-    let guest = std::thread::spawn(move || meet(Some(&address), &token(), introduction(1, 2), QUICK).map(drop));
+    let connection = std::thread::spawn(move || meet(Some(&address), &token(), introduction(1, 2), QUICK).map(drop));
     let (mut stream, _) = squatter.accept().expect("a process");
     let greeting = first(&mut stream, GREETING_BYTES as u64);
     // The challenge of the true process 0 to another nonce, got by a connection to it.
@@ -259,7 +259,7 @@ fn a_proof_to_another_nonce_does_not_convince_a_guest() {
     assert_eq!(challenge.len(), CHALLENGE_BYTES);
     stream.write_all(&challenge).expect("sent");
     assert_eq!(first_len(&mut stream), 0, "nothing follows a wrong proof");
-    let error = guest.join().expect("no panic").expect_err("no process 0").to_string();
+    let error = connection.join().expect("no panic").expect_err("no process 0").to_string();
     assert!(error.contains(" got a wrong proof from "), "{error}");
     assert!(process_0.join().expect("no panic").is_err());
 }

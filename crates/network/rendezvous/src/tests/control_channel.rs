@@ -118,11 +118,11 @@ fn a_signal_at_any_process_reaches_all() {
     controls[2].stop(15);
     for control in &controls {
         let until = Instant::now() + LONG;
-        while control.stop_wish().is_none() && Instant::now() < until {
+        while control.stop_signal().is_none() && Instant::now() < until {
             std::thread::yield_now();
         }
-        let wish = control.stop_wish().expect("a wish");
-        assert_eq!((wish.process, wish.signal), (2, 15));
+        let stop_signal = control.stop_signal().expect("a wish");
+        assert_eq!((stop_signal.process, stop_signal.signal), (2, 15));
     }
     rig::finish(controls);
 }

@@ -11,7 +11,7 @@
 
 use bolero::TypeGenerator;
 use rendezvous::{
-    Directory, FailureReport, Identity, Introduction, MAX_BYTES, Message, ProcessEntry, ProcessFailure, StopWish,
+    Directory, FailureReport, Identity, Introduction, MAX_BYTES, Message, ProcessEntry, ProcessFailure, StopSignal,
     TextHash, decode, encode,
 };
 
@@ -119,7 +119,7 @@ impl Content {
                 Message::Failure(ProcessFailure { process: process.size(), host, report })
             }
             Content::Stop { process, host, signal } => {
-                Message::Stop(StopWish { process: process.size(), host, signal })
+                Message::Stop(StopSignal { process: process.size(), host, signal })
             }
             Content::Goodbye => Message::Goodbye,
             // A topic has at most 64 bytes; that is checked before it is sent.
@@ -143,7 +143,7 @@ fn held_bytes(message: &Message) -> usize {
         Message::Failure(ProcessFailure { host, report, .. }) => {
             host.len() + report.cause.len() + report.instruction.as_ref().map_or(0, String::len)
         }
-        Message::Stop(wish) => wish.host.len(),
+        Message::Stop(stop_signal) => stop_signal.host.len(),
         Message::Parcel { topic, bytes } => topic.len() + bytes.len(),
         Message::Heartbeat | Message::Goodbye => 0,
     }

@@ -285,9 +285,9 @@ fn another_version_is_refused_on_both_sides() {
 fn a_process_0_of_another_version_is_named() {
     let squatter = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = rig::address(squatter.local_addr().expect("an address").port());
-    let guest = std::thread::spawn(move || meet(Some(&address), &token(), introduction(1, 2), QUICK).map(drop));
+    let connection = std::thread::spawn(move || meet(Some(&address), &token(), introduction(1, 2), QUICK).map(drop));
     let (mut stream, _) = squatter.accept().expect("a process");
     stream.write_all(b"plch\x04\x00").expect("sent");
-    let error = guest.join().expect("no panic").expect_err("refused").to_string();
+    let error = connection.join().expect("no panic").expect_err("refused").to_string();
     assert!(error.contains("it has version 4 of the messages, and this process version 3; start all"), "{error}");
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rendezvous::{
     Directory, FailureReport, FrameError, Identity, Introduction, MAX_BYTES, Message, ProcessEntry, ProcessFailure,
-    Speaker, StopWish, TextHash, decode, encode,
+    Printer, StopSignal, TextHash, decode, encode,
 };
 
 fn entry(process: usize) -> ProcessEntry {
@@ -25,7 +25,7 @@ fn messages() -> Vec<Message> {
         step: None,
         instruction: Some("F0".into()),
         cause: "x".into(),
-        speaker: Speaker::Reporter,
+        printer: Printer::Reporter,
     };
     vec![
         Message::Introduction(Introduction { entry: entry(1), processes: 2, identity }),
@@ -33,7 +33,7 @@ fn messages() -> Vec<Message> {
         Message::Refusal(vec!["one".into(), "two".into()]),
         Message::Heartbeat,
         Message::Failure(ProcessFailure { process: 1, host: "b".into(), report }),
-        Message::Stop(StopWish { process: 1, host: "b".into(), signal: 15 }),
+        Message::Stop(StopSignal { process: 1, host: "b".into(), signal: 15 }),
         Message::Goodbye,
         Message::Parcel { topic: "text".into(), bytes: vec![0, 255, 1] },
         Message::Parcel { topic: String::new(), bytes: vec![] },

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cluster::{Software, Updates};
 use config::{
-    Degrees, Home, Kept, LayerRecompute, Masters, Optimizer, Parallelism, PerClass, RunConfig, ScheduleKind,
+    Degrees, MemoryKind, Kept, LayerRecompute, Masters, Optimizer, Parallelism, PerClass, RunConfig, ScheduleKind,
     ScheduleSpec, Stage, StateKind, TrainSpec, Unit, UnitLayout, params, unique_parameters,
 };
 use mesh::AxisSet;
@@ -235,8 +235,8 @@ impl Shape<'_> {
             };
             // In memory of the host they are elsewhere, but those of the layer that computes.
             let activations = match self.config.train.offload.activations() {
-                Home::Arena => self.held[rank] as f64 * least_kept_bytes as f64,
-                Home::Host => {
+                MemoryKind::Arena => self.held[rank] as f64 * least_kept_bytes as f64,
+                MemoryKind::Host => {
                     let layers = stages.iter().flat_map(|stage| self.layers(*stage));
                     layers.map(kept_bytes).max().unwrap_or(0) as f64
                 }

@@ -7,7 +7,7 @@ use sim::{ProductFormat, peak_flops_per_ns};
 use train::SetupError;
 
 use super::candidates::{Candidates, Refusals};
-use super::{Answer, Question, Room, decide};
+use super::{Answer, Question, Headroom, decide};
 use crate::PreparedStep;
 
 /// As [`super::search`], with layouts on fewer accelerators than asked for as well. Each number is searched, from the
@@ -28,7 +28,7 @@ pub fn search_up_to(question: &Question) -> Result<Answer, SetupError> {
             Some(work) => work,
             None => *work.insert(one_at_peak_ns(question, first)?),
         };
-        if at_peak_ns / accelerators as f64 >= answer.late_ns(question.top, Room::Margin) as f64 {
+        if at_peak_ns / accelerators as f64 >= answer.late_ns(question.top, Headroom::Margin) as f64 {
             break;
         }
         recordings.record(&legal)?;

@@ -99,13 +99,13 @@ struct Open {
     parallelism: Parallelism,
     /// Its largest rank, as far as is known.
     largest: usize,
-    rung: Rung,
-    room: Room,
+    bound_kind: BoundKind,
+    headroom: Headroom,
 }
 
 /// The memory that a layout leaves free, as far as is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Room {
+enum Headroom {
     /// It may leave the margin.
     Margin,
     /// Its memory floor alone does not leave it.
@@ -114,7 +114,7 @@ enum Room {
 
 /// Which bound on its time is known of a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rung {
+enum BoundKind {
     Floor,
     Cells,
 }
@@ -155,10 +155,10 @@ fn decide(
     recordings: &Recordings,
     answer: &mut Answer,
 ) -> Result<(), SetupError> {
-    let mut open = Ladder::new(legal, recordings, question, answer);
+    let mut open = OpenLayouts::new(legal, recordings, question, answer);
     loop {
-        let late_ns = answer.late_ns(question.top, Room::Margin);
-        let late_close_ns = late_ns.min(answer.late_ns(question.top, Room::Close));
+        let late_ns = answer.late_ns(question.top, Headroom::Margin);
+        let late_close_ns = late_ns.min(answer.late_ns(question.top, Headroom::Close));
         answer.counts.over_time += open.forget_close(late_close_ns);
         let some = open.take(late_ns);
         if some.is_empty() {
@@ -168,7 +168,7 @@ fn decide(
             some.par_iter().with_max_len(1).map(|(_, layout)| layout.step(recordings, question, late_ns)).collect();
         for ((place, layout), step) in some.into_iter().zip(steps) {
             match step? {
-                Step::Bound(least_ns) => open.put(least_ns.max(place.0), place.1, Open { rung: Rung::Cells, ..layout }),
+                Step::Bound(least_ns) => open.put(least_ns.max(place.0), place.1, Open { bound_kind: BoundKind::Cells, ..layout }),
                 Step::OverMemory => answer.counts.over_memory += 1,
                 Step::Slow => answer.counts.simulated += 1,
                 Step::Simulated(found) => answer.add(*found, question),
@@ -180,14 +180,14 @@ fn decide(
 }
 
 /// Open layouts in the order of their bounds on time; of equal ones, the one that was tried first.
-struct Ladder {
+struct OpenLayouts {
     open: BTreeMap<(u64, usize), Open>,
 }
 
-impl Ladder {
+impl OpenLayouts {
     /// All layouts whose memory floor fits, on the first rung.
-    fn new(layouts: Vec<Parallelism>, recordings: &Recordings, question: &Question, answer: &mut Answer) -> Ladder {
-        let mut ladder = Ladder { open: BTreeMap::new() };
+    fn new(layouts: Vec<Parallelism>, recordings: &Recordings, question: &Question, answer: &mut Answer) -> OpenLayouts {
+        let mut open_layouts = OpenLayouts { open: BTreeMap::new() };
         let mut floors = Floors::new(recordings);
         for (index, parallelism) in layouts.into_iter().enumerate() {
             // Legal layouts have no more stages than there is to put into them.
@@ -198,11 +198,11 @@ impl Ladder {
                 continue;
             }
             let leaves_margin = memory_bytes <= question.memory_bytes - question.margin_bytes;
-            let room = if leaves_margin { Room::Margin } else { Room::Close };
+            let headroom = if leaves_margin { Headroom::Margin } else { Headroom::Close };
             let parallelism = floor.laid_out(parallelism);
-            ladder.put(least_ns, index, Open { parallelism, largest, rung: Rung::Floor, room });
+            open_layouts.put(least_ns, index, Open { parallelism, largest, bound_kind: BoundKind::Floor, headroom });
         }
-        ladder
+        open_layouts
     }
 
     fn put(&mut self, least_ns: u64, index: usize, layout: Open) {
@@ -213,9 +213,9 @@ impl Ladder {
     fn take(&mut self, late_ns: u64) -> Vec<((u64, usize), Open)> {
         let mut some: Vec<((u64, usize), Open)> = vec![];
         while let Some(entry) = self.open.first_entry() {
-            let rung = some.first().map_or(entry.get().rung, |(_, first)| first.rung);
-            let is_full = some.len() == AT_ONCE[rung as usize];
-            if is_full || entry.get().rung != rung || entry.key().0 >= late_ns {
+            let bound_kind = some.first().map_or(entry.get().bound_kind, |(_, first)| first.bound_kind);
+            let is_full = some.len() == AT_ONCE[bound_kind as usize];
+            if is_full || entry.get().bound_kind != bound_kind || entry.key().0 >= late_ns {
                 break;
             }
             some.push(entry.remove_entry());
@@ -229,7 +229,7 @@ impl Ladder {
         let before = self.open.len();
         while let Some(entry) = self.open.first_entry()
             && entry.key().0 >= late_ns
-            && entry.get().room == Room::Close
+            && entry.get().headroom == Headroom::Close
         {
             entry.remove();
         }
@@ -245,9 +245,9 @@ impl Open {
     /// One step on: to the close bound, or to the simulation.
     fn step(&self, recordings: &Recordings, question: &Question, late_ns: u64) -> Result<Step, SetupError> {
         let parallelism = &self.parallelism;
-        match self.rung {
-            Rung::Floor => Ok(Step::Bound(recordings.cells_ns(parallelism)?)),
-            Rung::Cells => {
+        match self.bound_kind {
+            BoundKind::Floor => Ok(Step::Bound(recordings.cells_ns(parallelism)?)),
+            BoundKind::Cells => {
                 if recordings.rank_bytes(parallelism, self.largest)? as f64 > question.memory_bytes {
                     return Ok(Step::OverMemory);
                 }
@@ -275,10 +275,10 @@ impl<'a> Question<'a> {
 
 impl Answer {
     /// No layout with so much room that takes so long is wanted any more.
-    fn late_ns(&self, top: usize, room: Room) -> u64 {
-        let list = match room {
-            Room::Margin => &self.best,
-            Room::Close => &self.closer,
+    fn late_ns(&self, top: usize, headroom: Headroom) -> u64 {
+        let list = match headroom {
+            Headroom::Margin => &self.best,
+            Headroom::Close => &self.closer,
         };
         if list.len() < top { u64::MAX } else { list.last().map_or(0, |last| last.step_ns) }
     }

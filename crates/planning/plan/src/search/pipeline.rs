@@ -289,7 +289,7 @@ impl<'a> Pipeline<'a> {
     fn tied_partner(&self) -> Partner {
         match self.order.schedule.stage_map.as_slice() {
             [embedding, .., head] if embedding != head => Partner::Ends { embedding: *embedding, head: *head },
-            _ => Partner::Nobody,
+            _ => Partner::None,
         }
     }
 

@@ -73,7 +73,7 @@ fn each_call_of_the_list_is_priced() {
             if unit == Unit::Table {
                 let ends = Partner::Ends { embedding: 0, head: 1 };
                 assert_eq!(costs.tied_ns(ends), price(&cluster, &mesh, &calls.tied(), bytes));
-                assert!(costs.tied_ns(Partner::Nobody) < costs.tied_ns(ends), "no link between one rank and itself");
+                assert!(costs.tied_ns(Partner::None) < costs.tied_ns(ends), "no link between one rank and itself");
             }
         }
         let norm: u64 = GroupCall::norm(1).iter().map(|call| price(&cluster, &mesh, call, 8)).sum();

@@ -51,7 +51,7 @@ fn weighted_mean(parts: impl Iterator<Item = (Outcome, f64)>) -> Outcome {
 
 #[test]
 fn a_gradient_is_the_sum_over_its_microbatches() {
-    assert_holds(sum_of_parts(&untouched, &prove::Nobody));
+    assert_holds(sum_of_parts(&untouched, &prove::NoWatch));
     // Between microbatches everything is overwritten but the accumulators and what is still to be read.
     assert_holds(sum_of_parts(&untouched, &PoisonFreed));
 }
@@ -65,7 +65,7 @@ fn an_accumulator_that_starts_anew_is_found() {
             }
         })
     };
-    assert_found(sum_of_parts(&assign_always, &prove::Nobody), "the gradient of");
+    assert_found(sum_of_parts(&assign_always, &prove::NoWatch), "the gradient of");
     let clear_again = |_, rank: RankEngine| {
         testkit::intercepted::intercept_ops(rank, |device, stream, op| {
             if let Op::EmbeddingBackward { dtable, .. } = *op {
@@ -74,7 +74,7 @@ fn an_accumulator_that_starts_anew_is_found() {
             device.submit(stream, op)
         })
     };
-    assert_found(sum_of_parts(&clear_again, &prove::Nobody), "the gradient of embedding");
+    assert_found(sum_of_parts(&clear_again, &prove::NoWatch), "the gradient of embedding");
 }
 
 /// Whether microbatches of `size` learn what microbatches of one sequence learn, on `dp` replicas.

@@ -4,7 +4,7 @@ use config::{Init, ModelSpec, Parallelism, SequenceParallel, Unit, UnitLayout, Z
 use device::{DropoutKey, Op};
 use mesh::Axis;
 use program::PeerGroup;
-use prove::{Found, Holding, NoOthers, ProofError, Watch, first_difference, run_first};
+use prove::{Found, Holding, SingleProcess, ProofError, Watch, first_difference, run_first};
 use testkit::intercepted::{Call, alter_ops, drop_calls, drop_ops};
 use testkit::models::Style;
 use testkit::wrapped_engine::WrappedEngine;
@@ -30,7 +30,7 @@ fn check(a: &Case<'_>, b: &Case<'_>) -> Verdict {
     };
     let first = |steps: u32, watch: &dyn Watch| run(a, steps, watch);
     let second = |steps: u32, watch: &dyn Watch| run(b, steps, watch);
-    let found = first_difference([&first, &second], STEPS, &NoOthers).map_err(|error| error.to_string())?;
+    let found = first_difference([&first, &second], STEPS, &SingleProcess).map_err(|error| error.to_string())?;
     match found.expect("all ranks are in this process") {
         Found::Nothing { values } if values < 20 => Err(format!("only {values} values were compared")),
         Found::Nothing { .. } => Ok(()),

@@ -9,7 +9,7 @@ use program::{PeerGroup, Value};
 use testkit::intercepted::{Call, intercept_calls, intercept_ops};
 use testkit::models::Style;
 use testkit::wrapped_engine::WrapRank;
-use train::{Engine, Observer, Ports, RankEngine, Setup, Start, StepReport, Wish};
+use train::{Engine, Observer, Ports, RankEngine, Setup, Start, StepReport, StopRequest};
 
 use crate::checklist::rig::*;
 
@@ -18,9 +18,9 @@ use crate::checklist::rig::*;
 struct Norms(std::sync::Mutex<Vec<f64>>);
 
 impl Observer for Norms {
-    fn step(&self, report: &StepReport) -> Wish {
+    fn step(&self, report: &StepReport) -> StopRequest {
         self.0.lock().expect("the only thread that reports").push(report.gradient_norm);
-        Wish::Continue
+        StopRequest::None
     }
 }
 

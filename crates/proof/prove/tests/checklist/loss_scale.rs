@@ -11,7 +11,7 @@ use testkit::intercepted::{alter_ops, intercept_ops};
 use testkit::models::Style;
 use testkit::replicas::Replicas;
 use testkit::wrapped_engine::WrapRank;
-use train::{RankEngine, StepFate};
+use train::{RankEngine, UpdateOutcome};
 
 use crate::checklist::rig::*;
 
@@ -96,8 +96,8 @@ fn skips_together(at: (usize, usize, usize), first: First) -> Verdict {
     let replicas = Replicas::every(3);
     let parallelism = config::Parallelism { zero: config::ZeroStage::Off, ..degrees(at) };
     let outcome = Case::new(&model, parallelism, &train).wrapped(&wrap).watched(&replicas).outcome()?;
-    let steps: Vec<_> = outcome.scaling.iter().flatten().map(|step| (step.fate, step.factor)).collect();
-    let expected = [(StepFate::Updated, 8192.0), (StepFate::Skipped, 8192.0), (StepFate::Updated, 4096.0)];
+    let steps: Vec<_> = outcome.scaling.iter().flatten().map(|step| (step.update, step.factor)).collect();
+    let expected = [(UpdateOutcome::Updated, 8192.0), (UpdateOutcome::Skipped, 8192.0), (UpdateOutcome::Updated, 4096.0)];
     let otherwise = (steps != expected).then(|| format!("the fates of steps are {steps:?}"));
     verdict(replicas_agree(&replicas).err().into_iter().chain(otherwise))
 }

@@ -2,7 +2,7 @@
 
 use config::{Gathering, GradientReduction, ModelSpec, Overlap, Parallelism, Reshard, TrainSpec, ZeroStage};
 use program::{ContributionOrder, Demands, Program, Sizes, State, link, verify};
-use prove::{Distance, Nobody, Outcome, Watch, outcome_watched};
+use prove::{Distance, NoWatch, Outcome, Watch, outcome_watched};
 use testkit::layout::Layout;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::replicas::Replicas;
@@ -77,7 +77,7 @@ impl<'a> Case<'a> {
     /// A clean run.
     pub fn new(model: &ModelSpec, parallelism: Parallelism, train: &TrainSpec) -> Case<'a> {
         let layout = Layout { model: model.clone(), parallelism, train: train.clone() };
-        Case { layout, tokens: &TEXT, initial: None, spoil: &|_| (), wrap: &untouched, watch: &Nobody }
+        Case { layout, tokens: &TEXT, initial: None, spoil: &|_| (), wrap: &untouched, watch: &NoWatch }
     }
 
     pub fn tokens(self, tokens: &'a dyn TokenSource) -> Case<'a> {

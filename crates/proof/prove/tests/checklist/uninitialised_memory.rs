@@ -7,7 +7,7 @@ use config::{GradientReduction, ModelSpec, Parallelism, Recompute, Reshard};
 use device::{DropoutKey, Op, Orientation, Write};
 use mesh::Axis;
 use program::PeerGroup;
-use prove::Nobody;
+use prove::NoWatch;
 use testkit::intercepted::{Call, intercept_ops};
 use testkit::models::Style;
 use testkit::poison::{PoisonFreed, poison_arena};
@@ -35,7 +35,7 @@ fn check(style: Style, layout: &Parallelism, poison: Poison, wrap: &WrapRank<'_>
         wrap(coord, poison_arena(rank, arena_bytes).expect("the arena is writable"))
     };
     let outcome = match poison {
-        Poison::Nowhere => case.clone().wrapped(wrap).watched(&Nobody).outcome(),
+        Poison::Nowhere => case.clone().wrapped(wrap).watched(&NoWatch).outcome(),
         Poison::Everywhere => case.clone().wrapped(&poisoned).watched(&PoisonFreed).outcome(),
     };
     outcome.and_then(|outcome| same_bits(&clean, &outcome)).map_err(|found| format!("{layout:?}: {found}"))

@@ -7,7 +7,7 @@ use device::Op;
 use testkit::intercepted::alter_ops;
 use testkit::models::Style;
 use testkit::wrapped_engine::WrappedEngine;
-use train::{Observer, Ports, RankEngine, StepReport, Wish};
+use train::{Observer, Ports, RankEngine, StepReport, StopRequest};
 
 use crate::checklist::rig::*;
 
@@ -16,9 +16,9 @@ use crate::checklist::rig::*;
 struct ZLosses(Mutex<Vec<Option<f64>>>);
 
 impl Observer for ZLosses {
-    fn step(&self, report: &StepReport) -> Wish {
+    fn step(&self, report: &StepReport) -> StopRequest {
         self.0.lock().expect("the only thread that reports").push(report.z_loss);
-        Wish::Continue
+        StopRequest::None
     }
 }
 

@@ -10,7 +10,7 @@ use device::{Arena, ArenaSize, Device, DeviceError, Dtype, Numerics, Op, Stream,
 use mesh::{Axis, Rank};
 use program::PeerGroup;
 use testkit::intercepted::{Call, intercept_calls};
-use train::{Engine, EngineDescription, Observer, Ports, RankEngine, Setup, StepReport, ThreadEngine, Wish, Worker};
+use train::{Engine, EngineDescription, Observer, Ports, RankEngine, Setup, StepReport, ThreadEngine, StopRequest, Worker};
 
 use crate::conservation::cases::Case;
 use crate::conservation::recorded::{StepWork, Work, ends_step};
@@ -155,8 +155,8 @@ struct Counter<'a> {
 }
 
 impl Observer for Counter<'_> {
-    fn step(&self, _report: &StepReport) -> Wish {
-        Wish::Continue
+    fn step(&self, _report: &StepReport) -> StopRequest {
+        StopRequest::None
     }
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {

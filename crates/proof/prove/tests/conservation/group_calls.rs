@@ -6,7 +6,7 @@ use device::{DeviceError, Dtype, Reduction, Stream};
 use program::{Collective, Family, GroupCall, Instr, Partner, PeerGroup, PeerGroups};
 use testkit::intercepted::{Call, intercept_calls};
 use testkit::wrapped_engine::WrappedEngine;
-use train::{Observer, Ports, RankEngine, StepReport, Wish, Worker};
+use train::{Observer, Ports, RankEngine, StepReport, StopRequest, Worker};
 
 use crate::conservation::cases::{Case, cases};
 
@@ -28,8 +28,8 @@ struct Comparer {
 }
 
 impl Observer for Comparer {
-    fn step(&self, _report: &StepReport) -> Wish {
-        Wish::Continue
+    fn step(&self, _report: &StepReport) -> StopRequest {
+        StopRequest::None
     }
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
@@ -61,7 +61,7 @@ fn listed(worker: &Worker<'_>, instr: Instr) -> Vec<Seen> {
             Partner::Ends { .. } => {
                 vec![seen(worker.position.calls(&worker.state.units[&config::Unit::Table]).tied(), sums)]
             }
-            Partner::Nobody | Partner::To(_) | Partner::From(_) | Partner::Peers(_) | Partner::World => vec![],
+            Partner::None | Partner::To(_) | Partner::From(_) | Partner::Peers(_) | Partner::World => vec![],
         },
         Family::GradNorm => {
             let calls = GroupCall::norm(worker.position.setup.model.num_losses());

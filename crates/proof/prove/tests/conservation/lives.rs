@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use config::Unit;
 use device::DeviceError;
 use program::{Extent, PlannedLife, RankPlan, Value};
-use train::{MetaEngine, Observer, Ports, StepReport, Wish, Worker};
+use train::{MetaEngine, Observer, Ports, StepReport, StopRequest, Worker};
 
 use crate::conservation::cases::{Case, cases};
 use crate::conservation::watching::{Access, Touch, Watching};
@@ -110,8 +110,8 @@ struct Recorder<'a> {
 }
 
 impl Observer for Recorder<'_> {
-    fn step(&self, _report: &StepReport) -> Wish {
-        Wish::Continue
+    fn step(&self, _report: &StepReport) -> StopRequest {
+        StopRequest::None
     }
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {

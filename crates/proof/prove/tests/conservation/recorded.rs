@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use device::DeviceError;
 use mesh::Rank;
-use train::{MetaEngine, Observer, Ports, Setup, StepReport, Wish, Worker};
+use train::{MetaEngine, Observer, Ports, Setup, StepReport, StopRequest, Worker};
 
 use crate::conservation::cases::Case;
 
@@ -36,8 +36,8 @@ struct Recorder {
 }
 
 impl Observer for Recorder {
-    fn step(&self, _report: &StepReport) -> Wish {
-        Wish::Continue
+    fn step(&self, _report: &StepReport) -> StopRequest {
+        StopRequest::None
     }
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {

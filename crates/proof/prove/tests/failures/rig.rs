@@ -6,7 +6,7 @@ use comm::Timeouts;
 use config::{ModelSpec, Parallelism, TrainSpec, ZeroStage};
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
-use train::{Engine, Observer, Ports, RankFailure, Setup, StepReport, ThreadEngine, TrainError, Wish, queued_streams};
+use train::{Engine, Observer, Ports, RankFailure, Setup, StepReport, ThreadEngine, TrainError, StopRequest, queued_streams};
 
 pub const TOKENS: ProofText = ProofText { vocabulary: 61, seed: 5, labels: Labels::Every };
 
@@ -16,8 +16,8 @@ pub const NEVER: Duration = Duration::from_secs(3600);
 pub struct Silent;
 
 impl Observer for Silent {
-    fn step(&self, _report: &StepReport) -> Wish {
-        Wish::Continue
+    fn step(&self, _report: &StepReport) -> StopRequest {
+        StopRequest::None
     }
 }
 

@@ -8,7 +8,7 @@ use prove::{EqualityClass, Outcome, Promise};
 use testkit::layout::Layout;
 use testkit::soft_gpus::{soft_gpus, soft_gpus_with_attention};
 
-use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, leg, outcome, stored_layout, with_more_sequences};
+use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, part_of_run, outcome, stored_layout, with_more_sequences};
 
 const STEPS: u32 = 2;
 
@@ -111,9 +111,9 @@ fn a_run_that_resumes_attends_as_before() {
     let [whole, resumed] = [2, 2].map(soft_gpus_with_attention);
     let layout = without_dropout(layout(Tied::No, [2, 1, 1], ZeroStage::One, Products::Device));
     let folders = [Folder::new(), Folder::new()];
-    let at_once = leg(&layout, &On::Gpus(whole), STEPS, &folders[0].0);
-    leg(&layout, &On::Gpus(Arc::clone(&resumed)), 1, &folders[1].0);
-    let second = leg(&layout, &On::Gpus(resumed), STEPS, &folders[1].0);
+    let at_once = part_of_run(&layout, &On::Gpus(whole), STEPS, &folders[0].0);
+    part_of_run(&layout, &On::Gpus(Arc::clone(&resumed)), 1, &folders[1].0);
+    let second = part_of_run(&layout, &On::Gpus(resumed), STEPS, &folders[1].0);
     assert!(second.weights == at_once.weights, "a run and its continuation have the same bits");
 }
 

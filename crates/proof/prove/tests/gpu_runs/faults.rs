@@ -7,7 +7,7 @@ use config::{Overlap, Tied, ZeroStage};
 use gpu::DriverErrorKind;
 use softgpu::{FaultPlan, PlannedFault, Settings};
 use testkit::soft_gpus::{gpus_of, gpus_with_graphs, soft_driver};
-use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
+use testkit::wrapped_gpu::{CallOutcome, GpuCall, Judge, WrappedDriver};
 use train::{GraphNotice, GraphUse};
 
 use crate::gpu_runs::rig::{On, layout, outcome, with_more_sequences};
@@ -17,9 +17,9 @@ fn failure(kind: DriverErrorKind, first: usize, counts: fn(GpuCall) -> bool) -> 
     let calls = AtomicUsize::new(0);
     let judge: Judge = Arc::new(move |gpu, call| {
         if gpu != 1 || !counts(call) || calls.fetch_add(1, Ordering::Relaxed) < first {
-            return Fate::Done;
+            return CallOutcome::Done;
         }
-        Fate::Fails(kind)
+        CallOutcome::Fails(kind)
     });
     let soft = soft_driver(vec![Settings::default(); 4]);
     let gpus = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge)));

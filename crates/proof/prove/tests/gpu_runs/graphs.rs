@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use config::{Format, Overlap, Tied, ZeroStage};
 use gpu::DriverErrorKind;
-use prove::{Nobody, Outcome, run_first};
+use prove::{NoWatch, Outcome, run_first};
 use softgpu::{FaultPlan, PlannedFault, Settings};
 use testkit::layout::Layout;
 use testkit::models::proof_text;
 use testkit::soft_gpus::{gpus_of, gpus_with_graphs, soft_driver};
-use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
+use testkit::wrapped_gpu::{CallOutcome, GpuCall, Judge, WrappedDriver};
 use train::{GraphNotice, GraphUse};
 
 use crate::gpu_runs::idle_gpu::IdleDriver;
@@ -75,7 +75,7 @@ fn counting() -> (Arc<Mutex<Counts>>, Judge) {
     let counted = Arc::clone(&counts);
     let judge: Judge = Arc::new(move |_, call| {
         counted.lock().expect("whole").add(call);
-        Fate::Done
+        CallOutcome::Done
     });
     (counts, judge)
 }
@@ -143,11 +143,11 @@ fn with_one_left_out(layout: &Layout, number: usize, counts: fn(GpuCall) -> bool
     let calls = Mutex::new(0);
     let judge: Judge = Arc::new(move |_, call| {
         if !counts(call) {
-            return Fate::Done;
+            return CallOutcome::Done;
         }
         let mut calls = calls.lock().expect("whole");
         *calls += 1;
-        if *calls == number { Fate::LeftOut } else { Fate::Done }
+        if *calls == number { CallOutcome::LeftOut } else { CallOutcome::Done }
     });
     let soft = soft_driver(vec![Settings::default(); layout.parallelism.degrees.world_size()]);
     let gpus = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge)));
@@ -197,11 +197,11 @@ fn without_graphs_of_the_driver_kernels_are_launched_one_by_one() {
         let calls = Mutex::new(0);
         let judge: Judge = Arc::new(move |_, call| {
             if !counts(call) {
-                return Fate::Done;
+                return CallOutcome::Done;
             }
             let mut calls = calls.lock().expect("whole");
             *calls += 1;
-            if *calls > first { Fate::Fails(kind) } else { Fate::Done }
+            if *calls > first { CallOutcome::Fails(kind) } else { CallOutcome::Done }
         });
         let lines = Arc::new(Mutex::new(vec![]));
         let notice = {
@@ -231,7 +231,7 @@ fn a_failure_of_a_graph_names_rank_step_instruction_and_operations() {
     let judge: Judge = Arc::new(move |_, call| {
         let mut launches = launches.lock().expect("whole");
         *launches += usize::from(matches!(call, GpuCall::LaunchGraph(..)));
-        if *launches > 3 { Fate::Fails(DriverErrorKind::Lost) } else { Fate::Done }
+        if *launches > 3 { CallOutcome::Fails(DriverErrorKind::Lost) } else { CallOutcome::Done }
     });
     let said = failure(Settings::default(), judge);
     for part in ["rank 0 failed in step ", "at \"", "GPU 0 (soft GPU", " kernels, from ", "the GPU is lost", "Xid"] {
@@ -242,7 +242,7 @@ fn a_failure_of_a_graph_names_rank_step_instruction_and_operations() {
     let (all, _) = counted(&layout, with_graphs());
     let last = (all.single + all.in_graphs - 40) as u64;
     let faults = FaultPlan::new(&[PlannedFault::EccAtLaunch(last)]);
-    let said = failure(Settings { faults, ..Settings::default() }, Arc::new(|_, _| Fate::Done));
+    let said = failure(Settings { faults, ..Settings::default() }, Arc::new(|_, _| CallOutcome::Done));
     let parts =
         ["rank 0 failed in step 4 ", "at \"", "GPU 0 (soft GPU", " after ", "cannot be corrected", "nvidia-smi"];
     for part in parts {
@@ -277,7 +277,7 @@ fn calls_of_gpt2(dropout: f32, graphs: &dyn Fn() -> GraphUse) -> Counts {
         let mut layout = layout.clone();
         layout.train.steps = steps;
         let setup = layout.setup().expect("a plan");
-        run_first(steps, &setup, &*On::Gpus(gpus).engine(&setup), &proof_text(), &Nobody).expect("a run");
+        run_first(steps, &setup, &*On::Gpus(gpus).engine(&setup), &proof_text(), &NoWatch).expect("a run");
         *counts.lock().expect("whole")
     };
     of(4).without(of(3))

@@ -7,7 +7,7 @@ use testkit::layout::Layout;
 use testkit::models::proof_text;
 use testkit::soft_gpus::soft_gpus;
 use train::{
-    Evaluation, Generation, Listener, LogitsSink, Sampling, Setup, Wish, run_evaluation, run_forward, run_generation,
+    Evaluation, Generation, Listener, LogitsSink, Sampling, Setup, StopRequest, run_evaluation, run_forward, run_generation,
 };
 
 use crate::gpu_runs::rig::{On, layout};
@@ -27,9 +27,9 @@ impl LogitsSink for Kept {
 }
 
 impl Listener for Kept {
-    fn token(&self, token: i32) -> Wish {
+    fn token(&self, token: i32) -> StopRequest {
         self.tokens.lock().expect("no panic").push(token);
-        Wish::Continue
+        StopRequest::None
     }
 }
 

@@ -7,9 +7,9 @@ use config::{Overlap, Tied, ZeroStage};
 use gpu::StreamHandle;
 use softgpu::Settings;
 use testkit::soft_gpus::{gpus_of, soft_driver, soft_gpus};
-use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
+use testkit::wrapped_gpu::{CallOutcome, GpuCall, Judge, WrappedDriver};
 
-use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, layout, leg, leg_that_saves_every, outcome, with_more_sequences};
+use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, layout, part_of_run, part_that_saves_every, outcome, with_more_sequences};
 
 #[needs::cuda]
 #[test]
@@ -21,16 +21,16 @@ fn a_checkpoint_moves_to_gpus_and_back_with_the_same_bits() {
     let whole = outcome(&sharded, &On::Cpus).expect("a run on CPUs");
     let folder = Folder::new();
     let parts = [
-        leg(&sharded, &On::Cpus, 1, &folder.0),
-        leg(&sharded, &gpus, 2, &folder.0),
-        leg(&sharded, &On::Cpus, 3, &folder.0),
+        part_of_run(&sharded, &On::Cpus, 1, &folder.0),
+        part_of_run(&sharded, &gpus, 2, &folder.0),
+        part_of_run(&sharded, &On::Cpus, 3, &folder.0),
     ];
     let moved = parts.into_iter().reduce(|whole, part| whole.followed_by(part)).expect("parts");
     assert!(moved == whole, "{:?} {:?}", moved.losses, whole.losses);
     // Saved on GPUs from shards of parameters, and read there.
     let whole = outcome(&gathered, &On::Cpus).expect("a run on CPUs");
     let folder = Folder::new();
-    let moved = leg(&gathered, &gpus, 1, &folder.0).followed_by(leg(&gathered, &gpus, 2, &folder.0));
+    let moved = part_of_run(&gathered, &gpus, 1, &folder.0).followed_by(part_of_run(&gathered, &gpus, 2, &folder.0));
     assert!(moved == whole, "{:?} {:?}", moved.losses, whole.losses);
 }
 
@@ -92,7 +92,7 @@ fn a_step_continues_while_state_is_read() {
                     | GpuCall::SetNode(..) => {}
                 }
             }
-            Fate::Done
+            CallOutcome::Done
         })
     };
     let soft = soft_driver(vec![Settings::default(); 4]);
@@ -100,7 +100,7 @@ fn a_step_continues_while_state_is_read() {
     let layout = with_more_sequences(layout(Tied::Yes, [2, 1, 2], ZeroStage::One, Overlap::On, 3));
     let expected = outcome(&layout, &On::Cpus).expect("a run on CPUs");
     let folder = Folder::new();
-    assert!(leg_that_saves_every(1, &layout, &On::Gpus(gpus), 3, &folder.0) == expected);
+    assert!(part_that_saves_every(1, &layout, &On::Gpus(gpus), 3, &folder.0) == expected);
     let meanwhile = held.0.lock().expect("whole").meanwhile;
     assert!(meanwhile.is_some_and(|launches| launches >= LAUNCHES), "{meanwhile:?}");
 }

@@ -17,11 +17,11 @@ use comm::processes::{Listeners, Process, ProcessMap, WorldToken};
 use config::{ChunkOrder, ContextKind, DeviceChoice, Overlap, ParamSpec, Tied, TrainSpec, ZeroStage};
 use mesh::{Rank, Region};
 use nvidia::Search;
-use prove::{Leg, OutcomeSinks, run_leg};
+use prove::{RunPart, OutcomeSinks, run_part};
 use testkit::layout::Layout;
 use testkit::models::proof_text;
 use train::{
-    Engine, EngineOptions, GpuPlaces, ProcessSeat, RunDevice, Setup, Start, TensorSink, open_process_engine,
+    Engine, EngineOptions, GpuPlaces, ProcessMember, RunDevice, Setup, Start, TensorSink, open_process_engine,
     queued_streams,
 };
 
@@ -72,7 +72,7 @@ fn lines(setup: &Setup, engine: &dyn Engine) -> Result<Vec<String>, String> {
     let (gradients, weights) = (Hashes::default(), Hashes::default());
     let sinks = OutcomeSinks { gradients: &gradients, weights: &weights };
     let reports =
-        run_leg(setup, engine, &proof_text(), Leg::from(Start::Seed), sinks).map_err(|error| error.to_string())?;
+        run_part(setup, engine, &proof_text(), RunPart::from(Start::Seed), sinks).map_err(|error| error.to_string())?;
     let numbers = reports
         .iter()
         .enumerate()
@@ -97,7 +97,7 @@ fn engine(setup: &Setup, folder: &Path, process: usize, addresses: &[SocketAddr]
     let process_map = ProcessMap::new(addresses.iter().enumerate().map(process_of).collect()).expect("a map");
     let listeners = Listeners { tcp: Some(own), ..Listeners::default() };
     let (token, cores, nccl) = (WorldToken::new([0xa5; 32]), vec![], Some(Arc::new(nccl)));
-    let seat = ProcessSeat { process, process_map, listeners, token, cores, nccl };
+    let seat = ProcessMember { process, process_map, listeners, token, cores, nccl };
     let timeouts = Timeouts::new(Duration::from_secs(60)).scaled(addresses.len(), 1);
     let queued = queued_streams(&setup.parallelism);
     let options = EngineOptions { timeouts, queued, threads_per_rank: 1, library: None };

@@ -7,9 +7,9 @@ use gpu::DriverErrorKind;
 use softgpu::Settings;
 use testkit::layout::Layout;
 use testkit::soft_gpus::{gpus_of, soft_driver, soft_gpus};
-use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
+use testkit::wrapped_gpu::{CallOutcome, GpuCall, Judge, WrappedDriver};
 
-use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, leg, outcome, stored_layout};
+use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, part_of_run, outcome, stored_layout};
 
 fn offloaded(format: Format, degrees: [usize; 3], zero: ZeroStage, overlap: Overlap) -> Layout {
     let mut layout = stored_layout(format, Tied::Yes, degrees, zero, overlap, 2);
@@ -69,7 +69,7 @@ fn a_run_moves_to_offloaded_state_and_back_with_the_same_bits() {
     let expected = outcome(&plain, &On::Cpus).expect("a run on CPUs");
     let folder = Folder::new();
     let parts =
-        [leg(&plain, &On::Cpus, 1, &folder.0), leg(&layout, &gpus, 2, &folder.0), leg(&plain, &gpus, 3, &folder.0)];
+        [part_of_run(&plain, &On::Cpus, 1, &folder.0), part_of_run(&layout, &gpus, 2, &folder.0), part_of_run(&plain, &gpus, 3, &folder.0)];
     let moved = parts.into_iter().reduce(|whole, part| whole.followed_by(part)).expect("parts");
     assert!(moved == expected, "{:?} {:?}", moved.losses, expected.losses);
 }
@@ -81,7 +81,7 @@ fn a_host_without_memory_to_lock_names_the_bytes_and_a_remedy() {
     let calls = std::sync::atomic::AtomicUsize::new(0);
     let judge: Judge = Arc::new(move |_, call| {
         let is_second = call == GpuCall::Allocate && calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 1;
-        if is_second { Fate::Fails(DriverErrorKind::OutOfMemory) } else { Fate::Done }
+        if is_second { CallOutcome::Fails(DriverErrorKind::OutOfMemory) } else { CallOutcome::Done }
     });
     let soft = soft_driver(vec![Settings::default()]);
     let gpus = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge)));

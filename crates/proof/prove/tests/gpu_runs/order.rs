@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use config::{ChunkOrder, ContextKind, Offload, Overlap, Tied, ZeroStage};
 use softgpu::{Settings, WorkLog};
 use testkit::soft_gpus::{gpus_of, soft_driver};
-use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
+use testkit::wrapped_gpu::{CallOutcome, GpuCall, Judge, WrappedDriver};
 
 use testkit::layout::Layout;
 
@@ -114,13 +114,13 @@ fn waits_of(gpu: usize, calls: &[GpuCall]) -> BTreeMap<Wait, usize> {
 }
 
 impl Waits {
-    fn judge(&self, gpu: usize, call: GpuCall) -> Fate {
+    fn judge(&self, gpu: usize, call: GpuCall) -> CallOutcome {
         let mut all = self.calls.lock().expect("whole");
         let calls = all.entry(gpu).or_default();
         calls.push(call);
-        let (GpuCall::Wait(..), Some(left_out)) = (call, self.left_out) else { return Fate::Done };
+        let (GpuCall::Wait(..), Some(left_out)) = (call, self.left_out) else { return CallOutcome::Done };
         let place = waits_of(gpu, calls).get(&left_out).copied();
-        if place == Some(calls.len() - 1) { Fate::LeftOut } else { Fate::Done }
+        if place == Some(calls.len() - 1) { CallOutcome::LeftOut } else { CallOutcome::Done }
     }
 }
 

@@ -9,7 +9,7 @@ use config::{
     Activation, Blocks, Format, Gathering, GradientReduction, GradientSums, LocalAttention, ModelSpec, Norm, NormKind,
     Overlap, Parallelism, Products, Reach, Reshard, Tied, TrainSpec, ZeroStage,
 };
-use prove::{First, Leg, Nobody, Outcome, ProofError, outcome_of, outcome_of_run};
+use prove::{First, RunPart, NoWatch, Outcome, ProofError, outcome_of, outcome_of_run};
 use testkit::layout::{Layout, engine};
 use testkit::models::{plain_layout, proof_text};
 use testkit::numbers::{GLOBAL_BATCH, Numbers, model, training};
@@ -94,12 +94,12 @@ pub fn outcome(layout: &Layout, on: &On) -> Result<Outcome, ProofError> {
 }
 
 /// The steps from the newest checkpoint in `folder`, if there is one, until `until` are done; ends with a checkpoint.
-pub fn leg(layout: &Layout, on: &On, until: u32, folder: &Path) -> Outcome {
-    leg_that_saves_every(0, layout, on, until, folder)
+pub fn part_of_run(layout: &Layout, on: &On, until: u32, folder: &Path) -> Outcome {
+    part_that_saves_every(0, layout, on, until, folder)
 }
 
-/// As [`leg`], with a checkpoint after `every` steps each.
-pub fn leg_that_saves_every(every: u32, layout: &Layout, on: &On, until: u32, folder: &Path) -> Outcome {
+/// As [`part_of_run`], with a checkpoint after `every` steps each.
+pub fn part_that_saves_every(every: u32, layout: &Layout, on: &On, until: u32, folder: &Path) -> Outcome {
     let store = Store::open(folder, Arc::new(Disk), Retention { newest: usize::MAX, every: 0, best: 0 });
     let store = store.expect("a store");
     let is_new = committed(folder).expect("a folder").is_empty();
@@ -109,9 +109,9 @@ pub fn leg_that_saves_every(every: u32, layout: &Layout, on: &On, until: u32, fo
     let start = before.as_ref().map_or(Start::Seed, Start::Checkpoint);
     let committer = Committer::new(&store, 1);
     let saving = Some(Saving::with(&committer).every(every));
-    let first = First { steps: until - start.steps(), watch: &Nobody };
-    let leg = Leg { start, saving, first };
-    outcome_of_run(&setup, &*on.engine(&setup), &proof_text(), leg).expect("a leg")
+    let first = First { steps: until - start.steps(), watch: &NoWatch };
+    let part_of_run = RunPart { start, saving, first };
+    outcome_of_run(&setup, &*on.engine(&setup), &proof_text(), part_of_run).expect("a leg")
 }
 
 /// Graphs through the driver's C interface; a driver that has none ends the test.

@@ -9,7 +9,7 @@ use program::Value;
 use testkit::intercepted::drop_ops;
 use testkit::layout::Layout;
 use testkit::models::{plain_layout, proof_text};
-use testkit::resumed::{Stretch, Surroundings, newest, outcome_of_leg};
+use testkit::resumed::{LayoutPart, Surroundings, newest, outcome_of_part};
 use testkit::wrapped_engine::WrapRank;
 
 use crate::checklist::findings::{Verdict, assert_found, assert_holds, verdict};
@@ -50,8 +50,8 @@ fn tensors(folder: &Folder, prefix: &str) -> Averages {
 fn go_on(folder: &Folder, layout: &Layout, until: u32, wrap: &WrapRank<'_>) -> Averages {
     let text = proof_text();
     let surroundings = Surroundings { wrap, ..Surroundings::plain(&text) };
-    let stretch = Stretch { layout: layout.clone(), until };
-    outcome_of_leg(&stretch, &folder.0, surroundings).expect("a run");
+    let layout_part = LayoutPart { layout: layout.clone(), until };
+    outcome_of_part(&layout_part, &folder.0, surroundings).expect("a run");
     tensors(folder, "average.")
 }
 

@@ -113,7 +113,7 @@ fn loss_scales_and_skipped_steps_that_do_not_continue_are_found() {
         }
         let outcome = pair.undisturbed().expect("a run");
         let scaling: Vec<_> = outcome.scaling.iter().flatten().collect();
-        let skipped = scaling.iter().filter(|step| step.fate == train::StepFate::Skipped).count() as u32;
+        let skipped = scaling.iter().filter(|step| step.update == train::UpdateOutcome::Skipped).count() as u32;
         assert!((2..STEPS - 3).contains(&skipped), "{scaling:?}");
         let faults: [(u32, OfScale); 6] = [
             // After the first overflow, which is tolerated, the next one halves the factor.

@@ -3,7 +3,7 @@
 use config::{Format, Muon, MuonScale, Optimizer, Parallelism, Tied, TrainSpec, ZeroStage};
 use testkit::layout::Layout;
 use testkit::models::{plain_layout, proof_text};
-use testkit::resumed::{Stretch, Surroundings, newest, outcome_of_leg};
+use testkit::resumed::{LayoutPart, Surroundings, newest, outcome_of_part};
 
 use crate::resume::pairs::THREE;
 use crate::resume::rig::{Folder, in_two, layout, whole};
@@ -32,8 +32,8 @@ fn adamw_does_not_resume_without_second_moments() {
     let adamw = Layout { train: TrainSpec { optimizer: Optimizer::AdamW, ..muon.train.clone() }, ..muon.clone() };
     let (text, folder) = (proof_text(), Folder::new());
     let go_on = |layout: &Layout, until| {
-        let stretch = Stretch { layout: layout.clone(), until };
-        outcome_of_leg(&stretch, &folder.0, Surroundings::plain(&text))
+        let layout_part = LayoutPart { layout: layout.clone(), until };
+        outcome_of_part(&layout_part, &folder.0, Surroundings::plain(&text))
     };
     go_on(&muon, 2).expect("a run");
     let checkpoint = newest(&folder.0).expect("a checkpoint");

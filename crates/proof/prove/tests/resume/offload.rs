@@ -8,7 +8,7 @@ use config::{
 };
 use testkit::layout::Layout;
 use testkit::models::proof_text;
-use testkit::resumed::{Stretch, Surroundings, newest, outcome_of_leg};
+use testkit::resumed::{LayoutPart, Surroundings, newest, outcome_of_part};
 
 use crate::resume::pairs::{THREE, zero};
 use crate::resume::rig::{Folder, in_two, layout, whole};
@@ -54,8 +54,8 @@ fn runs_by_muon_with_averages_have_the_bits_of_those_without() {
 /// The files of the newest checkpoint of a run of `layout`, by name.
 fn files(layout: &Layout) -> BTreeMap<String, Vec<u8>> {
     let (folder, text) = (Folder::new(), proof_text());
-    let stretch = Stretch { layout: layout.clone(), until: layout.train.steps };
-    outcome_of_leg(&stretch, &folder.0, Surroundings::plain(&text)).expect("a run");
+    let layout_part = LayoutPart { layout: layout.clone(), until: layout.train.steps };
+    outcome_of_part(&layout_part, &folder.0, Surroundings::plain(&text)).expect("a run");
     let mut files = BTreeMap::new();
     add_files(newest(&folder.0).expect("a checkpoint").path(), &mut files);
     files

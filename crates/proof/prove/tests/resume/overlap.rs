@@ -12,7 +12,7 @@ use mesh::Region;
 use program::{Instr, PassKind};
 use testkit::layout::engine;
 use testkit::models::{plain_layout, proof_text};
-use train::{Observer, Ports, SaveReport, Saving, StepReport, Wish, Worker, run};
+use train::{Observer, Ports, SaveReport, Saving, StepReport, StopRequest, Worker, run};
 
 use crate::resume::rig::{Folder, layout};
 
@@ -84,8 +84,8 @@ struct Opener {
 }
 
 impl Observer for Opener {
-    fn step(&self, _: &StepReport) -> Wish {
-        Wish::Continue
+    fn step(&self, _: &StepReport) -> StopRequest {
+        StopRequest::None
     }
 
     fn saved(&self, report: SaveReport) {

@@ -5,7 +5,7 @@ use config::{BatchGrowth, BatchRamp, Format, Tied, TrainSpec};
 use prove::Distance;
 use testkit::layout::Layout;
 use testkit::models::{plain_layout, proof_text};
-use testkit::resumed::{Stretch, newest, outcome_of_legs};
+use testkit::resumed::{LayoutPart, newest, outcome_of_parts};
 
 use crate::resume::rig::{Folder, in_two, layout, plain, whole};
 
@@ -36,8 +36,8 @@ fn a_run_may_be_cut_anywhere() {
 fn a_run_may_be_cut_after_every_step() {
     let run = eventful(Format::Fp16);
     let (folder, tokens) = (Folder::new(), proof_text());
-    let parts: Vec<Stretch> = (1..=run.train.steps).map(|until| Stretch { layout: run.clone(), until }).collect();
-    let cut = outcome_of_legs(&parts, &tokens, &folder.0).unwrap();
+    let parts: Vec<LayoutPart> = (1..=run.train.steps).map(|until| LayoutPart { layout: run.clone(), until }).collect();
+    let cut = outcome_of_parts(&parts, &tokens, &folder.0).unwrap();
     // The first gradients are of the first step that updates, which is not in the first part.
     let mut undisturbed = whole(&run);
     undisturbed.gradients.clear();
@@ -48,14 +48,14 @@ fn a_run_may_be_cut_after_every_step() {
 #[test]
 fn a_position_outside_of_the_run_is_refused() {
     let (run, folder, tokens) = (plain(1, 1, 1), Folder::new(), proof_text());
-    let part = |until| [Stretch { layout: run.clone(), until }];
-    outcome_of_legs(&part(2), &tokens, &folder.0).unwrap();
+    let part = |until| [LayoutPart { layout: run.clone(), until }];
+    outcome_of_parts(&part(2), &tokens, &folder.0).unwrap();
     let checkpoint = newest(&folder.0).unwrap();
     let manifest = checkpoint.manifest().clone();
     let changed = Manifest { state: RunState { steps: 9, ..manifest.state.clone() }, ..manifest };
     std::fs::write(checkpoint.path().join(MANIFEST), changed.to_bytes().unwrap()).unwrap();
     // A checkpoint has the name of its step.
     std::fs::rename(checkpoint.path(), checkpoint.path().with_file_name("step-00000009")).unwrap();
-    let beyond = outcome_of_legs(&part(run.train.steps), &tokens, &folder.0).unwrap_err().to_string();
+    let beyond = outcome_of_parts(&part(run.train.steps), &tokens, &folder.0).unwrap_err().to_string();
     assert!(beyond.contains("after 9 steps and 48 sequences; the run has 4 steps"), "{beyond}");
 }

@@ -3,16 +3,16 @@
 use config::{Format, Parallelism, Tied, ZeroStage};
 use testkit::layout::engine;
 use testkit::models::{plain_layout, proof_text};
-use testkit::resumed::{Stretch, newest, outcome_of_legs, resumed_spec};
-use train::{Observer, Ports, Setup, Start, StepReport, Wish, run};
+use testkit::resumed::{LayoutPart, newest, outcome_of_parts, resumed_spec};
+use train::{Observer, Ports, Setup, Start, StepReport, StopRequest, run};
 
 use crate::resume::rig::{Folder, layout};
 
 struct Silent;
 
 impl Observer for Silent {
-    fn step(&self, _: &StepReport) -> Wish {
-        Wish::Continue
+    fn step(&self, _: &StepReport) -> StopRequest {
+        StopRequest::None
     }
 }
 
@@ -20,7 +20,7 @@ impl Observer for Silent {
 fn read(before: Parallelism, after: Parallelism) -> (u64, [u64; 3]) {
     let (folder, tokens) = (Folder::new(), proof_text());
     let saved = layout(Tied::Yes, Format::Fp32, before);
-    outcome_of_legs(&[Stretch { layout: saved, until: 2 }], &tokens, &folder.0).unwrap();
+    outcome_of_parts(&[LayoutPart { layout: saved, until: 2 }], &tokens, &folder.0).unwrap();
     let checkpoint = newest(&folder.0).unwrap();
     let after = layout(Tied::Yes, Format::Fp32, after);
     let setup = Setup::new(after.model, after.parallelism, resumed_spec(&after.train, &checkpoint)).unwrap();

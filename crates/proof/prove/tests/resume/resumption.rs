@@ -5,7 +5,7 @@ use config::{Format, GradientSums, Products, TrainSpec};
 use mesh::Coord;
 use prove::{Distance, Outcome, Promise, is_noise};
 use testkit::numbers::{Numbers, training};
-use testkit::resumed::{Stretch, Surroundings, newest, outcome_of_leg, resumed_spec};
+use testkit::resumed::{LayoutPart, Surroundings, newest, outcome_of_part, resumed_spec};
 use testkit::wrapped_engine::WrapRank;
 use train::{RankEngine, TokenSource};
 
@@ -68,14 +68,14 @@ impl<'a> Resumption<'a> {
         let [left, arrived] = [Snapshot::at_the_end_of(self.cut), Snapshot::at_the_beginning_of(self.cut + 1)];
         let tokens = text::shuffled(&before.train);
         let first = Surroundings { wrap: self.saving, watch: &left, ..Surroundings::plain(&*tokens) };
-        let first = outcome_of_leg(&Stretch { layout: before.clone(), until: self.cut }, &folder.0, first);
+        let first = outcome_of_part(&LayoutPart { layout: before.clone(), until: self.cut }, &folder.0, first);
         let first = first.map_err(said)?;
         rewrite(&folder, self.inject);
         let checkpoint = newest(&folder.0).map_err(|error| error.to_string())?;
         let tokens = (self.text)(&resumed_spec(&after.train, &checkpoint));
         drop(checkpoint);
         let second = Surroundings { wrap: self.resumed, watch: &arrived, ..Surroundings::plain(&*tokens) };
-        let second = outcome_of_leg(&Stretch { layout: after.clone(), until }, &folder.0, second);
+        let second = outcome_of_part(&LayoutPart { layout: after.clone(), until }, &folder.0, second);
         Ok((first.followed_by(second.map_err(said)?), [left, arrived]))
     }
 

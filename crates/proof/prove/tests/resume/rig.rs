@@ -8,7 +8,7 @@ use prove::Outcome;
 use testkit::layout::Layout;
 use testkit::models::{plain_layout, proof_text};
 use testkit::numbers::{Numbers, model, training};
-use testkit::resumed::{Stretch, outcome_of_legs};
+use testkit::resumed::{LayoutPart, outcome_of_parts};
 
 /// A folder of a test, removed with it.
 pub struct Folder(pub PathBuf);
@@ -51,6 +51,6 @@ pub fn whole(layout: &Layout) -> Outcome {
 pub fn in_two(before: &Layout, after: &Layout, cut: u32) -> Outcome {
     let folder = Folder::new();
     let parts =
-        [Stretch { layout: before.clone(), until: cut }, Stretch { layout: after.clone(), until: after.train.steps }];
-    outcome_of_legs(&parts, &proof_text(), &folder.0).expect("a run in parts")
+        [LayoutPart { layout: before.clone(), until: cut }, LayoutPart { layout: after.clone(), until: after.train.steps }];
+    outcome_of_parts(&parts, &proof_text(), &folder.0).expect("a run in parts")
 }

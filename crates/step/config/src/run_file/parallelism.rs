@@ -81,33 +81,33 @@ fn degrees(keys: &mut Keys<'_>, degrees: &mut Degrees, ranks: Option<usize>) {
 
 /// The value of `cp_kind` in a run file.
 #[derive(Clone, Copy, PartialEq)]
-enum AskedKind {
+enum RequestedKind {
     Kind(ContextKind),
     /// The cheapest that the heads allow.
     Auto,
 }
 
-impl Names for AskedKind {
-    const NAMES: &'static [(&'static str, AskedKind)] = &[
-        ("auto", AskedKind::Auto),
-        ("gather", AskedKind::Kind(ContextKind::Gather)),
-        ("heads", AskedKind::Kind(ContextKind::Heads)),
-        ("ring", AskedKind::Kind(ContextKind::Ring)),
+impl Names for RequestedKind {
+    const NAMES: &'static [(&'static str, RequestedKind)] = &[
+        ("auto", RequestedKind::Auto),
+        ("gather", RequestedKind::Kind(ContextKind::Gather)),
+        ("heads", RequestedKind::Kind(ContextKind::Heads)),
+        ("ring", RequestedKind::Kind(ContextKind::Ring)),
     ];
 }
 
 /// The name of a kind in run files.
 pub fn context_kind_name(kind: ContextKind) -> &'static str {
-    AskedKind::Kind(kind).name_in_files()
+    RequestedKind::Kind(kind).name_in_files()
 }
 
 fn context(keys: &mut Keys<'_>, own: &mut Parallelism, others: &Others<'_>) {
-    let mut asked = AskedKind::Kind(own.context.kind);
-    keys.key("cp_kind", &mut asked)
+    let mut requested = RequestedKind::Kind(own.context.kind);
+    keys.key("cp_kind", &mut requested)
         .megatron("cp_comm_type: \"all_gather\" is \"gather\", \"a2a\" is \"heads\", \"p2p\" is \"ring\"");
-    let kind = match asked {
-        AskedKind::Kind(kind) => kind,
-        AskedKind::Auto => ContextKind::cheapest(others.model, own.degrees),
+    let kind = match requested {
+        RequestedKind::Kind(kind) => kind,
+        RequestedKind::Auto => ContextKind::cheapest(others.model, own.degrees),
     };
     let chunks = ContextParallel::of(kind, others.data).chunks;
     own.context.kind = kind;

@@ -34,7 +34,7 @@ pub(super) fn join(programs: &[Program]) -> (Collectives, Vec<Violation>) {
             let group = match instr.partner(&program.view) {
                 Partner::Ends { embedding, head } => vec![embedding, head],
                 Partner::World => (0..programs.len()).collect(),
-                Partner::Nobody | Partner::To(_) | Partner::From(_) | Partner::Peers(_) => continue,
+                Partner::None | Partner::To(_) | Partner::From(_) | Partner::Peers(_) => continue,
             };
             let event = Event { rank, index };
             groups.entry(group).or_default().entry(rank).or_default().push((event, *instr));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Event;
-use crate::{Partner, Program, Rule, Value, Violation, Way};
+use crate::{Partner, Program, Rule, Value, Violation, TransferDirection};
 
 /// Per event: the other end of its transfer.
 #[derive(Clone, Debug)]
@@ -57,10 +57,10 @@ pub(super) fn pair(programs: &[Program]) -> (Transfers, Vec<Violation>) {
             let event = Event { rank, index };
             let kind = if matches!(value, Value::Output { .. }) { Kind::Act } else { Kind::Grad };
             match (instr.partner(&program.view), way) {
-                (Partner::To(to), Way::Send) if to < programs.len() => {
+                (Partner::To(to), TransferDirection::Send) if to < programs.len() => {
                     channels.entry((rank, to, kind)).or_default().sends.push((event, value));
                 }
-                (Partner::From(from), Way::Receive) if from < programs.len() => {
+                (Partner::From(from), TransferDirection::Receive) if from < programs.len() => {
                     channels.entry((from, rank, kind)).or_default().receives.push((event, value));
                 }
                 _ => violations.push(Violation::new(

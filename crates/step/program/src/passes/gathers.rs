@@ -30,14 +30,14 @@ pub(super) fn insert(instrs: Vec<Instr>, view: &RankView) -> Vec<Instr> {
             }
         }
     }
-    let mut around = Around::default();
+    let mut insertions = Insertions::default();
     for (unit, spans) in spans {
         for Span { first, last, wanted } in joined(spans) {
-            around.gathers.entry(uses[first].start).or_default().push((wanted, unit));
-            around.frees.entry(uses[last].end).or_default().push(unit);
+            insertions.gathers.entry(uses[first].start).or_default().push((wanted, unit));
+            insertions.frees.entry(uses[last].end).or_default().push(unit);
         }
     }
-    around.insert_into(instrs)
+    insertions.insert_into(instrs)
 }
 
 /// Instructions of one computing unit, none other between them, that read its parameters.
@@ -108,13 +108,13 @@ fn joined(mut spans: Vec<Span>) -> Vec<Span> {
 
 /// The gathers before, and the frees after, each instruction.
 #[derive(Default)]
-struct Around {
+struct Insertions {
     /// With the use that wants it: what is wanted first is gathered first.
     gathers: BTreeMap<usize, Vec<(usize, Unit)>>,
     frees: BTreeMap<usize, Vec<Unit>>,
 }
 
-impl Around {
+impl Insertions {
     fn insert_into(mut self, instrs: Vec<Instr>) -> Vec<Instr> {
         let mut out = Vec::with_capacity(2 * instrs.len());
         for (index, instr) in instrs.into_iter().enumerate() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use config::{Microbatch, Unit};
 
-use crate::{Half, Instr, RankView, Turn};
+use crate::{Half, Instr, RankView, UnitPasses};
 
 /// Turns from a forward turn to its backward turn at which activations stay in the arena: with one turn in between, a
 /// fetch would be issued before the copy to the host has ended.
@@ -19,47 +19,47 @@ pub(super) fn insert(instrs: Vec<Instr>, view: &RankView) -> Vec<Instr> {
     if view.computing_units().all(|unit| view.offloaded_activations(unit).next().is_none()) {
         return instrs;
     }
-    let around = Around::of(&turns(&instrs), view);
-    let mut out = Vec::with_capacity(instrs.len() + 2 * around.offloads.len());
+    let insertions = Insertions::of(&all_passes(&instrs), view);
+    let mut out = Vec::with_capacity(instrs.len() + 2 * insertions.offloads.len());
     for (index, instr) in instrs.into_iter().enumerate() {
-        out.extend(around.fetches.get(&index));
+        out.extend(insertions.fetches.get(&index));
         out.push(instr);
-        out.extend(around.offloads.get(&index));
+        out.extend(insertions.offloads.get(&index));
     }
     out
 }
 
 /// A turn with its first and its last instruction.
 struct Placed {
-    turn: Turn,
+    unit_passes: UnitPasses,
     first: usize,
     last: usize,
 }
 
-fn turns(instrs: &[Instr]) -> Vec<Placed> {
-    let mut turns: Vec<Placed> = vec![];
+fn all_passes(instrs: &[Instr]) -> Vec<Placed> {
+    let mut all_passes: Vec<Placed> = vec![];
     for (index, instr) in instrs.iter().enumerate() {
-        let Some(turn) = instr.pass().and_then(crate::Pass::turn) else { continue };
-        match turns.last_mut() {
-            Some(placed) if placed.turn == turn => placed.last = index,
-            Some(_) | None => turns.push(Placed { turn, first: index, last: index }),
+        let Some(unit_passes) = instr.pass().and_then(crate::Pass::unit_passes) else { continue };
+        match all_passes.last_mut() {
+            Some(placed) if placed.unit_passes == unit_passes => placed.last = index,
+            Some(_) | None => all_passes.push(Placed { unit_passes, first: index, last: index }),
         }
     }
-    turns
+    all_passes
 }
 
 /// The fetch before, and the copy to the host after, each instruction.
 #[derive(Default)]
-struct Around {
+struct Insertions {
     fetches: BTreeMap<usize, Instr>,
     offloads: BTreeMap<usize, Instr>,
 }
 
-impl Around {
-    fn of(turns: &[Placed], view: &RankView) -> Around {
-        let mut around = Around::default();
+impl Insertions {
+    fn of(all_passes: &[Placed], view: &RankView) -> Insertions {
+        let mut insertions = Insertions::default();
         let mut forward: HashMap<(Unit, Microbatch), usize> = HashMap::new();
-        for (number, Placed { turn: Turn { unit, microbatch, half }, .. }) in turns.iter().enumerate() {
+        for (number, Placed { unit_passes: UnitPasses { unit, microbatch, half }, .. }) in all_passes.iter().enumerate() {
             let (unit, microbatch) = (*unit, *microbatch);
             match half {
                 Half::Forward => {
@@ -70,12 +70,12 @@ impl Around {
                     let made = forward.remove(&(unit, microbatch)).filter(|made| number - made > NEAR);
                     let kept = view.offloaded_activations(unit).next();
                     if let (Some(made), Some(_)) = (made, kept) {
-                        around.offloads.insert(turns[made].last, Instr::OffloadActs { unit, microbatch });
-                        around.fetches.insert(turns[number - 1].first, Instr::FetchActs { unit, microbatch });
+                        insertions.offloads.insert(all_passes[made].last, Instr::OffloadActs { unit, microbatch });
+                        insertions.fetches.insert(all_passes[number - 1].first, Instr::FetchActs { unit, microbatch });
                     }
                 }
             }
         }
-        around
+        insertions
     }
 }

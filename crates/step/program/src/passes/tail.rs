@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use config::{GradientReduction, Home, PerClass, Unit, ZeroStage};
+use config::{GradientReduction, MemoryKind, PerClass, Unit, ZeroStage};
 
 use crate::sizes::STAGED_UNITS;
 use crate::{GradientAxes, Instr, Purpose, RankView, Value};
@@ -36,8 +36,8 @@ pub(super) fn append(instrs: Vec<Instr>, view: &RankView, summed: &PerClass<Grad
                 }
                 out.extend(units.get(index + FETCHED_AHEAD).and_then(|ahead| fetch(view, *ahead)));
                 match view.offload.optimizer_state() {
-                    Home::Arena => {}
-                    Home::Host => out.push(Instr::OffloadState { unit }),
+                    MemoryKind::Arena => {}
+                    MemoryKind::Host => out.push(Instr::OffloadState { unit }),
                 }
             }
             out
@@ -50,8 +50,8 @@ const FETCHED_AHEAD: usize = STAGED_UNITS - 1;
 
 fn fetch(view: &RankView, unit: Unit) -> Option<Instr> {
     match view.offload.optimizer_state() {
-        Home::Arena => None,
-        Home::Host => Some(Instr::FetchState { unit }),
+        MemoryKind::Arena => None,
+        MemoryKind::Host => Some(Instr::FetchState { unit }),
     }
 }
 

@@ -13,14 +13,14 @@ use crate::{Family, GradientAxes, Instr, Partner, Program, RankView, Value};
 pub(super) struct Call {
     /// Index of its instruction.
     pub index: usize,
-    pub what: What,
+    pub what: CallPartner,
     /// The value that is sent, or that is reduced or gathered in view.
     pub value: Value,
 }
 
 /// With whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum CallPartner {
     /// To this position of the pipeline.
     Send(usize),
     /// From this position of the pipeline.
@@ -44,19 +44,19 @@ impl Calls {
             let mut call = |what, value| list.push(Call { index, what, value });
             let view = &program.view;
             match instr.family() {
-                Family::Transfer { value, .. } => way(*instr, view).into_iter().for_each(|what| call(what, value)),
+                Family::Transfer { value, .. } => partner(*instr, view).into_iter().for_each(|what| call(what, value)),
                 Family::Gather { unit } => {
-                    call(What::Join(PeerGroup::Along(view.axes.of(unit).shards)), view.parameters(unit))
+                    call(CallPartner::Join(PeerGroup::Along(view.axes.of(unit).shards)), view.parameters(unit))
                 }
                 Family::Reduce { unit, by, axes } => {
                     let value = view.contribution(unit, by);
                     let groups = reduced(&axes, *view.axes.of(unit)).into_iter();
-                    groups.for_each(|axes| call(What::Join(PeerGroup::Along(axes)), value));
+                    groups.for_each(|axes| call(CallPartner::Join(PeerGroup::Along(axes)), value));
                 }
-                Family::SumTied if instr.partner(view) != Partner::Nobody => {
-                    call(What::Join(PeerGroup::Ends), view.gradient(Unit::Table));
+                Family::SumTied if instr.partner(view) != Partner::None => {
+                    call(CallPartner::Join(PeerGroup::Ends), view.gradient(Unit::Table));
                 }
-                Family::GradNorm => call(What::World, Value::LossSums),
+                Family::GradNorm => call(CallPartner::World, Value::LossSums),
                 Family::SumTied | Family::Pass(_) | Family::Load { .. } | Family::Update { .. } => {}
                 Family::CopyState { .. } | Family::CopyActs { .. } | Family::Bookkeeping { .. } => {}
             }
@@ -66,11 +66,11 @@ impl Calls {
 }
 
 /// Which way a transfer goes; none where the place knows no other end, which rule `pairs` refuses.
-fn way(instr: Instr, view: &RankView) -> Option<What> {
+fn partner(instr: Instr, view: &RankView) -> Option<CallPartner> {
     match instr.partner(view) {
-        Partner::To(to) => Some(What::Send(to)),
-        Partner::From(from) => Some(What::Receive(from)),
-        Partner::Nobody | Partner::Peers(_) | Partner::Ends { .. } | Partner::World => None,
+        Partner::To(to) => Some(CallPartner::Send(to)),
+        Partner::From(from) => Some(CallPartner::Receive(from)),
+        Partner::None | Partner::Peers(_) | Partner::Ends { .. } | Partner::World => None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::calls::{Call, What};
+use super::calls::{Call, CallPartner};
 use super::{NAMED, World, WorldStep};
 use crate::peers::PeerGroup;
 use crate::quick_hash::QuickMap;
@@ -10,7 +10,7 @@ use crate::{Instr, Rule, Value, Violation};
 
 /// One way between two ranks, activations and gradients apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Way {
+struct ChannelKey {
     from: usize,
     to: usize,
     is_activation: bool,
@@ -37,7 +37,7 @@ pub(super) struct Run<'a> {
     world: &'a World,
     /// Per rank, index of its next call.
     next: Vec<usize>,
-    channels: QuickMap<Way, Channel>,
+    channels: QuickMap<ChannelKey, Channel>,
     /// Per group.
     joined: Vec<Joined>,
     all: Joined,
@@ -45,7 +45,7 @@ pub(super) struct Run<'a> {
 }
 
 /// The result of trying a rank's next call.
-enum Turn {
+enum CallResult {
     /// It is done; these ranks may now continue.
     Done(Vec<usize>),
     Waits,
@@ -68,9 +68,9 @@ impl<'a> Run<'a> {
         let mut ready: Vec<usize> = (0..self.next.len()).rev().collect();
         while let Some(rank) = ready.pop() {
             while let Some(call) = self.call(rank) {
-                match self.turn(rank, call)? {
-                    Turn::Done(others) => ready.extend(others),
-                    Turn::Waits => break,
+                match self.try_call(rank, call)? {
+                    CallResult::Done(others) => ready.extend(others),
+                    CallResult::Waits => break,
                 }
             }
         }
@@ -84,9 +84,9 @@ impl<'a> Run<'a> {
         if !stuck.is_empty() {
             return Err(Violation::new(Rule::Progress, format!("for ever {}", stuck.join(", and "))));
         }
-        let left = self.channels.iter().find_map(|(way, channel)| Some((way, channel.sent.front()?.0)));
+        let left = self.channels.iter().find_map(|(partner, channel)| Some((partner, channel.sent.front()?.0)));
         match left {
-            Some((Way { from, to, .. }, value)) => Err(Violation::new(
+            Some((ChannelKey { from, to, .. }, value)) => Err(Violation::new(
                 Rule::Pairs,
                 format!("rank {from} sends rank {to} the {value}, which is never received"),
             )),
@@ -106,18 +106,18 @@ impl<'a> Run<'a> {
         self.world.ranks[rank].sizes.bytes(call.value)
     }
 
-    fn turn(&mut self, rank: usize, call: Call) -> Result<Turn, Violation> {
+    fn try_call(&mut self, rank: usize, call: Call) -> Result<CallResult, Violation> {
         match call.what {
-            What::Send(to) => self.send(rank, self.along_pipeline(rank, to, call)?, call),
-            What::Receive(from) => self.receive(self.along_pipeline(rank, from, call)?, rank, call),
-            What::Join(group) => {
+            CallPartner::Send(to) => self.send(rank, self.along_pipeline(rank, to, call)?, call),
+            CallPartner::Receive(from) => self.receive(self.along_pipeline(rank, from, call)?, rank, call),
+            CallPartner::Join(group) => {
                 let Some((id, _)) = self.world.membership(rank, group) else {
                     let message = format!("rank {rank}, `{}`: it has no {group}", self.instr(rank, call));
                     return Err(Violation::new(Rule::Collectives, message));
                 };
                 self.join(Some(id), self.world.members(rank, group).len(), rank, call)
             }
-            What::World => self.join(None, self.next.len(), rank, call),
+            CallPartner::World => self.join(None, self.next.len(), rank, call),
         }
     }
 
@@ -130,30 +130,30 @@ impl<'a> Run<'a> {
 
     fn channel(&mut self, from: usize, to: usize, value: Value) -> &mut Channel {
         let is_activation = matches!(value, Value::Output { .. });
-        self.channels.entry(Way { from, to, is_activation }).or_default()
+        self.channels.entry(ChannelKey { from, to, is_activation }).or_default()
     }
 
-    fn send(&mut self, from: usize, to: usize, call: Call) -> Result<Turn, Violation> {
+    fn send(&mut self, from: usize, to: usize, call: Call) -> Result<CallResult, Violation> {
         let bytes = self.bytes(from, call);
         let channel = self.channel(from, to, call.value);
         channel.sent.push_back((call.value, bytes));
         let woken = channel.waiting.take();
         self.done.transfers += 1;
         self.next[from] += 1;
-        Ok(Turn::Done(woken.into_iter().collect()))
+        Ok(CallResult::Done(woken.into_iter().collect()))
     }
 
-    fn receive(&mut self, from: usize, to: usize, call: Call) -> Result<Turn, Violation> {
+    fn receive(&mut self, from: usize, to: usize, call: Call) -> Result<CallResult, Violation> {
         let (value, bytes) = (call.value, self.bytes(to, call));
         let channel = self.channel(from, to, value);
         match channel.sent.pop_front() {
             None => {
                 channel.waiting = Some(to);
-                Ok(Turn::Waits)
+                Ok(CallResult::Waits)
             }
             Some(sent) if sent == (value, bytes) => {
                 self.next[to] += 1;
-                Ok(Turn::Done(vec![]))
+                Ok(CallResult::Done(vec![]))
             }
             Some((sent, sent_bytes)) => Err(Violation::new(
                 Rule::Pairs,
@@ -168,7 +168,7 @@ impl<'a> Run<'a> {
     }
 
     /// A collective of `size` ranks: of a group, or of the world.
-    fn join(&mut self, group: Option<usize>, size: usize, rank: usize, call: Call) -> Result<Turn, Violation> {
+    fn join(&mut self, group: Option<usize>, size: usize, rank: usize, call: Call) -> Result<CallResult, Violation> {
         let joined = match group {
             Some(group) => &mut self.joined[group],
             None => &mut self.all,
@@ -180,11 +180,11 @@ impl<'a> Run<'a> {
             self.same(first, rank, call)?;
         }
         if called.is_empty() {
-            return Ok(Turn::Waits);
+            return Ok(CallResult::Waits);
         }
         self.done.collectives += u64::from(size > 1);
         called.iter().for_each(|member| self.next[*member] += 1);
-        Ok(Turn::Done(called.into_iter().filter(|member| *member != rank).collect()))
+        Ok(CallResult::Done(called.into_iter().filter(|member| *member != rank).collect()))
     }
 
     /// The calls of `rank` and of `first`, of the same group, must be equal.

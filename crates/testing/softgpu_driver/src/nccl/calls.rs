@@ -11,7 +11,7 @@ use softgpu::SoftGpu;
 
 use super::collective::{Call, Element, Kind, Request};
 use super::hub;
-use super::seat::{Order, Refusal, Seat, State, Submission, UnderWay, submit};
+use super::member::{Order, Refusal, Member, State, Submission, UnderWay, submit};
 use crate::context::{Context, entered};
 use crate::handles::Handles;
 
@@ -71,7 +71,7 @@ struct Groups {
     ids: Mutex<u64>,
     /// By GPU.
     ends: Mutex<HashMap<usize, Ends>>,
-    seats: Mutex<Handles<Arc<Seat>>>,
+    members: Mutex<Handles<Arc<Member>>>,
     /// Windows with their communicators.
     windows: Mutex<Handles<u64>>,
 }
@@ -117,8 +117,8 @@ unsafe fn put<T>(to: *mut T, value: T) -> Status {
     SUCCESS
 }
 
-fn seat(communicator: u64) -> Option<Arc<Seat>> {
-    sync::lock(&GROUPS.seats).get(communicator).cloned()
+fn member(communicator: u64) -> Option<Arc<Member>> {
+    sync::lock(&GROUPS.members).get(communicator).cloned()
 }
 
 /// The state that all ranks of a GPU share: the calls under way, with the thread that advances the GPU meanwhile, and
@@ -197,10 +197,10 @@ unsafe fn is_blocking(config: *const Config) -> bool {
 ///
 /// # Safety
 /// `communicator` is null or a place for a handle.
-unsafe fn keep_seat(communicator: *mut u64, seat: Result<Arc<Seat>, std::io::Error>) -> Status {
-    let Ok(seat) = seat else { return SYSTEM_ERROR };
-    let state = seat.state();
-    let handle = sync::lock(&GROUPS.seats).add(seat);
+unsafe fn keep_seat(communicator: *mut u64, member: Result<Arc<Member>, std::io::Error>) -> Status {
+    let Ok(member) = member else { return SYSTEM_ERROR };
+    let state = member.state();
+    let handle = sync::lock(&GROUPS.members).add(member);
     // SAFETY: as the caller promises.
     let put = unsafe { put(communicator, handle) };
     if put == SUCCESS { state.into() } else { put }
@@ -221,9 +221,9 @@ pub unsafe extern "C" fn ncclCommInitRankConfig(
         return INVALID_ARGUMENT;
     }
     let Ok(Ends(under_way, order)) = ends_of(context) else { return UNHANDLED_CUDA_ERROR };
-    let seat = Seat::take(id.port_and_key(), (ranks, rank), (under_way, order));
+    let member = Member::take(id.port_and_key(), (ranks, rank), (under_way, order));
     // SAFETY: the interface asks for a place for a handle.
-    unsafe { keep_seat(communicator, seat) }
+    unsafe { keep_seat(communicator, member) }
 }
 
 #[unsafe(no_mangle)]
@@ -254,7 +254,7 @@ pub unsafe extern "C" fn ncclCommShrink(
     config: *mut Config,
     _flags: c_int,
 ) -> Status {
-    let (Some(seat), Ok(count)) = (seat(communicator), usize::try_from(count)) else { return INVALID_ARGUMENT };
+    let (Some(member), Ok(count)) = (member(communicator), usize::try_from(count)) else { return INVALID_ARGUMENT };
     // SAFETY: the interface asks for settings or null.
     if excluded.is_null() || unsafe { is_blocking(config) } {
         return INVALID_ARGUMENT;
@@ -262,32 +262,32 @@ pub unsafe extern "C" fn ncclCommShrink(
     // SAFETY: the interface asks for N numbers.
     let excluded = unsafe { std::slice::from_raw_parts(excluded, count) };
     let excluded: Vec<usize> = excluded.iter().filter_map(|rank| usize::try_from(*rank).ok()).collect();
-    if excluded.contains(&seat.rank()) {
+    if excluded.contains(&member.rank()) {
         return INVALID_ARGUMENT;
     }
     // SAFETY: the interface asks for a place for a handle.
-    unsafe { keep_seat(smaller, seat.without(&excluded)) }
+    unsafe { keep_seat(smaller, member.without(&excluded)) }
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommFinalize(communicator: u64) -> Status {
-    seat(communicator).map_or(INVALID_ARGUMENT, |seat| seat.finish().into())
+    member(communicator).map_or(INVALID_ARGUMENT, |member| member.finish().into())
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommDestroy(communicator: u64) -> Status {
-    let mut seats = sync::lock(&GROUPS.seats);
-    let Some(seat) = seats.get(communicator) else { return INVALID_ARGUMENT };
-    if !seat.is_over() {
+    let mut members = sync::lock(&GROUPS.members);
+    let Some(member) = members.get(communicator) else { return INVALID_ARGUMENT };
+    if !member.is_over() {
         return INVALID_USAGE;
     }
-    seats.remove(communicator);
+    members.remove(communicator);
     SUCCESS
 }
 
 fn leave(communicator: u64) -> Status {
-    let Some(seat) = seat(communicator) else { return INVALID_ARGUMENT };
-    seat.leave();
+    let Some(member) = member(communicator) else { return INVALID_ARGUMENT };
+    member.leave();
     SUCCESS
 }
 
@@ -299,15 +299,15 @@ pub extern "C" fn ncclCommRevoke(communicator: u64, flags: c_int) -> Status {
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommAbort(communicator: u64) -> Status {
     let left = leave(communicator);
-    sync::lock(&GROUPS.seats).remove(communicator);
+    sync::lock(&GROUPS.members).remove(communicator);
     left
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommGetAsyncError(communicator: u64, state: *mut Status) -> Status {
-    let Some(seat) = seat(communicator) else { return INVALID_ARGUMENT };
+    let Some(member) = member(communicator) else { return INVALID_ARGUMENT };
     // SAFETY: the interface asks for a place for a result.
-    unsafe { put(state, seat.state().into()) }
+    unsafe { put(state, member.state().into()) }
 }
 
 #[unsafe(no_mangle)]
@@ -334,7 +334,7 @@ pub unsafe extern "C" fn ncclCommWindowRegister(
     window: *mut u64,
     _flags: c_int,
 ) -> Status {
-    if seat(communicator).is_none() || memory == 0 || bytes == 0 {
+    if member(communicator).is_none() || memory == 0 || bytes == 0 {
         return INVALID_ARGUMENT;
     }
     // SAFETY: the interface asks for a place for a handle.
@@ -379,9 +379,9 @@ fn call(
     (from, to): (u64, u64),
     (count, element): (usize, c_uint),
 ) -> Status {
-    let (Some(seat), Some(element)) = (seat(communicator), Element::of(element)) else { return INVALID_ARGUMENT };
+    let (Some(member), Some(element)) = (member(communicator), Element::of(element)) else { return INVALID_ARGUMENT };
     let is_sum = matches!(kind, Kind::AllReduce | Kind::ReduceScatter);
-    let ranks = seat.ranks();
+    let ranks = member.ranks();
     let is_rank = match kind {
         Kind::Broadcast(rank) | Kind::Send(rank) | Kind::Receive(rank) => rank < ranks,
         Kind::AllReduce | Kind::ReduceScatter | Kind::AllGather | Kind::AllToAll => true,
@@ -391,7 +391,7 @@ fn call(
     }
     let request = Request { kind, element, count };
     let call = Call { request, from: DevicePointer(from), to: DevicePointer(to) };
-    let submission = Submission { seat, name, call, stream: StreamHandle(stream) };
+    let submission = Submission { member, name, call, stream: StreamHandle(stream) };
     let now = OPEN.with(|open| {
         let mut open = open.borrow_mut();
         if open.0 > 0 {

@@ -6,5 +6,5 @@
 mod calls;
 mod collective;
 mod hub;
-mod seat;
+mod member;
 mod wire;

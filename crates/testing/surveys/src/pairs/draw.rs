@@ -35,7 +35,7 @@ impl Pair {
 
 /// The pair of this number: the first that is drawn with two legal layouts which do not promise the same bits.
 pub fn draw(seed: u32, number: u32) -> Pair {
-    let mut dice = Dice { seed, number, thrown: 0 };
+    let mut dice = RandomChoices { seed, number, thrown: 0 };
     loop {
         let (model, train) = (model(&mut dice), training(&mut dice));
         let text_seed = u64::from(dice.word());
@@ -79,13 +79,13 @@ fn is_legal(layout: &Layout) -> bool {
 }
 
 /// Random choices, by counter.
-struct Dice {
+struct RandomChoices {
     seed: u32,
     number: u32,
     thrown: u32,
 }
 
-impl Dice {
+impl RandomChoices {
     fn word(&mut self) -> u32 {
         self.thrown += 1;
         philox4x32_10([self.thrown, self.number, 0, 0x7061_6972], [self.seed, 0])[0]
@@ -96,7 +96,7 @@ impl Dice {
     }
 }
 
-fn model(dice: &mut Dice) -> ModelSpec {
+fn model(dice: &mut RandomChoices) -> ModelSpec {
     let (hidden, head_dim) = (dice.one_of(&[32, 32, 48, 48, 64, 96]), dice.one_of(&[4, 8, 16]));
     let num_heads = dice.one_of(&[4, 4, 8]);
     let num_kv_heads = num_heads / dice.one_of(&[1, 2, 4]);
@@ -153,7 +153,7 @@ fn model(dice: &mut Dice) -> ModelSpec {
     }
 }
 
-fn training(dice: &mut Dice) -> TrainSpec {
+fn training(dice: &mut RandomChoices) -> TrainSpec {
     let scaling = LossScaling { initial: 4096.0, ..LossScaling::USUAL };
     let numbers = [
         Precision::Fp32(Products::Chained),
@@ -183,7 +183,7 @@ fn training(dice: &mut Dice) -> TrainSpec {
     }
 }
 
-fn parallelism(dice: &mut Dice) -> Parallelism {
+fn parallelism(dice: &mut RandomChoices) -> Parallelism {
     let three = ZeroStage::Three {
         reduce: GradientReduction::Step,
         gathering: Gathering { prefetch: 1, reshard: Reshard::AfterUse },

@@ -11,7 +11,7 @@ use comm::Timeouts;
 use config::{RunConfig, TrainSpec};
 use device::Numerics;
 use mesh::Coord;
-use prove::{Nobody, run_first};
+use prove::{NoWatch, run_first};
 use surveys::kernel_times::table::StepTable;
 use surveys::kernel_times::timed_device::{Noted, TimedDevice};
 use sync::lock;
@@ -66,7 +66,7 @@ fn print(run: &PathBuf, arguments: &Arguments) -> Result<(), String> {
     };
     let engine = WrappedEngine::around(engine(&config, &setup, arguments)?, &setup, &wrap);
     let words = ProofText { vocabulary: setup.model.vocabulary, seed: 5, labels: Labels::Every };
-    run_first(arguments.steps, &setup, &engine, &words, &Nobody).map_err(text)?;
+    run_first(arguments.steps, &setup, &engine, &words, &NoWatch).map_err(text)?;
     let accelerators = PROFILES.map(|profile| {
         let text = cluster::named(profile).ok_or_else(|| format!("{profile} must be a profile"))?;
         Cluster::from_toml(text).map(|cluster| cluster.accelerator).map_err(|error| error.to_string())

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use clap::{Args, Subcommand, ValueEnum};
-use surveys::scale::{Guests, LargeRun, Sharded, meeting, parsed, programs, records};
+use surveys::scale::{JoiningProcesses, LargeRun, Sharded, meeting, parsed, programs, records};
 
 /// Measure the parts of a run of thousands of ranks that need no arena
 #[derive(Args)]
@@ -41,7 +41,7 @@ enum Mode {
     One { part: Part, ranks: usize },
     /// A process that stands for many
     #[command(hide = true)]
-    Guests { port: u16, first: usize, count: usize, processes: usize },
+    JoiningProcesses { port: u16, first: usize, count: usize, processes: usize },
 }
 
 /// Measures them.
@@ -49,7 +49,7 @@ pub fn run(arguments: &Arguments) -> Result<(), String> {
     match arguments.mode {
         None => run_all(arguments),
         Some(Mode::One { part, ranks }) => one(part, ranks),
-        Some(Mode::Guests { port, first, count, processes }) => Guests { port, first, count, processes }.take_part(),
+        Some(Mode::JoiningProcesses { port, first, count, processes }) => JoiningProcesses { port, first, count, processes }.take_part(),
     }
 }
 
@@ -124,7 +124,7 @@ fn one(part: Part, ranks: usize) -> Result<(), String> {
         Part::ShardedPrograms => programs(of(Sharded::AllInGroups)),
         Part::Meeting => meeting(ranks, &|guests| {
             let mut command = this_program()?;
-            let Guests { port, first, count, processes } = *guests;
+            let JoiningProcesses { port, first, count, processes } = *guests;
             command.args(["guests", &port.to_string(), &first.to_string(), &count.to_string(), &processes.to_string()]);
             Ok(command)
         }),

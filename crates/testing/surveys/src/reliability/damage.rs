@@ -7,7 +7,7 @@ use std::sync::Arc;
 use checkpoint::{Checkpoint, CheckpointError, Disk, Found, Manifest, committed};
 use mesh::Region;
 use prove::ProofError;
-use train::Wish;
+use train::StopRequest;
 
 use super::kept::{Counts, Kept, row};
 use super::reference::run_saved;
@@ -43,7 +43,7 @@ fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
 
 /// Checkpoints of the reference after each step, and the newest of them.
 fn saved(folder: &TrialFolder) -> Result<Found, ProofError> {
-    run_saved(Arc::new(Disk), folder.path(), |_| Wish::Continue)?;
+    run_saved(Arc::new(Disk), folder.path(), |_| StopRequest::None)?;
     let none = CheckpointError::None { folder: folder.path().into() };
     Ok(committed(folder.path())?.into_iter().next().ok_or(none)?)
 }

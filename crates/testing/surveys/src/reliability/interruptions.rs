@@ -6,7 +6,7 @@ use std::sync::Arc;
 use checkpoint::Disk;
 use prove::ProofError;
 use testkit::faulty_disk::{Fault, FaultyDisk};
-use train::Wish;
+use train::StopRequest;
 
 use super::kept::{Counts, Kept, row};
 use super::reference::{Saved, newest_is_sound, run_saved};
@@ -27,7 +27,7 @@ fn failed_saves(saved: &Saved) -> Counts {
 pub fn full_disks(reference: &Reference, trials: usize, kept: &Kept) -> Result<Shown, ProofError> {
     let folder = TrialFolder::new("full").map_err(ProofError::Trial)?;
     let whole = FaultyDisk::new(Fault::Full, FaultyDisk::PLENTY);
-    run_saved(Arc::new(whole.clone()), folder.path(), |_| Wish::Continue)?;
+    run_saved(Arc::new(whole.clone()), folder.path(), |_| StopRequest::None)?;
     let all = FaultyDisk::PLENTY - whole.left();
     let row = row(kept, "R6", trials, |number| {
         folder.clear().map_err(|error| error.to_string())?;
@@ -35,13 +35,13 @@ pub fn full_disks(reference: &Reference, trials: usize, kept: &Kept) -> Result<S
         let disk = FaultyDisk::new(Fault::Full, place as u64 % (all * 3 / 4));
         let is_freed = freed % 2 == 0;
         // The last step begins when someone has made room. The save of the step before may then find it, too.
-        let wish = |done: u32| {
+        let stop_request = |done: u32| {
             if is_freed && done + 1 == reference.steps() {
                 disk.set_left(FaultyDisk::PLENTY);
             }
-            Wish::Continue
+            StopRequest::None
         };
-        let saved = run_saved(Arc::new(disk.clone()), folder.path(), wish).map_err(|error| error.to_string())?;
+        let saved = run_saved(Arc::new(disk.clone()), folder.path(), stop_request).map_err(|error| error.to_string())?;
         let is_told = |steps: u32| saved.ends.iter().any(|(of, failure)| *of == steps && failure.is_some() != is_freed);
         let held = reference.same(&saved.outcome, 0).and_then(|()| match newest_is_sound(folder.path())? {
             newest if is_freed == (newest == reference.steps()) => Ok(()),
@@ -72,14 +72,14 @@ pub fn vanished_folders(reference: &Reference, trials: usize, kept: &Kept) -> Re
     let row = row(kept, "R7", trials, |number| {
         folder.clear().map_err(|error| error.to_string())?;
         let gone_after = 1 + draw(7, number)[0] as u32 % (reference.steps() - 2);
-        let wish = |done: u32| {
+        let stop_request = |done: u32| {
             if done == gone_after {
                 // A file that is just being written may prevent one removal.
                 while folder.path().exists() && fs::remove_dir_all(folder.path()).is_err() {}
             }
-            Wish::Continue
+            StopRequest::None
         };
-        let saved = run_saved(Arc::new(Disk), folder.path(), wish).map_err(|error| error.to_string())?;
+        let saved = run_saved(Arc::new(Disk), folder.path(), stop_request).map_err(|error| error.to_string())?;
         reference.same(&saved.outcome, 0)?;
         match saved.ends.last() {
             Some((_, Some(_))) => Ok(failed_saves(&saved)),
@@ -105,8 +105,8 @@ pub fn stops(reference: &Reference, trials: usize, kept: &Kept) -> Result<Shown,
     let row = row(kept, "R14", trials, |number| {
         folder.clear().map_err(|error| error.to_string())?;
         let in_step = draw(14, number)[0] as u32 % (reference.steps() - 1);
-        let wish = |done: u32| if done == in_step { Wish::Stop } else { Wish::Continue };
-        run_saved(Arc::new(Disk), folder.path(), wish).map_err(|error| error.to_string())?;
+        let stop_request = |done: u32| if done == in_step { StopRequest::Stop } else { StopRequest::None };
+        run_saved(Arc::new(Disk), folder.path(), stop_request).map_err(|error| error.to_string())?;
         let held = newest_is_sound(folder.path()).and_then(|newest| match newest == in_step + 1 {
             true => reference.completes(folder.path()),
             false => Err(format!("the newest checkpoint is after step {newest}")),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use checkpoint::CheckpointError;
 use prove::ProofError;
 use testkit::faulty_disk::{Fault, FaultyDisk};
-use train::Wish;
+use train::StopRequest;
 
 use super::child::{Child, NotKilled, Report, Role, open};
 use super::kept::{Counts, Kept, Row, one_of_each, row};
@@ -30,7 +30,7 @@ const MAX_REPEATS: usize = 2;
 pub fn kills(reference: &Reference, trials: usize, child: &StartChild<'_>, kept: &Kept) -> Result<Shown, ProofError> {
     let folder = TrialFolder::new("kills").map_err(ProofError::Trial)?;
     let whole = FaultyDisk::new(Fault::Full, FaultyDisk::PLENTY);
-    run_saved(Arc::new(whole.clone()), folder.path(), |_| Wish::Continue)?;
+    run_saved(Arc::new(whole.clone()), folder.path(), |_| StopRequest::None)?;
     let all = FaultyDisk::PLENTY - whole.left();
     let row = row(kept, "R3", trials, |number| {
         let bytes = draw(3, number)[0] as u64 % all;

@@ -4,7 +4,7 @@ use config::{Degrees, GradientReduction, GradientSums, Recompute, Reshard, Sched
 use prove::{Distance, EqualityClass, Promise, Promised, ProofError, is_noise};
 use testkit::layout::Layout;
 use testkit::models::proof_text;
-use testkit::resumed::{Stretch, outcome_of_legs};
+use testkit::resumed::{LayoutPart, outcome_of_parts};
 
 use super::kept::{Counts, Kept, row};
 use super::{Shown, TrialFolder};
@@ -99,8 +99,8 @@ fn faults(
     let tokens = proof_text();
     let undisturbed = before.outcome(&tokens)?;
     let parts =
-        [Stretch { layout: before.clone(), until: CUT }, Stretch { layout: after.clone(), until: after.train.steps }];
-    let resumed = outcome_of_legs(&parts, &tokens, folder.path())?;
+        [LayoutPart { layout: before.clone(), until: CUT }, LayoutPart { layout: after.clone(), until: after.train.steps }];
+    let resumed = outcome_of_parts(&parts, &tokens, folder.path())?;
     let promise = Promise::of(class, &before.model, &before.train, before.train.steps);
     let distance = Distance::between(&undisturbed, &resumed, |name| is_noise(&before.model, name));
     Ok(promise.faults([&undisturbed, &resumed], &distance))

@@ -10,8 +10,8 @@ use sync::{into_inner, lock};
 use testkit::layout::{Layout, engine};
 use testkit::models::{plain_layout, proof_text};
 use testkit::numbers::{Numbers, model, training};
-use testkit::resumed::{Stretch, outcome_of_legs};
-use train::{Observer, Ports, SaveReport, Saving, Setup, StepReport, Wish, run};
+use testkit::resumed::{LayoutPart, outcome_of_parts};
+use train::{Observer, Ports, SaveReport, Saving, Setup, StepReport, StopRequest, run};
 
 /// Steps of the run.
 const STEPS: u32 = 8;
@@ -52,8 +52,8 @@ impl Reference {
     /// the same, and the reason if it is not.
     pub(super) fn completes(&self, folder: &Path) -> Result<(), String> {
         let done = committed(folder).map_err(|error| error.to_string())?.first().map_or(0, |newest| newest.steps);
-        let rest = [Stretch { layout: self.layout.clone(), until: STEPS }];
-        let outcome = outcome_of_legs(&rest, &proof_text(), folder).map_err(|error| error.to_string())?;
+        let rest = [LayoutPart { layout: self.layout.clone(), until: STEPS }];
+        let outcome = outcome_of_parts(&rest, &proof_text(), folder).map_err(|error| error.to_string())?;
         self.same(&outcome, done)
     }
 
@@ -87,14 +87,14 @@ fn bits(losses: &[f64]) -> Vec<u64> {
     losses.iter().map(|loss| loss.to_bits()).collect()
 }
 
-/// Runs the reference with a checkpoint after each step on `storage`. `wish` is asked in each step, with the steps that
+/// Runs the reference with a checkpoint after each step on `storage`. `stop_request` is asked in each step, with the steps that
 /// are done. Returns the results of the checkpoints, in the order of their ends.
 pub(super) fn run_saved(
     storage: Arc<dyn Storage>,
     folder: &Path,
-    wish: impl Fn(u32) -> Wish + Sync,
+    stop_request: impl Fn(u32) -> StopRequest + Sync,
 ) -> Result<Saved, ProofError> {
-    run_reported(storage, folder, Log { wish, report: |_: &StepReport| (), saved: Mutex::default() })
+    run_reported(storage, folder, Log { stop_request, report: |_: &StepReport| (), saved: Mutex::default() })
 }
 
 /// As [`run_saved`] to the end; `report` hears of each step before its checkpoint begins.
@@ -103,10 +103,10 @@ pub(super) fn run_and_report(
     folder: &Path,
     report: impl Fn(&StepReport) + Sync,
 ) -> Result<Saved, ProofError> {
-    run_reported(storage, folder, Log { wish: |_| Wish::Continue, report, saved: Mutex::default() })
+    run_reported(storage, folder, Log { stop_request: |_| StopRequest::None, report, saved: Mutex::default() })
 }
 
-fn run_reported<W: Fn(u32) -> Wish + Sync, R: Fn(&StepReport) + Sync>(
+fn run_reported<W: Fn(u32) -> StopRequest + Sync, R: Fn(&StepReport) + Sync>(
     storage: Arc<dyn Storage>,
     folder: &Path,
     log: Log<W, R>,
@@ -134,21 +134,21 @@ pub(super) struct Saved {
 }
 
 struct Log<W, R> {
-    wish: W,
+    stop_request: W,
     report: R,
     saved: Mutex<Saved>,
 }
 
-impl<W: Fn(u32) -> Wish + Sync, R: Fn(&StepReport) + Sync> Observer for Log<W, R> {
-    fn step(&self, report: &StepReport) -> Wish {
+impl<W: Fn(u32) -> StopRequest + Sync, R: Fn(&StepReport) + Sync> Observer for Log<W, R> {
+    fn step(&self, report: &StepReport) -> StopRequest {
         (self.report)(report);
         lock(&self.saved).outcome.losses.push(report.loss);
-        Wish::Continue
+        StopRequest::None
     }
 
-    fn wish(&self) -> Wish {
+    fn stop_request(&self) -> StopRequest {
         let done = lock(&self.saved).outcome.losses.len();
-        (self.wish)(done as u32)
+        (self.stop_request)(done as u32)
     }
 
     fn saved(&self, report: SaveReport) {

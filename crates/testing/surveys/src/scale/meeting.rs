@@ -23,7 +23,7 @@ const LONG: Duration = Duration::from_secs(600);
 
 /// Connections of one process that stand for processes `first` and further ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Guests {
+pub struct JoiningProcesses {
     /// Port of process 0.
     pub port: u16,
     /// Number of the first.
@@ -34,11 +34,11 @@ pub struct Guests {
     pub processes: usize,
 }
 
-/// Process 0 of `processes`; `start` starts a process that does [`Guests::take_part`].
+/// Process 0 of `processes`; `start` starts a process that does [`JoiningProcesses::take_part`].
 ///
 /// # Errors
 /// Processes that do not meet.
-pub fn meeting(processes: usize, start: &dyn Fn(&Guests) -> io::Result<Command>) -> Result<Figures, String> {
+pub fn meeting(processes: usize, start: &dyn Fn(&JoiningProcesses) -> io::Result<Command>) -> Result<Figures, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let listening = Listening::bind(&Address { host: "127.0.0.1".into(), port: 0 }).map_err(|error| text(&error))?;
     let port = listening.local_address().port();
@@ -46,7 +46,7 @@ pub fn meeting(processes: usize, start: &dyn Fn(&Guests) -> io::Result<Command>)
     let mut children = Children(vec![]);
     let started = Instant::now();
     for first in (1..processes).step_by(share) {
-        let guests = Guests { port, first, count: share.min(processes - first), processes };
+        let guests = JoiningProcesses { port, first, count: share.min(processes - first), processes };
         children.0.push(start(&guests).and_then(|mut command| command.spawn()).map_err(|error| text(&error))?);
     }
     let times = Times { rendezvous: LONG, heartbeat: LONG };
@@ -77,7 +77,7 @@ pub fn meeting(processes: usize, start: &dyn Fn(&Guests) -> io::Result<Command>)
     Ok(figures)
 }
 
-impl Guests {
+impl JoiningProcesses {
     /// Introduces all of them, and does what processes do until they have each other's addresses.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use blame::{
-    Attempt, Attempts, Cause, CauseKind, Entry, Heard, LauncherPart, Moment, OwnFailure, Peers, ProcessEnd,
+    Attempt, Attempts, Cause, CauseKind, Entry, ReportedFailure, LauncherPart, Moment, OwnFailure, Peers, ProcessEnd,
     ProcessPart, RING_ENTRIES, RankHistory, RankReport, Report, Ring, RingHeader,
 };
 
@@ -49,7 +49,7 @@ fn ring(attempt: &Attempt, rank: usize, last: &[(Peers, &str)]) -> Ring {
     ring
 }
 
-fn part(process: usize, own: Option<OwnFailure>, heard: Option<Heard>) -> ProcessPart {
+fn part(process: usize, own: Option<OwnFailure>, heard: Option<ReportedFailure>) -> ProcessPart {
     let host = format!("host{}", process / 2);
     ProcessPart { process, host, pid: 7, ranks: vec![process], at_ns: u64::MAX - 9 + process as u64, own, heard }
 }
@@ -65,8 +65,8 @@ fn stopped_by(process: usize, by: usize) -> Option<OwnFailure> {
     Some(OwnFailure { rank: Some(process), about: Some(by), step: 41, moment: Moment::InStep, instruction, cause })
 }
 
-fn heard(process: usize, kind: CauseKind) -> Option<Heard> {
-    Some(Heard {
+fn heard(process: usize, kind: CauseKind) -> Option<ReportedFailure> {
+    Some(ReportedFailure {
         process,
         host: format!("host{}", process / 2),
         rank: None,

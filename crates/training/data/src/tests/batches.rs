@@ -2,7 +2,7 @@
 
 use config::{IGNORED_LABEL, Positions, RunConfig, TrainSpec, Visible};
 use data::{
-    Batches, Corpus, Document, Ingredient, Mixture, Order, Packing, Shares, Tokenizer, Window, embedded, split,
+    Batches, Corpus, Document, MixturePart, Mixture, Order, Packing, Shares, Tokenizer, Window, embedded, split,
 };
 
 fn document(name: &str, text: &str) -> Document {
@@ -178,7 +178,7 @@ fn sources_are_taken_in_proportion_to_their_weights() {
 
 #[test]
 fn a_mixture_repeats_its_short_sources_and_evaluates_each_once() {
-    let ingredient = |name: &str, text: &str, weight| Ingredient {
+    let ingredient = |name: &str, text: &str, weight| MixturePart {
         name: name.into(),
         corpus: corpus(&[document(name, text)]),
         weight,
@@ -219,7 +219,7 @@ fn a_mixture_repeats_its_short_sources_and_evaluates_each_once() {
 /// One permutation for sources of one length would pair their windows in every epoch.
 #[test]
 fn sources_of_one_length_have_orders_of_their_own() {
-    let ingredient = |name: &str| Ingredient {
+    let ingredient = |name: &str| MixturePart {
         name: name.into(),
         corpus: corpus(&[document(name, &name.repeat(401))]),
         weight: 1.0,

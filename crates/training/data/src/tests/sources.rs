@@ -126,7 +126,7 @@ fn a_column_of_plain_text_is_refused() {
     assert_eq!(said, expected);
     let source = SourceSpec { column: Some("content".into()), ..SourceSpec::of(&path) };
     let out = folder.path("a.tokens");
-    let tokenize = |sources: &[SourceSpec]| data::tokenize(sources, &Tokenizer::bytes(), &out, &data::Silent);
+    let tokenize = |sources: &[SourceSpec]| data::tokenize(sources, &Tokenizer::bytes(), &out, &data::NoListener);
     assert_eq!(tokenize(std::slice::from_ref(&source)).expect_err("text").to_string(), expected);
     // Next to text, a table may have the column.
     folder.put("b.jsonl", b"{\"content\": \"b\"}\n");
@@ -153,7 +153,7 @@ fn all_sources_that_cannot_be_used_are_named() {
     // The same before anything is tokenized.
     let sources = paths.map(SourceSpec::of);
     let out = folder.path("a.tokens");
-    let said = data::tokenize(&sources, &Tokenizer::bytes(), &out, &data::Silent).expect_err("two").to_string();
+    let said = data::tokenize(&sources, &Tokenizer::bytes(), &out, &data::NoListener).expect_err("two").to_string();
     assert!(said.starts_with("2 sources cannot be used:\n") && said.contains("none.txt"), "{said}");
     // A long list is cut.
     let paths: Vec<_> = (0..10).map(|number| folder.path(&format!("no-{number}.txt"))).collect();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::tests::folder::Folder;
 use config::{DataSpec, Positions, SourceSpec, TokenizerSpec, Trusted, Visible};
 use data::{
-    Content, Dataset, Document, Earlier, Listener, Progress, Silent, TokenFile, TokenFileWriter, Tokenizer, tokenize,
+    Content, Dataset, Document, Earlier, Listener, Progress, NoListener, TokenFile, TokenFileWriter, Tokenizer, tokenize,
 };
 
 /// Documents of words, some empty, one longer than a part.
@@ -37,7 +37,7 @@ fn tokenizer(texts: &[String]) -> Tokenizer {
 
 fn written(folder: &Folder, source: &str, tokenizer: &Tokenizer) -> Vec<u8> {
     let out = folder.path("out.tokens");
-    tokenize(&[SourceSpec::of(folder.path(source))], tokenizer, &out, &Silent).expect(source);
+    tokenize(&[SourceSpec::of(folder.path(source))], tokenizer, &out, &NoListener).expect(source);
     TokenFile::open(&out).expect("a token file");
     folder.get("out.tokens")
 }
@@ -172,7 +172,7 @@ fn work_that_was_ended_resumes_and_gives_the_same_bytes() {
     for changed in [&mark[..mark.len() / 2], b"", b"0000000000000000 {}\n"] {
         folder.put(".again.tokens.mark", changed);
         folder.put(".again.tokens.part-tokens", &tokens);
-        tokenize(&source, &tokenizer, &out, &Silent).expect("written");
+        tokenize(&source, &tokenizer, &out, &NoListener).expect("written");
         assert!(folder.get("again.tokens") == expected);
     }
 }
@@ -186,15 +186,15 @@ fn a_refusal_names_the_place_and_leaves_nothing() {
     folder.put("out/old.tokens", b"old");
     let out = folder.path("out/old.tokens");
     let source = [SourceSpec::of(folder.path("in"))];
-    let said = tokenize(&source, &Tokenizer::bytes(), &out, &Silent).expect_err("refused").to_string();
+    let said = tokenize(&source, &Tokenizer::bytes(), &out, &NoListener).expect_err("refused").to_string();
     assert!(said.contains("2.jsonl:2 (byte 14) has a field `text` that is not a string; "), "{said}");
     assert_eq!((folder.get("out/old.tokens").as_slice(), left_next_to(&out).len()), (b"old".as_slice(), 0));
     folder.put("in/2.jsonl", b"{\"input_ids\": [1, 300]}\n");
-    let said = tokenize(&source, &Tokenizer::bytes(), &out, &Silent).expect_err("refused").to_string();
+    let said = tokenize(&source, &Tokenizer::bytes(), &out, &NoListener).expect_err("refused").to_string();
     assert!(said.starts_with("token 300 is token 1 of ") && said.contains("2.jsonl:1: "), "{said}");
     folder.put("none/a.txt", b"");
     let source = [SourceSpec::of(folder.path("none"))];
-    let said = tokenize(&source, &Tokenizer::bytes(), &out, &Silent).expect_err("empty").to_string();
+    let said = tokenize(&source, &Tokenizer::bytes(), &out, &NoListener).expect_err("empty").to_string();
     assert!(said.contains("a.txt holds no text; "), "{said}");
 }
 
@@ -207,7 +207,7 @@ fn parts_that_cannot_be_made_leave_nothing() {
     let long = (243..251).map(|letters| format!("{}.tokens", "n".repeat(letters - ".tokens".len())));
     for name in long.chain(["b.tokens".to_string()]) {
         let out = folder.path(&format!("out/{name}"));
-        let written = tokenize(&[SourceSpec::of(folder.path("a.txt"))], &Tokenizer::bytes(), &out, &Silent);
+        let written = tokenize(&[SourceSpec::of(folder.path("a.txt"))], &Tokenizer::bytes(), &out, &NoListener);
         assert!(written.is_err(), "{name}");
         assert_eq!(left_next_to(&out), [".b.tokens.part-ends"], "{name}");
     }
@@ -267,7 +267,7 @@ fn runs_find_their_tokens_until_text_or_tokenizer_is_another_one() {
     let opened = |name: &str| {
         let counts = Counts(0.into());
         let spec = spec(source(), folder.path(name), Some(cache.clone()));
-        let sources = data::Sources::open_heard(&spec, &counts).expect("sources");
+        let sources = data::Sources::open_with_listener(&spec, &counts).expect("sources");
         let given = sources.tokenizer(&spec.tokenizer).expect("a tokenizer");
         (Dataset::new(&spec, sources, given).expect("a dataset"), counts.0.into_inner() > 0)
     };

@@ -25,7 +25,7 @@ use crate::megatron;
 use crate::records::Records;
 use crate::token_file::TokenFile;
 use crate::tokenizer::Tokenizer;
-use spool::{LeftBehind, Spool};
+use spool::{LeftoverFiles, Spool};
 use workers::Batch;
 
 /// How far the work is.
@@ -78,9 +78,9 @@ pub trait Listener {
 
 /// Hears nothing.
 #[derive(Clone, Copy, Debug)]
-pub struct Silent;
+pub struct NoListener;
 
-impl Listener for Silent {
+impl Listener for NoListener {
     fn progress(&self, _: Progress) {}
 }
 
@@ -249,9 +249,9 @@ pub(crate) fn write(
 fn earlier(spool: &Spool, inputs: &[Input], out: &Path) -> Option<Earlier> {
     let Position { input, record } = spool.position();
     match spool.left_behind() {
-        LeftBehind::Nothing => None,
-        LeftBehind::Changed => Some(Earlier::Changed { out: out.to_path_buf() }),
-        LeftBehind::Whole => Some(Earlier::Continued {
+        LeftoverFiles::Nothing => None,
+        LeftoverFiles::Changed => Some(Earlier::Changed { out: out.to_path_buf() }),
+        LeftoverFiles::Whole => Some(Earlier::Continued {
             input,
             path: inputs.get(input as usize).map(|input| input.path().to_path_buf()),
             files: inputs.len() as u64,

@@ -48,7 +48,7 @@ struct Mark {
 
 /// The files that an earlier process has left for the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LeftBehind {
+pub(crate) enum LeftoverFiles {
     /// None, or those of other content.
     Nothing,
     /// As they were written: the work continues after them.
@@ -67,7 +67,7 @@ pub(crate) struct Spool {
     ends: BufWriter<File>,
     /// Of all that was appended to either.
     hashes: [Xxh3Default; 2],
-    left_behind: LeftBehind,
+    left_behind: LeftoverFiles,
     width_bytes: u64,
     committed_tokens: u64,
     /// `None` before the first time: a beginning is on the disk as soon as there is one.
@@ -90,7 +90,7 @@ impl Spool {
         }
         let (tokens, ends) = opened_parts(out, &mark_file).map_err(unwritable)?;
         let width_bytes = TokenType::of_vocabulary(tokenizer.vocabulary()).width_bytes() as u64;
-        let mut left_behind = LeftBehind::Nothing;
+        let mut left_behind = LeftoverFiles::Nothing;
         let mut beginning =
             (Mark { key: key.to_string(), ..Mark::default() }, [Xxh3Default::new(), Xxh3Default::new()]);
         if let Some(mark) = read_mark(&mut mark_file).filter(|mark| mark.key == key.to_string()) {
@@ -98,11 +98,11 @@ impl Spool {
             let [of_tokens, of_ends] = [hash_of(&tokens, lengths[0]), hash_of(&ends, lengths[1])];
             let hashes = [of_tokens.map_err(unwritable)?, of_ends.map_err(unwritable)?];
             let found = hashes.each_ref().map(|hash| hash.as_ref().map(Xxh3Default::digest));
-            left_behind = LeftBehind::Changed;
+            left_behind = LeftoverFiles::Changed;
             if found == [Some(mark.tokens_xxh3), Some(mark.ends_xxh3)]
                 && let [Some(of_tokens), Some(of_ends)] = hashes
             {
-                (left_behind, beginning) = (LeftBehind::Whole, (mark, [of_tokens, of_ends]));
+                (left_behind, beginning) = (LeftoverFiles::Whole, (mark, [of_tokens, of_ends]));
             }
         }
         let (mark, hashes) = beginning;
@@ -123,7 +123,7 @@ impl Spool {
     }
 
     /// The files that were there when it was opened.
-    pub(crate) fn left_behind(&self) -> LeftBehind {
+    pub(crate) fn left_behind(&self) -> LeftoverFiles {
         self.left_behind
     }
 

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use config::RunConfig;
 use sync::{into_inner, lock};
 use testkit::text::{Labels, ProofText};
-use train::{Engine, Observer, Ports, Setup, StepReport, Wish};
+use train::{Engine, Observer, Ports, Setup, StepReport, StopRequest};
 
 /// Where the run files are that PyTorch reads, too.
 pub const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../bench/compare");
@@ -26,9 +26,9 @@ struct Stopwatch {
 }
 
 impl Observer for Stopwatch {
-    fn step(&self, report: &StepReport) -> Wish {
+    fn step(&self, report: &StepReport) -> StopRequest {
         lock(&self.seconds).push(report.wall.as_secs_f64());
-        if report.step + 1 < self.length.warm_up + self.length.timed { Wish::Continue } else { Wish::Stop }
+        if report.step + 1 < self.length.warm_up + self.length.timed { StopRequest::None } else { StopRequest::Stop }
     }
 }
 

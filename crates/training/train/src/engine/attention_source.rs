@@ -31,7 +31,7 @@ pub enum AttentionUse {
 type Opened = OnceLock<Result<Arc<cudnn::Library>, LibraryError>>;
 
 /// The library for a rank.
-pub(crate) struct OfRank {
+pub(crate) struct RankAttention {
     pub library: Box<dyn AttentionLibrary>,
     pub workspace_bytes: usize,
 }
@@ -86,7 +86,7 @@ impl AttentionSource {
     }
 
     /// The library for a rank on an open GPU; `None` where it is missing.
-    pub(crate) fn open(&self, facts: &DeviceFacts, gpu: &Arc<dyn Gpu>) -> Result<Option<OfRank>, DeviceError> {
+    pub(crate) fn open(&self, facts: &DeviceFacts, gpu: &Arc<dyn Gpu>) -> Result<Option<RankAttention>, DeviceError> {
         let failed = |cause: Box<dyn std::error::Error + Send + Sync>| DeviceError::Accelerator {
             what: format!(
                 "open a library of attention for {} (run.attention_library = \"off\" needs none)",
@@ -99,10 +99,10 @@ impl AttentionSource {
             AttentionSource::Nvidia { search, opened } => {
                 let Ok(library) = cudnn(search, opened) else { return Ok(None) };
                 let handle = cudnn::Handle::open(library, Arc::clone(gpu)).map_err(|error| failed(error.into()))?;
-                Ok(Some(OfRank { library: Box::new(handle), workspace_bytes: WORKSPACE_BYTES }))
+                Ok(Some(RankAttention { library: Box::new(handle), workspace_bytes: WORKSPACE_BYTES }))
             }
             AttentionSource::Given { workspace_bytes, open, .. } => match open(facts.ordinal) {
-                Some(library) => Ok(Some(OfRank { library, workspace_bytes: *workspace_bytes })),
+                Some(library) => Ok(Some(RankAttention { library, workspace_bytes: *workspace_bytes })),
                 None => Err(failed("this driver has not opened it".into())),
             },
         }

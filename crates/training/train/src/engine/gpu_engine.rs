@@ -16,11 +16,11 @@ use mesh::{Group, Rank};
 use nvidia::nccl;
 use sync::lock;
 
-use crate::engine::attention_source::OfRank;
+use crate::engine::attention_source::RankAttention;
 use crate::engine::description::accepted_products;
 use crate::engine::gpus::{BlocksBy, Gpus};
 use crate::engine::kernel_choice::ProductChoice;
-use crate::engine::thread_engine::{GroupSeat, ThreadEngine};
+use crate::engine::thread_engine::{GroupTransports, ThreadEngine};
 use crate::engine::{Engine, EngineDescription, RankEngine};
 
 /// Opens ranks on GPUs.
@@ -94,7 +94,7 @@ impl Engine for GpuEngine {
                     .with_library(library, self.gpus.choice(index).algorithms)
                     .map_err(|error| on_gpu(open.gpu.facts(), error))?;
                 match self.gpus.attention_library(index, &open.gpu)? {
-                    Some(OfRank { library, workspace_bytes }) => device
+                    Some(RankAttention { library, workspace_bytes }) => device
                         .with_attention(library, workspace_bytes)
                         .map_err(|error| on_gpu(open.gpu.facts(), error))?,
                     None => device,
@@ -133,8 +133,8 @@ impl Engine for GpuEngine {
                 Ok::<_, DeviceError>(Arc::clone(staging.get_or_init(|| made)))
             }
         };
-        let communicators = self.threads.groups(rank, |seat, group| {
-            let GroupSeat { transports, hosts, channels } = seat;
+        let communicators = self.threads.groups(rank, |member, group| {
+            let GroupTransports { transports, hosts, channels } = member;
             let opened: Box<dyn Communicator> = if self.share_gpu(&group, index) {
                 let (queues, kernels) = (Arc::clone(&queues), Arc::clone(&open.collectives));
                 let (streams, events) = (streams.clone(), Arc::clone(&events));

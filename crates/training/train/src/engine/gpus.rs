@@ -14,7 +14,7 @@ use nvidia::LibraryError;
 use sync::lock;
 use thiserror::Error;
 
-use crate::engine::attention_source::{AttentionSource, OfRank};
+use crate::engine::attention_source::{AttentionSource, RankAttention};
 use crate::engine::gpu_code::{GpuCode, KernelCode, ToCompile};
 use crate::engine::kernel_archive::ArchiveError;
 use crate::engine::kernel_choice::GivenChoices;
@@ -326,7 +326,7 @@ impl Gpus {
     }
 
     /// The library of attention for a rank on the open GPU of this index, where there is one.
-    pub(crate) fn attention_library(&self, index: usize, gpu: &Arc<dyn Gpu>) -> Result<Option<OfRank>, DeviceError> {
+    pub(crate) fn attention_library(&self, index: usize, gpu: &Arc<dyn Gpu>) -> Result<Option<RankAttention>, DeviceError> {
         self.attention.open(&self.facts[index], gpu)
     }
 

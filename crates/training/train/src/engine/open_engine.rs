@@ -12,7 +12,7 @@ use program::PeerGroups;
 
 use crate::engine::gpu_engine::GpuEngine;
 use crate::engine::run_device::{RunDevice, kind};
-use crate::engine::thread_engine::{ProcessSeat, ThreadEngine};
+use crate::engine::thread_engine::{ProcessMember, ThreadEngine};
 use crate::engine::{Engine, EngineDescription};
 
 /// Resources of the ranks of an engine, equal for all of them.
@@ -51,11 +51,11 @@ pub fn open_process_engine(
     groups: PeerGroups,
     options: EngineOptions,
     device: &RunDevice,
-    seat: ProcessSeat,
+    member: ProcessMember,
     ended: &dyn Fn() -> Option<String>,
 ) -> Result<(Box<dyn Engine>, WorldFailure), OpenError> {
-    let (host, nccl) = (seat.ranks_of_host(), seat.nccl.clone());
-    let (threads, failure) = ThreadEngine::of_process(groups, options, seat, ended)?;
+    let (host, nccl) = (member.ranks_of_host(), member.nccl.clone());
+    let (threads, failure) = ThreadEngine::of_process(groups, options, member, ended)?;
     let engine: Box<dyn Engine> = match device {
         RunDevice::Cpu => Box::new(threads),
         RunDevice::Gpus(gpus) => {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use comm::processes::{LocalRanks, MpiGroups, OpenError, Seat};
+use comm::processes::{LocalRanks, MpiGroups, OpenError, WorldMember};
 use comm::{
     AbortCause, ChannelId, GroupChannels, HostCommunicator, HostMap, Library, LibraryGroup, StreamTransports,
     ThreadTransport, Timeouts, Transport, WorldFailure, processes,
@@ -21,7 +21,7 @@ use crate::engine::open_engine::EngineOptions;
 use crate::engine::{Communicators, Engine, EngineDescription, RankEngine};
 
 /// The place of a process among those of a run.
-pub struct ProcessSeat {
+pub struct ProcessMember {
     /// Its number in the process map.
     pub process: usize,
     /// All processes.
@@ -36,7 +36,7 @@ pub struct ProcessSeat {
     pub nccl: Option<Arc<nccl::Library>>,
 }
 
-impl ProcessSeat {
+impl ProcessMember {
     /// All ranks on the host of this process, by process, then by rank.
     pub(super) fn ranks_of_host(&self) -> Vec<Rank> {
         let all = self.process_map.processes();
@@ -88,18 +88,18 @@ impl ThreadEngine {
     pub fn of_process(
         groups: PeerGroups,
         options: EngineOptions,
-        seat: ProcessSeat,
+        member: ProcessMember,
         ended: &dyn Fn() -> Option<String>,
     ) -> Result<(ThreadEngine, WorldFailure), OpenError> {
         let EngineOptions { timeouts, queued, threads_per_rank, library } = options;
-        let ProcessSeat { process, process_map, listeners, token, cores, nccl: _ } = seat;
+        let ProcessMember { process, process_map, listeners, token, cores, nccl: _ } = member;
         let endpoint = library.and_then(|sums| Some((sums, listeners.mpi.clone()?)));
         let queued = queued.to_vec();
         let hosts = process_map.host_map();
         let ranks = process_map.processes().get(process).map_or(vec![], |own| own.ranks.clone());
         let num_lanes = NonZeroUsize::MIN.saturating_add(queued.len());
-        let seat = Seat { process, process_map: process_map.clone(), listeners, token, num_lanes, timeouts };
-        let LocalRanks { ends: lanes, failure, .. } = processes::open_unless(seat, ended)?;
+        let member = WorldMember { process, process_map: process_map.clone(), listeners, token, num_lanes, timeouts };
+        let LocalRanks { ends: lanes, failure, .. } = processes::open_unless(member, ended)?;
         let library = endpoint.map(|(sums, endpoint)| {
             let of_library = groups_of(&groups, &ranks, num_lanes.get());
             let opened = MpiGroups::open(&endpoint, &process_map, of_library, sums, timeouts.wait, ended);
@@ -195,7 +195,7 @@ impl ThreadEngine {
         arena: &Arc<Arena>,
         queues: &Arc<StreamQueues>,
     ) -> Result<Communicators, DeviceError> {
-        self.groups(rank, |GroupSeat { transports, hosts, channels }, group| {
+        self.groups(rank, |GroupTransports { transports, hosts, channels }, group| {
             let of_library = |stream| self.library_group(stream, &group);
             let queues = Arc::clone(queues);
             let own = group.clone();
@@ -210,17 +210,17 @@ impl ThreadEngine {
     pub(super) fn groups(
         &self,
         rank: Rank,
-        mut open: impl FnMut(GroupSeat<'_>, Group) -> Result<Box<dyn Communicator>, DeviceError>,
+        mut open: impl FnMut(GroupTransports<'_>, Group) -> Result<Box<dyn Communicator>, DeviceError>,
     ) -> Result<Communicators, DeviceError> {
         let transports = self.ends_of(rank)?;
         Communicators::try_open(&self.groups, rank, |which, group| {
-            open(GroupSeat { transports, hosts: &self.hosts, channels: channels(which) }, group)
+            open(GroupTransports { transports, hosts: &self.hosts, channels: channels(which) }, group)
         })
     }
 }
 
 /// Everything that a group of a rank communicates over.
-pub(super) struct GroupSeat<'a> {
+pub(super) struct GroupTransports<'a> {
     /// The rank's ends of the transport, by stream.
     pub transports: &'a StreamTransports,
     /// The hosts of all ranks.

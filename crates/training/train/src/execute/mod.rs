@@ -103,16 +103,16 @@ impl Worker<'_> {
             Instr::GradNorm => reduce::norm(self),
             Instr::OptimizerStep { unit } => optimizer::step(&self.ports, &self.position, &self.state, unit),
             Instr::FetchState { unit } => {
-                offload::copy(&self.ports, &self.position, &self.state.units[&unit], offload::Way::Fetch)
+                offload::copy(&self.ports, &self.position, &self.state.units[&unit], offload::CopyDirection::Fetch)
             }
             Instr::OffloadState { unit } => {
-                offload::copy(&self.ports, &self.position, &self.state.units[&unit], offload::Way::Offload)
+                offload::copy(&self.ports, &self.position, &self.state.units[&unit], offload::CopyDirection::Offload)
             }
             Instr::OffloadActs { unit, microbatch } => {
-                offload::copy_activations(&self.ports, &self.position, (unit, microbatch), offload::Way::Offload)
+                offload::copy_activations(&self.ports, &self.position, (unit, microbatch), offload::CopyDirection::Offload)
             }
             Instr::FetchActs { unit, microbatch } => {
-                offload::copy_activations(&self.ports, &self.position, (unit, microbatch), offload::Way::Fetch)
+                offload::copy_activations(&self.ports, &self.position, (unit, microbatch), offload::CopyDirection::Fetch)
             }
             Instr::Save { unit } => {
                 self.ports.saving.as_mut().map_or(Ok(()), |saving| saving.save(unit, effects.reads))

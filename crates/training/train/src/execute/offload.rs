@@ -10,7 +10,7 @@ use crate::worker::unit_state::UnitState;
 
 /// Which way something is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum CopyDirection {
     /// From memory of the host, before it is used.
     Fetch,
     /// To memory of the host, after that.
@@ -21,11 +21,11 @@ pub enum Way {
 ///
 /// # Errors
 /// The device's.
-pub fn copy(ports: &RankPorts<'_>, position: &RunPosition<'_>, state: &UnitState, way: Way) -> Result<(), DeviceError> {
+pub fn copy(ports: &RankPorts<'_>, position: &RunPosition<'_>, state: &UnitState, direction: CopyDirection) -> Result<(), DeviceError> {
     let staged = state.staged(position);
     let pairs = state.optimizer_parts().zip(staged.optimizer_parts());
     let mut pairs = pairs.map(|((_, host), (_, staged))| (host.tensor, staged.tensor));
-    pairs.try_for_each(|(host, staged)| submit(ports, host, staged, way))
+    pairs.try_for_each(|(host, staged)| submit(ports, host, staged, direction))
 }
 
 /// Copies what the forward pass of `unit` left for its backward pass.
@@ -36,19 +36,19 @@ pub fn copy_activations(
     ports: &RankPorts<'_>,
     position: &RunPosition<'_>,
     (unit, microbatch): (Unit, Microbatch),
-    way: Way,
+    direction: CopyDirection,
 ) -> Result<(), DeviceError> {
     let activations = position.activations();
     position.program.view.offloaded_activations(unit).try_for_each(|(unit, part)| {
         let host = activations.words(Value::OnHost { unit, microbatch, part });
-        submit(ports, host, activations.words(part.of(unit, microbatch)), way)
+        submit(ports, host, activations.words(part.of(unit, microbatch)), direction)
     })
 }
 
-fn submit(ports: &RankPorts<'_>, host: Tensor, own: Tensor, way: Way) -> Result<(), DeviceError> {
-    let (stream, from, to) = match way {
-        Way::Fetch => (Stream::Fetch, host, own),
-        Way::Offload => (Stream::Offload, own, host),
+fn submit(ports: &RankPorts<'_>, host: Tensor, own: Tensor, direction: CopyDirection) -> Result<(), DeviceError> {
+    let (stream, from, to) = match direction {
+        CopyDirection::Fetch => (Stream::Fetch, host, own),
+        CopyDirection::Offload => (Stream::Offload, own, host),
     };
     if from.is_empty() { Ok(()) } else { ports.device.submit(stream, &Op::Copy { from, to }) }
 }

@@ -1,7 +1,7 @@
 //! The update of a unit's parameters: one AdamW pass over each run of elements with one rule, Muon for the matrices
 //! that have it, then the average of the weights.
 
-use config::{Home, TrainSpec, Unit, UpdateMethod, UpdateRule};
+use config::{MemoryKind, TrainSpec, Unit, UpdateMethod, UpdateRule};
 use device::{AdamWUpdate, Device, DeviceError, Op, Stream};
 
 use crate::execute::muon;
@@ -23,8 +23,8 @@ pub fn step(
     let device = &*ports.device;
     let staged;
     let state = match position.setup.train.offload.optimizer_state() {
-        Home::Arena => &rank.units[&unit],
-        Home::Host => {
+        MemoryKind::Arena => &rank.units[&unit],
+        MemoryKind::Host => {
             staged = rank.units[&unit].staged(position);
             &staged
         }

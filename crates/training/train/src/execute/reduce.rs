@@ -7,7 +7,7 @@ use model::{Accumulation, Constants};
 use program::{GradientAxes, GroupCall, Purpose};
 
 use crate::execute::group_call::issue;
-use crate::wish::Wish;
+use crate::stop_request::StopRequest;
 use crate::worker::Worker;
 use crate::worker::ports::RankPorts;
 use crate::worker::rank_state::{RankState, zero_sums};
@@ -165,10 +165,10 @@ pub struct StepOutcome {
 ///
 /// # Errors
 /// The device's.
-pub fn vote(device: &dyn Device, constants: &Constants, wish: Wish) -> Result<(), DeviceError> {
-    let vote = match wish {
-        Wish::Continue => 0i64,
-        Wish::Stop => 1,
+pub fn vote(device: &dyn Device, constants: &Constants, stop_request: StopRequest) -> Result<(), DeviceError> {
+    let vote = match stop_request {
+        StopRequest::None => 0i64,
+        StopRequest::Stop => 1,
     };
     let votes = constants.norm_sums.elements(COUNT_WORD..COUNT_WORD + 1);
     device.upload(Stream::Reduce, votes, bytemuck::bytes_of(&vote))

@@ -14,7 +14,7 @@ use crate::ranks::launch::{Flow, Moment, Progress, launch};
 use crate::setup::source::TensorSource;
 use crate::setup::start::Start;
 use crate::setup::{Setup, WorkloadIndex};
-use crate::wish::Wish;
+use crate::stop_request::StopRequest;
 use crate::worker::Worker;
 use crate::worker::batch::{SequenceBuffers, TokenSource};
 use crate::worker::rank_state::zero_sums;
@@ -70,10 +70,10 @@ pub fn run_evaluation(
     evaluation: Evaluation<'_>,
     initial: Option<&dyn TensorSource>,
 ) -> Result<EvaluationReport, TrainError> {
-    launch(setup, engine, engine.ranks().into_iter(), |seat| {
+    launch(setup, engine, engine.ranks().into_iter(), |launched| {
         let tokens = HeldOut::new(setup, evaluating_workload(setup), evaluation);
-        let mut rank = seat.open(&tokens, Start::with(initial), Recheck::Off)?;
-        Ok(evaluate_whole(&mut rank, &tokens, seat.progress)?)
+        let mut rank = launched.open(&tokens, Start::with(initial), Recheck::Off)?;
+        Ok(evaluate_whole(&mut rank, &tokens, launched.progress)?)
     })
 }
 
@@ -124,8 +124,8 @@ impl TokenSource for HeldOut<'_> {
 
 /// Who may end a measurement before its last pass, on this rank.
 pub(crate) trait Listener {
-    /// Asked in every pass: [`Wish::Stop`] of one rank ends the measurement on all of them after this pass.
-    fn wish(&mut self) -> Wish;
+    /// Asked in every pass: [`StopRequest::Stop`] of one rank ends the measurement on all of them after this pass.
+    fn stop_request(&mut self) -> StopRequest;
 
     /// Called after each pass with the share that is done.
     fn measured(&mut self, share: f64, elapsed: Duration);
@@ -135,8 +135,8 @@ pub(crate) trait Listener {
 struct Uninterrupted;
 
 impl Listener for Uninterrupted {
-    fn wish(&mut self) -> Wish {
-        Wish::Continue
+    fn stop_request(&mut self) -> StopRequest {
+        StopRequest::None
     }
 
     fn measured(&mut self, _share: f64, _elapsed: Duration) {}
@@ -193,12 +193,12 @@ fn add_passes<'a>(
     worker.take_up(evaluating_workload(worker.position.setup), tokens);
     for pass in 0..tokens.passes() {
         worker.begin_step(pass)?;
-        let wish = listener.wish();
+        let stop_request = listener.stop_request();
         progress.run_program(worker, |worker, moment, instr| {
             if (moment, instr) == (Moment::Before, Instr::GradNorm) {
-                reduce::vote(&*worker.ports.device, &worker.state.constants, wish)?;
+                reduce::vote(&*worker.ports.device, &worker.state.constants, stop_request)?;
             }
-            Ok(Flow::GoOn)
+            Ok(Flow::Continue)
         })?;
         let of_pass = read_sums(worker, worker.state.constants.loss_sums)?;
         sums.words.iter_mut().zip(of_pass).for_each(|(total, word)| *total = total.wrapping_add(word));

@@ -28,18 +28,18 @@ pub fn run_forward(
     sink: &dyn LogitsSink,
 ) -> Result<EvaluationReport, TrainError> {
     let evaluation = Evaluation { tokens, sequences: setup.train.global_batch as u64, every: 0 };
-    launch(setup, engine, engine.ranks().into_iter(), |seat| -> Result<_, Stop> {
+    launch(setup, engine, engine.ranks().into_iter(), |launched| -> Result<_, Stop> {
         let per_pass = HeldOut::new(setup, WorkloadIndex::MAIN, evaluation);
         let measured = HeldOut::new(setup, evaluating_workload(setup), evaluation);
-        let mut rank = seat.open(&per_pass, Start::with(initial), Recheck::Off)?;
+        let mut rank = launched.open(&per_pass, Start::with(initial), Recheck::Off)?;
         for pass in 0..per_pass.passes() {
-            seat.progress.begin_step(pass + 1);
+            launched.progress.begin_step(pass + 1);
             rank.begin_step(pass)?;
-            seat.progress.run_program(&mut rank, |_, _, _| Ok(Flow::GoOn))?;
+            launched.progress.run_program(&mut rank, |_, _, _| Ok(Flow::Continue))?;
             reduce::wait_for_all(&rank.ports, &rank.state.constants)?;
             deliver(&rank, per_pass.first_sequence(pass), sink)?;
         }
-        Ok(evaluate_whole(&mut rank, &measured, seat.progress)?)
+        Ok(evaluate_whole(&mut rank, &measured, launched.progress)?)
     })
 }
 

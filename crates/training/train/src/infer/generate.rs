@@ -14,11 +14,11 @@ use crate::engine::Engine;
 use crate::execute::reduce;
 use crate::infer::sampling::Sampling;
 use crate::ranks::failure::TrainError;
-use crate::ranks::launch::{Flow, Progress, Seat, Stop, launch};
+use crate::ranks::launch::{Flow, Progress, RankLaunch, Stop, launch};
 use crate::setup::Setup;
 use crate::setup::source::TensorSource;
 use crate::setup::start::Start;
-use crate::wish::Wish;
+use crate::stop_request::StopRequest;
 use crate::worker::Worker;
 use crate::worker::batch::{SequenceBuffers, TokenSource};
 
@@ -35,8 +35,8 @@ pub struct Generation<'a> {
 
 /// Hears of a text as it grows.
 pub trait Listener: Sync {
-    /// A token was added; on rank 0's thread. [`Wish::Stop`] ends the text soon.
-    fn token(&self, token: i32) -> Wish;
+    /// A token was added; on rank 0's thread. [`StopRequest::Stop`] ends the text soon.
+    fn token(&self, token: i32) -> StopRequest;
 
     /// The logits from which the token at `position` of the text is drawn, on the thread of the rank that draws.
     /// Nothing by default.
@@ -56,27 +56,27 @@ pub fn run_generation(
     initial: Option<&dyn TensorSource>,
     listener: &dyn Listener,
 ) -> Result<(), TrainError> {
-    launch(setup, engine, engine.ranks().into_iter(), |seat| generate(seat, generation, initial, listener))
+    launch(setup, engine, engine.ranks().into_iter(), |launched| generate(launched, generation, initial, listener))
 }
 
 fn generate(
-    seat: Seat<'_>,
+    launched: RankLaunch<'_>,
     generation: Generation<'_>,
     initial: Option<&dyn TensorSource>,
     listener: &dyn Listener,
 ) -> Result<(), Stop> {
-    let text = Text::new(generation.prompt, seat.setup.model.context);
-    let mut rank = seat.open(&text, Start::with(initial), Recheck::Off)?;
-    let mut wish = Wish::Continue;
+    let text = Text::new(generation.prompt, launched.setup.model.context);
+    let mut rank = launched.open(&text, Start::with(initial), Recheck::Off)?;
+    let mut stop_request = StopRequest::None;
     for position in generation.prompt.len()..generation.prompt.len().saturating_add(generation.max_tokens) {
-        seat.progress.begin_step((position - generation.prompt.len()) as u32 + 1);
-        let last_row = compute(&mut rank, &text, seat.progress)?;
+        launched.progress.begin_step((position - generation.prompt.len()) as u32 + 1);
+        let last_row = compute(&mut rank, &text, launched.progress)?;
         let listened = |logits: &[f32]| listener.logits(position, logits);
         let drawn = draw(&rank, last_row, (generation.sampling, position), listened)?;
-        let agreed = agree(&mut rank, drawn, wish)?;
+        let agreed = agree(&mut rank, drawn, stop_request)?;
         text.push(agreed.token);
-        if seat.number.0 == 0 {
-            wish = listener.token(agreed.token);
+        if launched.number.0 == 0 {
+            stop_request = listener.token(agreed.token);
         }
         if agreed.stop {
             break;
@@ -97,7 +97,7 @@ pub(crate) fn next_token(
 ) -> Result<i32, Stop> {
     let last_row = compute(worker, text, progress)?;
     let drawn = draw(worker, last_row, place, |_| ())?;
-    let token = agree(worker, drawn, Wish::Continue)?.token;
+    let token = agree(worker, drawn, StopRequest::None)?.token;
     text.push(token);
     Ok(token)
 }
@@ -123,7 +123,7 @@ fn compute(worker: &mut Worker<'_>, text: &Text, progress: &Progress) -> Result<
         let Pass { first, rows, is_last } = text.next_pass(worker.position.shape.tokens());
         worker.position.first_cached = first;
         worker.begin_step(0)?;
-        progress.run_program(worker, |_, _, _| Ok(Flow::GoOn))?;
+        progress.run_program(worker, |_, _, _| Ok(Flow::Continue))?;
         if is_last {
             return Ok(rows - 1);
         }
@@ -145,13 +145,13 @@ struct Agreed {
 }
 
 /// One rank has drawn, one may wish to stop; the sums tell all.
-fn agree(worker: &mut Worker<'_>, drawn: i64, wish: Wish) -> Result<Agreed, DeviceError> {
+fn agree(worker: &mut Worker<'_>, drawn: i64, stop_request: StopRequest) -> Result<Agreed, DeviceError> {
     let sums = worker.state.constants.norm_sums;
     let mut words = [0i64; SUM_WORDS];
     words[0] = drawn;
-    words[COUNT_WORD] = match wish {
-        Wish::Continue => 0,
-        Wish::Stop => 1,
+    words[COUNT_WORD] = match stop_request {
+        StopRequest::None => 0,
+        StopRequest::Stop => 1,
     };
     worker.ports.device.write(sums, bytemuck::cast_slice(&words))?;
     worker.ports.communicators.world().all_reduce(Stream::Reduce, sums, Reduction::Sum(SumTree::RANK_ORDER))?;

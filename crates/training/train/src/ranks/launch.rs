@@ -72,7 +72,7 @@ impl Progress {
             worker.issue(instr)?;
             self.with_ring(RankRing::end);
             match watch(worker, Moment::After, instr)? {
-                Flow::GoOn => {}
+                Flow::Continue => {}
                 Flow::End => return worker.ports.device.synchronize(),
             }
         }
@@ -95,14 +95,14 @@ pub(crate) enum Moment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// With the next instruction.
-    GoOn,
+    Continue,
     /// Its rest is left out.
     End,
 }
 
 /// One rank's part in a launch.
 #[derive(Clone, Copy)]
-pub(crate) struct Seat<'a> {
+pub(crate) struct RankLaunch<'a> {
     /// The run.
     pub(crate) setup: &'a Setup,
     pub(crate) engine: &'a dyn Engine,
@@ -112,7 +112,7 @@ pub(crate) struct Seat<'a> {
     pub(crate) progress: &'a Progress,
 }
 
-impl<'a> Seat<'a> {
+impl<'a> RankLaunch<'a> {
     /// Opens the rank with room for all programs of the run, and returns once all ranks are about to run the same; see
     /// [`Worker::open`] and [`agree`].
     pub(crate) fn open(
@@ -135,7 +135,7 @@ impl<'a> Seat<'a> {
     }
 }
 
-impl Seat<'_> {
+impl RankLaunch<'_> {
     /// The same rank, some of whose operations are computed twice. On devices with queues, and where streams run side
     /// by side, a second computation cannot follow the first at once: there only state is checked.
     fn rechecked(&self, engine: RankEngine, recheck: Recheck, arena_bytes: usize) -> RankEngine {
@@ -178,7 +178,7 @@ pub(crate) fn launch<T: Send>(
     setup: &Setup,
     engine: &dyn Engine,
     ranks: impl Iterator<Item = Rank>,
-    body: impl Fn(Seat<'_>) -> Result<T, Stop> + Sync,
+    body: impl Fn(RankLaunch<'_>) -> Result<T, Stop> + Sync,
 ) -> Result<T, TrainError> {
     let body = &body;
     std::thread::scope(|scope| {
@@ -232,11 +232,11 @@ fn guarded<T>(
     setup: &Setup,
     engine: &dyn Engine,
     number: Rank,
-    body: impl Fn(Seat<'_>) -> Result<T, Stop>,
+    body: impl Fn(RankLaunch<'_>) -> Result<T, Stop>,
 ) -> Result<T, TrainError> {
     let progress = Progress::default();
-    let seat = Seat { setup, engine, number, progress: &progress };
-    let cause = match catch_unwind(AssertUnwindSafe(|| body(seat))) {
+    let launched = RankLaunch { setup, engine, number, progress: &progress };
+    let cause = match catch_unwind(AssertUnwindSafe(|| body(launched))) {
         Ok(Ok(value)) => return Ok(value),
         Ok(Err(Stop::Together(error))) => return Err(error),
         Ok(Err(Stop::Failed(cause))) => cause,

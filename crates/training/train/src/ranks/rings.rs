@@ -82,7 +82,7 @@ impl RankRing {
                 Partner::To(stage) | Partner::From(stage) => {
                     self.pipeline.get(stage).map_or(Peers::None, |rank| Peers::Rank(*rank))
                 }
-                Partner::Nobody | Partner::Peers(_) | Partner::Ends { .. } | Partner::World => Peers::None,
+                Partner::None | Partner::Peers(_) | Partner::Ends { .. } | Partner::World => Peers::None,
             },
             Family::Pass(_) => group(PeerGroup::TENSOR),
             Family::Gather { unit } | Family::Reduce { unit, .. } => group(PeerGroup::Along(view.axes.of(unit).shards)),

@@ -18,7 +18,7 @@ use crate::engine::Engine;
 use crate::execute::reduce;
 use crate::infer::evaluate::{Evaluation, HeldOut, Listener, Validation, evaluate, evaluating_workload};
 use crate::ranks::failure::TrainError;
-use crate::ranks::launch::{Flow, Moment, Progress, Seat, Stop, launch};
+use crate::ranks::launch::{Flow, Moment, Progress, RankLaunch, Stop, launch};
 use crate::ranks::rings::Rings;
 use crate::recheck::state_hashes::StateHashes;
 use crate::run::observer::{LossScalingReport, Observer, StepReport};
@@ -30,10 +30,10 @@ use crate::setup::start::{Start, check_tensors};
 use crate::storage::deliver;
 use crate::storage::saving::{SavePorts, SaveWriters, Saving, start_saving};
 use crate::storage::sink::TensorSink;
-use crate::wish::Wish;
+use crate::stop_request::StopRequest;
 use crate::worker::Worker;
 use crate::worker::batch::TokenSource;
-use crate::worker::loss_scale::StepFate;
+use crate::worker::loss_scale::UpdateOutcome;
 use crate::worker::save_stream::SavedIn;
 
 /// The sources that a run reads from, and the receivers of its reports.
@@ -137,25 +137,25 @@ pub fn run_ranks(
     let ranks: Vec<Rank> = ranks.collect();
     let writers = ports.saving.map(|saving| SaveWriters::new(&saving, ranks.len()));
     let save_ports = ports.saving.zip(writers.as_ref()).map(|(saving, writers)| writers.ports(saving));
-    launch(setup, engine, ranks.into_iter(), |seat| run_rank(seat, ports, save_ports))
+    launch(setup, engine, ranks.into_iter(), |launched| run_rank(launched, ports, save_ports))
 }
 
 /// The work of ranks before their first step, as rings name it.
 const START: &str = "open the rank, fill its weights and compare programs";
 
-fn run_rank(seat: Seat<'_>, ports: Ports<'_>, save_ports: Option<SavePorts<'_>>) -> Result<Ending, Stop> {
-    let measured = Measured::of(seat.setup, &ports);
-    seat.progress.keep_in(ports.rings.and_then(|rings| rings.open(seat.setup.groups(), seat.number)));
+fn run_rank(launched: RankLaunch<'_>, ports: Ports<'_>, save_ports: Option<SavePorts<'_>>) -> Result<Ending, Stop> {
+    let measured = Measured::of(launched.setup, &ports);
+    launched.progress.keep_in(ports.rings.and_then(|rings| rings.open(launched.setup.groups(), launched.number)));
     let report = |report| ports.observer.saved(report);
     std::thread::scope(|scope| {
-        let mut rank = seat.progress.named(START, || seat.open(ports.tokens, ports.start, ports.recheck))?;
+        let mut rank = launched.progress.named(START, || launched.open(ports.tokens, ports.start, ports.recheck))?;
         if let (Some(save_ports), Some(memory)) = (save_ports, rank.ports.memory.take()) {
-            let stream = start_saving(scope, &rank, seat.number, memory, (save_ports, &report))?;
+            let stream = start_saving(scope, &rank, launched.number, memory, (save_ports, &report))?;
             rank.ports.saving = Some(stream);
         }
-        let ending = run_steps(&mut rank, seat, &ports, &measured)?;
+        let ending = run_steps(&mut rank, launched, &ports, &measured)?;
         if let Some(sink) = ports.weights {
-            seat.progress.named("deliver weights", || deliver::weights(&rank, sink))?;
+            launched.progress.named("deliver weights", || deliver::weights(&rank, sink))?;
         }
         Ok(ending)
     })
@@ -182,49 +182,49 @@ impl<'a> Measured<'a> {
 /// The steps that are left, with what is measured and saved between them.
 fn run_steps<'a>(
     worker: &mut Worker<'a>,
-    seat: Seat<'a>,
+    launched: RankLaunch<'a>,
     ports: &Ports<'a>,
     measured: &'a Measured<'a>,
 ) -> Result<Ending, Stop> {
-    let Seat { setup, number, progress, .. } = seat;
+    let RankLaunch { setup, number, progress, .. } = launched;
     // Elsewhere the rank's own thread only hands work over.
     let overlap = setup.parallelism.overlap_on_cpus();
-    let is_timed = seat.engine.describe().device == DeviceKind::CPU && overlap == Overlap::Off;
-    let mut wish = Wish::Continue;
+    let is_timed = launched.engine.describe().device == DeviceKind::CPU && overlap == Overlap::Off;
+    let mut stop_request = StopRequest::None;
     let mut hashes = StateHashes::new(ports.recheck, worker);
     hashes.take(&*worker.ports.device, ports.start.steps(), Duration::ZERO)?;
     for step in ports.start.steps()..setup.train.steps {
         let started = Instant::now();
         progress.begin_step(step + 1);
         worker.take_up(setup.training_workload(step), ports.tokens);
-        let asked = Asked { wish, speaks: number.0 == 0, observer: ports.observer };
-        let (outcome, verdict) = run_step(worker, step, asked, (progress, &mut hashes))?;
+        let stop_check = StopCheck { stop_request, is_asking: number.0 == 0, observer: ports.observer };
+        let (outcome, verdict) = run_step(worker, step, stop_check, (progress, &mut hashes))?;
         let scaled_by = worker.state.loss_scale;
         if is_timed {
             ports.observer.rank_step(WorkTimes::of_step(worker, number));
         }
-        let (fate, anomaly) = step_verdict::conclude(worker, &outcome, verdict).map_err(Stop::Together)?;
-        if let (true, Some(sink)) = (is_first_update(worker, fate), ports.first_gradients) {
+        let (update, anomaly) = step_verdict::conclude(worker, &outcome, verdict).map_err(Stop::Together)?;
+        if let (true, Some(sink)) = (is_first_update(worker, update), ports.first_gradients) {
             deliver::gradients(worker, sink, &outcome)?;
         }
         if number.0 == 0 {
             let loss_scaling = scaled_by.is_dynamic().then(|| LossScalingReport {
                 factor: scaled_by.factor(),
-                fate,
+                update,
                 skipped_steps: worker.state.loss_scale.skipped_steps(),
             });
-            wish = ports.observer.step(&StepReport { loss_scaling, anomaly, ..report(setup, step, &outcome, started) });
+            stop_request = ports.observer.step(&StepReport { loss_scaling, anomaly, ..report(setup, step, &outcome, started) });
         }
         hashes.take(&*worker.ports.device, step + 1, started.elapsed())?;
         let is_last = step + 1 == setup.train.steps;
         // Who wishes to stop does not wait for a measurement.
-        let mut asked = Asked { wish, ..asked };
+        let mut stop_check = StopCheck { stop_request, ..stop_check };
         let between = if outcome.stop {
             Between::stopped()
         } else {
-            measure(worker, measured, (step + 1, is_last), (&mut asked, progress))?
+            measure(worker, measured, (step + 1, is_last), (&mut stop_check, progress))?
         };
-        wish = asked.wish;
+        stop_request = stop_check.stop_request;
         let place = |saving: Saving<'a>| {
             let last = (is_last || between.is_stopped).then_some(SavedIn::Disk);
             last.or_else(|| saving.place_after(step + 1)).map(|place| (saving, place))
@@ -258,37 +258,37 @@ fn measure<'a>(
     worker: &mut Worker<'a>,
     measured: &'a Measured<'a>,
     (steps, is_last): (u32, bool),
-    (asked, progress): (&mut Asked<'_>, &Progress),
+    (stop_check, progress): (&mut StopCheck<'_>, &Progress),
 ) -> Result<Between, Stop> {
     let is_due = |evaluation: &Evaluation<'_>| is_last || evaluation.is_due_after(steps);
     let mut held_out_loss = None;
     if let Some((_, tokens)) = measured.held_out.as_ref().filter(|(evaluation, _)| is_due(evaluation)) {
-        let Some(report) = evaluate(worker, tokens, (steps, progress), asked)? else { return Ok(Between::stopped()) };
+        let Some(report) = evaluate(worker, tokens, (steps, progress), stop_check)? else { return Ok(Between::stopped()) };
         held_out_loss = Some(report.loss);
-        if asked.speaks {
-            asked.observer.evaluation(&report);
+        if stop_check.is_asking {
+            stop_check.observer.evaluation(&report);
         }
     }
     for (own, tokens) in measured.validation.iter().filter(|(own, _)| is_due(&own.evaluation)) {
-        let Some(report) = evaluate(worker, tokens, (steps, progress), asked)? else {
+        let Some(report) = evaluate(worker, tokens, (steps, progress), stop_check)? else {
             return Ok(Between { held_out_loss, is_stopped: true });
         };
-        if asked.speaks {
-            asked.observer.validation(own.name, &report);
+        if stop_check.is_asking {
+            stop_check.observer.validation(own.name, &report);
         }
     }
     if let Some(texts) = measured.samples.as_ref().filter(|texts| texts.samples.is_due_after(steps)) {
         let reports = samples::sample(worker, texts, steps, progress)?;
-        if asked.speaks {
-            reports.iter().for_each(|report| asked.observer.sampled(report));
+        if stop_check.is_asking {
+            reports.iter().for_each(|report| stop_check.observer.sampled(report));
         }
     }
     Ok(Between { held_out_loss, is_stopped: false })
 }
 
 /// Whether the step that has just been done was the first to update weights.
-fn is_first_update(worker: &Worker<'_>, fate: StepFate) -> bool {
-    fate == StepFate::Updated && worker.position.step == worker.state.loss_scale.skipped_steps()
+fn is_first_update(worker: &Worker<'_>, update: UpdateOutcome) -> bool {
+    update == UpdateOutcome::Updated && worker.position.step == worker.state.loss_scale.skipped_steps()
 }
 
 fn report(setup: &Setup, step: u32, outcome: &reduce::StepOutcome, started: Instant) -> StepReport {
@@ -308,28 +308,28 @@ fn report(setup: &Setup, step: u32, outcome: &reduce::StepOutcome, started: Inst
 
 /// Whom a rank asks whether the run continues.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
+struct StopCheck<'a> {
     /// The wish after the step before.
-    wish: Wish,
+    stop_request: StopRequest,
     /// Whether this rank asks: one does, for all.
-    speaks: bool,
+    is_asking: bool,
     observer: &'a dyn Observer,
 }
 
-impl Asked<'_> {
-    fn newest(&self) -> Wish {
-        if self.speaks && self.wish == Wish::Continue { self.observer.wish() } else { self.wish }
+impl StopCheck<'_> {
+    fn newest(&self) -> StopRequest {
+        if self.is_asking && self.stop_request == StopRequest::None { self.observer.stop_request() } else { self.stop_request }
     }
 }
 
-impl Listener for Asked<'_> {
-    fn wish(&mut self) -> Wish {
-        self.wish = self.newest();
-        self.wish
+impl Listener for StopCheck<'_> {
+    fn stop_request(&mut self) -> StopRequest {
+        self.stop_request = self.newest();
+        self.stop_request
     }
 
     fn measured(&mut self, share: f64, elapsed: Duration) {
-        if self.speaks {
+        if self.is_asking {
             self.observer.evaluating(share, elapsed);
         }
     }
@@ -340,7 +340,7 @@ impl Listener for Asked<'_> {
 fn run_step(
     worker: &mut Worker<'_>,
     step: u32,
-    asked: Asked<'_>,
+    stop_check: StopCheck<'_>,
     (progress, hashes): (&Progress, &mut StateHashes),
 ) -> Result<(reduce::StepOutcome, StepVerdict), DeviceError> {
     worker.begin_step(step)?;
@@ -353,7 +353,7 @@ fn run_step(
                 // Before any weight changes, and before other ranks learn the sums of this one.
                 is_verified = true;
                 hashes.verify(&*worker.ports.device)?;
-                reduce::vote(&*worker.ports.device, &worker.state.constants, asked.newest())?
+                reduce::vote(&*worker.ports.device, &worker.state.constants, stop_check.newest())?
             }
             (Moment::After, Instr::GradNorm) => {
                 outcome = reduce::read_outcome(worker)?;
@@ -362,9 +362,9 @@ fn run_step(
             (Moment::Before | Moment::After, _) => {}
         }
         if moment == Moment::After {
-            asked.observer.instruction(worker)?;
+            stop_check.observer.instruction(worker)?;
         }
-        Ok(if verdict.leaves_weights { Flow::End } else { Flow::GoOn })
+        Ok(if verdict.leaves_weights { Flow::End } else { Flow::Continue })
     });
     if matches!(ran, Err(DeviceError::Corrupted { .. })) && !is_verified {
         // If it is state that has changed, its hashes have more to tell.

@@ -9,9 +9,9 @@ use crate::run::samples::SampleReport;
 use crate::run::step_verdict::AnomalyReport;
 use crate::run::work_times::WorkTimes;
 use crate::storage::saving::SaveReport;
-use crate::wish::Wish;
+use crate::stop_request::StopRequest;
 use crate::worker::Worker;
-use crate::worker::loss_scale::StepFate;
+use crate::worker::loss_scale::UpdateOutcome;
 
 /// One optimizer step, the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,23 +44,23 @@ pub struct LossScalingReport {
     /// The factor of this step's loss.
     pub factor: f32,
     /// Whether its weights were updated or, after an overflow, left.
-    pub fate: StepFate,
+    pub update: UpdateOutcome,
     /// Steps so far, with this one, that changed no weight.
     pub skipped_steps: u32,
 }
 
 /// Hears of every step, on rank 0's thread, and of every instruction, on each rank's own.
 pub trait Observer: Sync {
-    /// Called after each step. [`Wish::Stop`] ends the run on all ranks after the next step.
-    fn step(&self, report: &StepReport) -> Wish;
+    /// Called after each step. [`StopRequest::Stop`] ends the run on all ranks after the next step.
+    fn step(&self, report: &StepReport) -> StopRequest;
 
     /// Called after each step on every rank's own thread, where that computes; by default nothing is done.
     fn rank_step(&self, _times: WorkTimes) {}
 
-    /// Asked in every step, before the ranks join their sums: [`Wish::Stop`] ends the run on all ranks after this step.
+    /// Asked in every step, before the ranks join their sums: [`StopRequest::Stop`] ends the run on all ranks after this step.
     /// Asked in every pass of an evaluation, too, which ends after this pass, and the run with it.
-    fn wish(&self) -> Wish {
-        Wish::Continue
+    fn stop_request(&self) -> StopRequest {
+        StopRequest::None
     }
 
     /// Called after each pass of an evaluation with the share of it that is done; by default nothing is done.

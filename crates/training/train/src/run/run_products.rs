@@ -14,7 +14,7 @@ use crate::ranks::failure::TrainError;
 use crate::run::observer::{Observer, StepReport};
 use crate::run::{Ports, run_ranks};
 use crate::setup::Setup;
-use crate::wish::Wish;
+use crate::stop_request::StopRequest;
 use crate::worker::batch::TokenSource;
 
 /// The products of the first step, in no order, each once. Data- and tensor-parallel peers have the same ones, so one
@@ -23,8 +23,8 @@ use crate::worker::batch::TokenSource;
 /// # Errors
 /// Programs that do not run.
 pub fn run_products(setup: &Setup, tokens: &dyn TokenSource) -> Result<Vec<RunProduct>, TrainError> {
-    let noted = Noted::default();
-    let engine = NotingEngine { inner: MetaEngine::new(setup.groups()), noted: Arc::clone(&noted) };
+    let recorded = RecordedProducts::default();
+    let engine = RecordingEngine { inner: MetaEngine::new(setup.groups()), recorded: Arc::clone(&recorded) };
     let is_first = |rank: &Rank| {
         let coord = setup.mesh.coord(*rank);
         [Axis::DpOuter, Axis::DpInner, Axis::Tp, Axis::Cp].into_iter().all(|axis| coord.along(axis) == 0)
@@ -32,32 +32,32 @@ pub fn run_products(setup: &Setup, tokens: &dyn TokenSource) -> Result<Vec<RunPr
     let ranks: Vec<Rank> = setup.mesh.ranks().filter(is_first).collect();
     let mut first_step = setup.clone();
     first_step.train.steps = first_step.train.steps.min(1);
-    run_ranks(&first_step, &engine, Ports::new(tokens, &Unheard), ranks.into_iter())?;
-    let products = std::mem::take(&mut *lock(&noted));
+    run_ranks(&first_step, &engine, Ports::new(tokens, &QuietObserver), ranks.into_iter())?;
+    let products = std::mem::take(&mut *lock(&recorded));
     Ok(products.into_iter().collect())
 }
 
 /// Hears nothing.
-struct Unheard;
+struct QuietObserver;
 
-impl Observer for Unheard {
-    fn step(&self, _report: &StepReport) -> Wish {
-        Wish::Continue
+impl Observer for QuietObserver {
+    fn step(&self, _report: &StepReport) -> StopRequest {
+        StopRequest::None
     }
 }
 
-type Noted = Arc<Mutex<HashSet<RunProduct>>>;
+type RecordedProducts = Arc<Mutex<HashSet<RunProduct>>>;
 
 /// Ranks that note their products.
-struct NotingEngine {
+struct RecordingEngine {
     inner: MetaEngine,
-    noted: Noted,
+    recorded: RecordedProducts,
 }
 
-impl Engine for NotingEngine {
+impl Engine for RecordingEngine {
     fn open(&self, rank: Rank, size: ArenaSize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
         let RankEngine { device, memory, communicators } = self.inner.open(rank, size, numerics)?;
-        let device = Box::new(NotingDevice { inner: device, noted: Arc::clone(&self.noted) });
+        let device = Box::new(RecordingDevice { inner: device, recorded: Arc::clone(&self.recorded) });
         Ok(RankEngine { device, memory, communicators })
     }
 
@@ -78,15 +78,15 @@ impl Engine for NotingEngine {
     }
 }
 
-struct NotingDevice {
+struct RecordingDevice {
     inner: Box<dyn Device>,
-    noted: Noted,
+    recorded: RecordedProducts,
 }
 
-impl Device for NotingDevice {
+impl Device for RecordingDevice {
     /// Nothing is kept of other operations.
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        lock(&self.noted).extend(RunProduct::of(op, stream));
+        lock(&self.recorded).extend(RunProduct::of(op, stream));
         Ok(())
     }
 

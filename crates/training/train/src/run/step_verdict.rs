@@ -5,7 +5,7 @@ use config::{OnNonFinite, OnSpike};
 use crate::execute::reduce::StepOutcome;
 use crate::ranks::failure::TrainError;
 use crate::worker::Worker;
-use crate::worker::loss_scale::StepFate;
+use crate::worker::loss_scale::UpdateOutcome;
 use crate::worker::spikes::Anomaly;
 
 /// Steps in a row that may change no weight: after these no later step is likely to.
@@ -16,7 +16,7 @@ pub const MOST_SKIPPED_IN_A_ROW: u32 = 10;
 pub struct AnomalyReport {
     pub anomaly: Anomaly,
     /// Whether its weights were updated.
-    pub fate: StepFate,
+    pub update: UpdateOutcome,
     /// Steps so far, with this one, that changed no weight.
     pub skipped_steps: u32,
 }
@@ -55,32 +55,32 @@ pub fn conclude(
     worker: &mut Worker<'_>,
     outcome: &StepOutcome,
     verdict: StepVerdict,
-) -> Result<(StepFate, Option<AnomalyReport>), TrainError> {
+) -> Result<(UpdateOutcome, Option<AnomalyReport>), TrainError> {
     let (step, anomalies) = (worker.position.step + 1, worker.position.setup.train.anomalies);
     let scale = &mut worker.state.loss_scale;
     let by_scale = if outcome.not_finite { scale.after_overflow() } else { scale.after_finite() };
     let roll_back =
         |anomaly| Err(TrainError::RollBack { step, anomaly, loss: outcome.loss, gradient_norm: outcome.norm });
-    let fate = match (by_scale, verdict.anomaly) {
-        (StepFate::Hopeless, _) => match anomalies.on_nonfinite {
+    let update = match (by_scale, verdict.anomaly) {
+        (UpdateOutcome::Hopeless, _) => match anomalies.on_nonfinite {
             OnNonFinite::Stop => return Err(not_finite(worker, outcome)),
             OnNonFinite::Skip => worker.state.loss_scale.skip(),
             OnNonFinite::RollBack => return roll_back(Anomaly::NonFinite),
         },
         // The loss is scaled, and the next step has another factor.
-        (StepFate::Skipped, _) => return Ok((StepFate::Skipped, None)),
-        (StepFate::Updated, Some(anomaly @ Anomaly::Spike(_))) if verdict.leaves_weights => match anomalies.on_spike {
+        (UpdateOutcome::Skipped, _) => return Ok((UpdateOutcome::Skipped, None)),
+        (UpdateOutcome::Updated, Some(anomaly @ Anomaly::Spike(_))) if verdict.leaves_weights => match anomalies.on_spike {
             OnSpike::RollBack => return roll_back(anomaly),
             OnSpike::Off | OnSpike::Warn | OnSpike::Skip => worker.state.loss_scale.skip(),
         },
-        (StepFate::Updated, _) => StepFate::Updated,
+        (UpdateOutcome::Updated, _) => UpdateOutcome::Updated,
     };
-    worker.state.skipped_in_a_row = if fate == StepFate::Updated { 0 } else { worker.state.skipped_in_a_row + 1 };
+    worker.state.skipped_in_a_row = if update == UpdateOutcome::Updated { 0 } else { worker.state.skipped_in_a_row + 1 };
     if worker.state.skipped_in_a_row > MOST_SKIPPED_IN_A_ROW {
         return Err(TrainError::Skipping { step, steps: worker.state.skipped_in_a_row, loss: outcome.loss });
     }
     let skipped_steps = worker.state.loss_scale.skipped_steps();
-    Ok((fate, verdict.anomaly.map(|anomaly| AnomalyReport { anomaly, fate, skipped_steps })))
+    Ok((update, verdict.anomaly.map(|anomaly| AnomalyReport { anomaly, update, skipped_steps })))
 }
 
 fn not_finite(worker: &Worker<'_>, outcome: &StepOutcome) -> TrainError {

@@ -63,7 +63,7 @@ pub struct Straggler {
     /// Seconds of a step.
     pub seconds: f64,
     /// Seconds that are usual.
-    pub usual: f64,
+    pub typical: f64,
     /// Where these are from.
     pub basis: Basis,
 }
@@ -71,34 +71,34 @@ pub struct Straggler {
 impl Straggler {
     /// Seconds that a step takes longer, at most.
     pub fn cost(&self) -> f64 {
-        self.seconds - self.usual
+        self.seconds - self.typical
     }
 }
 
 impl fmt::Display for Straggler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Straggler { suspect, seconds, usual, basis } = self;
+        let Straggler { suspect, seconds, typical, basis } = self;
         match (suspect, basis) {
             (Suspect::Rank(rank), Basis::Peers(work)) => {
                 let most = work.map_or(String::new(), |work| format!(", most of it in {}", work.name()));
-                write!(f, "{rank} is slow: it works {seconds:.3} s of a step, and its peers {usual:.3} s{most}")?;
+                write!(f, "{rank} is slow: it works {seconds:.3} s of a step, and its peers {typical:.3} s{most}")?;
             }
             (Suspect::Rank(rank), Basis::Prediction) => write!(
                 f,
-                "{rank} is slow: it computes {seconds:.3} s of a step, and other stages would compute its part in {usual:.3} s"
+                "{rank} is slow: it computes {seconds:.3} s of a step, and other stages would compute its part in {typical:.3} s"
             )?,
             (Suspect::Group(which, ranks), _) => {
                 let ranks: Vec<String> = ranks.iter().map(|rank| rank.0.to_string()).collect();
                 write!(
                     f,
                     "the links between ranks {} are slow: their {which} exchanges for {seconds:.3} s of a step, and its peers \
-                     for {usual:.3} s",
+                     for {typical:.3} s",
                     ranks.join(", ")
                 )?;
             }
             (Suspect::Link { from, to }, _) => write!(
                 f,
-                "the link from {from} to {to} is slow: {to} waits for it {seconds:.3} s of a step, and its peers {usual:.3} s \
+                "the link from {from} to {to} is slow: {to} waits for it {seconds:.3} s of a step, and its peers {typical:.3} s \
                  for theirs"
             )?,
         }
@@ -108,37 +108,37 @@ impl fmt::Display for Straggler {
 
 /// A time over the last steps.
 #[derive(Clone, Copy, Debug)]
-struct Usual {
+struct TypicalTime {
     least: f64,
     median: f64,
 }
 
-impl Usual {
+impl TypicalTime {
     /// Of the newest [`STEPS`] of `seconds`.
-    fn of(seconds: &[f64]) -> Option<Usual> {
+    fn of(seconds: &[f64]) -> Option<TypicalTime> {
         let mut newest = seconds.get(seconds.len().checked_sub(STEPS)?..)?.to_vec();
         newest.sort_by(f64::total_cmp);
-        Some(Usual { least: newest[0], median: lower_median(&newest)? })
+        Some(TypicalTime { least: newest[0], median: lower_median(&newest)? })
     }
 
-    fn scaled(self, by: f64) -> Usual {
-        Usual { least: self.least * by, median: self.median * by }
+    fn scaled(self, by: f64) -> TypicalTime {
+        TypicalTime { least: self.least * by, median: self.median * by }
     }
 
     /// The usual one among `peers`.
-    fn among(peers: &[Usual]) -> Option<Usual> {
-        let median = |of: fn(&Usual) -> f64| {
+    fn among(peers: &[TypicalTime]) -> Option<TypicalTime> {
+        let median = |of: fn(&TypicalTime) -> f64| {
             let mut all: Vec<f64> = peers.iter().map(of).collect();
             all.sort_by(f64::total_cmp);
             lower_median(&all)
         };
-        Some(Usual { least: median(|usual| usual.least)?, median: median(|usual| usual.median)? })
+        Some(TypicalTime { least: median(|typical| typical.least)?, median: median(|typical| typical.median)? })
     }
 
-    fn exceeds(self, usual: Usual, limit: f64) -> bool {
-        let is_longer = self.least > limit * usual.least && self.median > limit * usual.median;
+    fn exceeds(self, typical: TypicalTime, limit: f64) -> bool {
+        let is_longer = self.least > limit * typical.least && self.median > limit * typical.median;
         // Where other programs use the cores, times vary from step to step more than they differ from rank to rank.
-        is_longer && self.least > usual.median
+        is_longer && self.least > typical.median
     }
 }
 
@@ -208,8 +208,8 @@ impl StragglerWatch {
     }
 
     /// A time of the last steps of `rank`.
-    fn usual(&self, rank: Rank, seconds: impl Fn(&WorkTimes) -> f64) -> Option<Usual> {
-        Usual::of(&self.ranks.get(&rank)?.iter().map(seconds).collect::<Vec<f64>>())
+    fn typical(&self, rank: Rank, seconds: impl Fn(&WorkTimes) -> f64) -> Option<TypicalTime> {
+        TypicalTime::of(&self.ranks.get(&rank)?.iter().map(seconds).collect::<Vec<f64>>())
     }
 
     /// Ranks with the program and the share of tokens of `rank`, without it.
@@ -224,25 +224,25 @@ impl StragglerWatch {
 
     fn slow_rank(&self, rank: Rank, floor: f64) -> Option<Straggler> {
         let all = |times: &WorkTimes| times.own_ns.iter().sum::<u64>() as f64 * 1e-9;
-        let own = self.usual(rank, all)?;
+        let own = self.typical(rank, all)?;
         // Times of peers may come later than those of the rank.
-        let peers = self.peers(rank).map(|peer| self.usual(peer, all)).collect::<Option<Vec<Usual>>>()?;
-        let Some(usual) = Usual::among(&peers) else { return self.slower_than_predicted(rank, floor) };
+        let peers = self.peers(rank).map(|peer| self.typical(peer, all)).collect::<Option<Vec<TypicalTime>>>()?;
+        let Some(typical) = TypicalTime::among(&peers) else { return self.slower_than_predicted(rank, floor) };
         let found = Straggler {
             suspect: Suspect::Rank(rank),
             seconds: own.median,
-            usual: usual.median,
+            typical: typical.median,
             basis: Basis::Peers(self.most_work(rank)),
         };
-        (own.exceeds(usual, LIMIT * self.turns) && found.cost() > floor).then_some(found)
+        (own.exceeds(typical, LIMIT * self.turns) && found.cost() > floor).then_some(found)
     }
 
     /// The work that `rank` takes longest for, in comparison with its peers.
     fn most_work(&self, rank: Rank) -> Option<Work> {
         let excess = |work: Work| {
             let of = |times: &WorkTimes| times.own_ns[work as usize] as f64 * 1e-9;
-            let peers: Vec<Usual> = self.peers(rank).filter_map(|peer| self.usual(peer, of)).collect();
-            Some(self.usual(rank, of)?.median - Usual::among(&peers)?.median)
+            let peers: Vec<TypicalTime> = self.peers(rank).filter_map(|peer| self.typical(peer, of)).collect();
+            Some(self.typical(rank, of)?.median - TypicalTime::among(&peers)?.median)
         };
         let all = Work::ALL.into_iter().filter_map(|work| Some((work, excess(work)?)));
         all.max_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(work, _)| work)
@@ -257,17 +257,17 @@ impl StragglerWatch {
             let predicted = self.predicted.get(self.mesh.coord(rank).along(Axis::Pp)).copied();
             predicted.filter(|predicted| *predicted > 0.0)
         };
-        let relative = |rank: Rank| Some(self.usual(rank, computed)?.scaled(1e-9 / predicted(rank)?));
+        let relative = |rank: Rank| Some(self.typical(rank, computed)?.scaled(1e-9 / predicted(rank)?));
         let own = relative(rank)?;
-        let others = self.mesh.ranks().filter(|other| *other != rank).map(relative).collect::<Option<Vec<Usual>>>()?;
-        let usual = Usual::among(&others)?;
+        let others = self.mesh.ranks().filter(|other| *other != rank).map(relative).collect::<Option<Vec<TypicalTime>>>()?;
+        let typical = TypicalTime::among(&others)?;
         let found = Straggler {
             suspect: Suspect::Rank(rank),
             seconds: own.median * predicted(rank)?,
-            usual: usual.median * predicted(rank)?,
+            typical: typical.median * predicted(rank)?,
             basis: Basis::Prediction,
         };
-        (own.exceeds(usual, LIMIT_OF_PREDICTION * self.turns) && found.cost() > floor).then_some(found)
+        (own.exceeds(typical, LIMIT_OF_PREDICTION * self.turns) && found.cost() > floor).then_some(found)
     }
 
     fn slow_groups(&self, floor: f64) -> Vec<Straggler> {
@@ -278,16 +278,16 @@ impl StragglerWatch {
                 continue;
             }
             let groups = self.mesh.groups(axes).into_iter().filter(|ranks| ranks.len() > 1);
-            let timed: Vec<(Vec<Rank>, Usual)> =
-                groups.filter_map(|ranks| self.exchange(index, &ranks).map(|usual| (ranks, usual))).collect();
+            let timed: Vec<(Vec<Rank>, TypicalTime)> =
+                groups.filter_map(|ranks| self.exchange(index, &ranks).map(|typical| (ranks, typical))).collect();
             for (ranks, own) in &timed {
                 let stage = |ranks: &[Rank]| ranks.first().map(|rank| self.mesh.coord(*rank).along(Axis::Pp));
                 let peers = timed.iter().filter(|(other, _)| other != ranks && stage(other) == stage(ranks));
-                let Some(usual) = Usual::among(&peers.map(|(_, usual)| *usual).collect::<Vec<_>>()) else { continue };
+                let Some(typical) = TypicalTime::among(&peers.map(|(_, typical)| *typical).collect::<Vec<_>>()) else { continue };
                 let suspect = Suspect::Group(which, ranks.clone());
                 let (seconds, basis) = (own.median, Basis::Peers(None));
-                let straggler = Straggler { suspect, seconds, usual: usual.median, basis };
-                if own.exceeds(usual, LIMIT) && straggler.cost() > floor {
+                let straggler = Straggler { suspect, seconds, typical: typical.median, basis };
+                if own.exceeds(typical, LIMIT) && straggler.cost() > floor {
                     found.push(straggler);
                 }
             }
@@ -296,7 +296,7 @@ impl StragglerWatch {
     }
 
     /// Seconds in which a group exchanges, by the member of each collective that waited least.
-    fn exchange(&self, index: usize, ranks: &[Rank]) -> Option<Usual> {
+    fn exchange(&self, index: usize, ranks: &[Rank]) -> Option<TypicalTime> {
         let histories: Vec<&VecDeque<WorkTimes>> =
             ranks.iter().map(|rank| self.ranks.get(rank)).collect::<Option<_>>()?;
         let of_step = |step: u32| {
@@ -309,7 +309,7 @@ impl StragglerWatch {
             Some((0..kept).map(least).sum::<u64>() as f64 * 1e-9 * of_all)
         };
         let steps = histories.first()?.iter().map(|times| times.step);
-        Usual::of(&steps.filter_map(of_step).collect::<Vec<f64>>())
+        TypicalTime::of(&steps.filter_map(of_step).collect::<Vec<f64>>())
     }
 
     /// Of each pipeline the first link that is slow, in either direction: the stages after it wait as long.
@@ -333,12 +333,12 @@ impl StragglerWatch {
 
     fn slow_link(&self, stage: usize, from: Rank, to: Rank, floor: f64) -> Option<Straggler> {
         let waited = |times: &WorkTimes| times.received_ns.get(&stage).copied().unwrap_or(0) as f64 * 1e-9;
-        let own = self.usual(to, waited)?;
-        let peers = self.peers(to).map(|peer| self.usual(peer, waited)).collect::<Option<Vec<Usual>>>()?;
-        let usual = Usual::among(&peers)?;
+        let own = self.typical(to, waited)?;
+        let peers = self.peers(to).map(|peer| self.typical(peer, waited)).collect::<Option<Vec<TypicalTime>>>()?;
+        let typical = TypicalTime::among(&peers)?;
         let (suspect, seconds, basis) = (Suspect::Link { from, to }, own.median, Basis::Peers(None));
-        let found = Straggler { suspect, seconds, usual: usual.median, basis };
-        (own.exceeds(usual, LIMIT) && found.cost() > floor).then_some(found)
+        let found = Straggler { suspect, seconds, typical: typical.median, basis };
+        (own.exceeds(typical, LIMIT) && found.cost() > floor).then_some(found)
     }
 }
 

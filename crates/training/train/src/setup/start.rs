@@ -40,14 +40,14 @@ impl<'a> Start<'a> {
 }
 
 /// Given weights, and for adapters that they lack the initial values that the seed gives.
-pub struct BegunWeights<'a> {
+pub struct CompletedWeights<'a> {
     /// Those that are given.
     pub given: &'a dyn TensorSource,
     /// The seed of the run.
     pub seed: u64,
 }
 
-impl TensorSource for BegunWeights<'_> {
+impl TensorSource for CompletedWeights<'_> {
     fn get(&self, param: &ParamSpec, region: &Region, values: &mut [f32]) -> Result<(), SourceError> {
         let found = self.given.get(param, region, values);
         let Err(SourceError::Missing { .. }) = found else { return found };

@@ -8,7 +8,7 @@ use model::BindError;
 use program::save_instrs;
 
 use crate::engine::RankEngine;
-use crate::setup::start::{BegunWeights, PartSource, Start, has_averages};
+use crate::setup::start::{CompletedWeights, PartSource, Start, has_averages};
 use crate::setup::{Setup, WorkloadIndex};
 use crate::storage::fetch::{self, FetchError};
 use crate::storage::finite::FiniteSource;
@@ -61,7 +61,7 @@ impl<'a> Worker<'a> {
                 state.begin_averages(device)?;
             }
             Start::Weights(weights) => {
-                let source = BegunWeights { given: &FiniteSource(weights), seed: setup.train.seed };
+                let source = CompletedWeights { given: &FiniteSource(weights), seed: setup.train.seed };
                 fetch::weights(device, model_coord, &state.units, &source)?;
                 state.clear_moments(device)?;
                 state.begin_averages(device)?;

@@ -22,7 +22,7 @@ pub struct LossScale {
 
 /// The verdict of a step's sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StepFate {
+pub enum UpdateOutcome {
     /// All was finite: the weights were updated.
     Updated,
     /// Something overflowed: nothing was updated, the next step may have another factor.
@@ -84,36 +84,36 @@ impl LossScale {
     }
 
     /// Takes note of a step whose loss and gradients were all finite.
-    pub fn after_finite(&mut self) -> StepFate {
-        let Some(scaling) = self.scaling else { return StepFate::Updated };
+    pub fn after_finite(&mut self) -> UpdateOutcome {
+        let Some(scaling) = self.scaling else { return UpdateOutcome::Updated };
         self.finite_steps += 1;
         if self.finite_steps == scaling.window {
             self.factor = (2.0 * self.factor).min(LossScaling::LARGEST);
             self.finite_steps = 0;
             self.tolerated = scaling.hysteresis - 1;
         }
-        StepFate::Updated
+        UpdateOutcome::Updated
     }
 
     /// Takes note of a step that changes no weight for another reason than its scale.
-    pub fn skip(&mut self) -> StepFate {
+    pub fn skip(&mut self) -> UpdateOutcome {
         self.skipped_steps += 1;
-        StepFate::Skipped
+        UpdateOutcome::Skipped
     }
 
     /// Takes note of a step in which a loss or a gradient was not finite, on whatever rank.
-    pub fn after_overflow(&mut self) -> StepFate {
-        let Some(scaling) = self.scaling else { return StepFate::Hopeless };
+    pub fn after_overflow(&mut self) -> UpdateOutcome {
+        let Some(scaling) = self.scaling else { return UpdateOutcome::Hopeless };
         self.finite_steps = 0;
         if self.tolerated > 0 {
             self.tolerated -= 1;
         } else if self.factor <= scaling.minimum {
-            return StepFate::Hopeless;
+            return UpdateOutcome::Hopeless;
         } else {
             self.factor = (0.5 * self.factor).max(scaling.minimum);
         }
         self.skipped_steps += 1;
-        StepFate::Skipped
+        UpdateOutcome::Skipped
     }
 }
 
@@ -149,8 +149,8 @@ mod tests {
 
     fn factors_of(scale: &mut LossScale, steps: &str) -> Vec<f32> {
         let after = |step| {
-            let fate = if step == 'x' { scale.after_overflow() } else { scale.after_finite() };
-            if fate == StepFate::Hopeless { 0.0 } else { scale.factor() }
+            let update = if step == 'x' { scale.after_overflow() } else { scale.after_finite() };
+            if update == UpdateOutcome::Hopeless { 0.0 } else { scale.factor() }
         };
         steps.chars().map(after).collect()
     }
@@ -171,9 +171,9 @@ mod tests {
     fn an_overflow_at_the_least_factor_is_hopeless() {
         let scaling = LossScaling { initial: 4.0, window: 9, hysteresis: 1, minimum: 2.0 };
         let mut scale = scale(scaling);
-        assert_eq!([scale.after_overflow(), scale.after_overflow()], [StepFate::Skipped, StepFate::Hopeless]);
+        assert_eq!([scale.after_overflow(), scale.after_overflow()], [UpdateOutcome::Skipped, UpdateOutcome::Hopeless]);
         assert_eq!((scale.factor(), scale.skipped_steps()), (2.0, 1));
-        assert_eq!(LossScale::new(Precision::Bf16(Products::Chained)).after_overflow(), StepFate::Hopeless);
+        assert_eq!(LossScale::new(Precision::Bf16(Products::Chained)).after_overflow(), UpdateOutcome::Hopeless);
     }
 
     #[test]

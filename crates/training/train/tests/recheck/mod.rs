@@ -12,7 +12,7 @@ use config::{Parallelism, Recheck, TrainSpec, ZeroStage};
 use device::{Device, DeviceError, Tensor};
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
-use train::{Engine, Observer, Ports, RankFailure, Setup, StepReport, TrainError, Wish, run};
+use train::{Engine, Observer, Ports, RankFailure, Setup, StepReport, TrainError, StopRequest, run};
 
 const TEXT: ProofText = ProofText { vocabulary: 61, seed: 5, labels: Labels::Every };
 
@@ -20,9 +20,9 @@ const TEXT: ProofText = ProofText { vocabulary: 61, seed: 5, labels: Labels::Eve
 struct Losses(Mutex<Vec<u64>>);
 
 impl Observer for Losses {
-    fn step(&self, report: &StepReport) -> Wish {
+    fn step(&self, report: &StepReport) -> StopRequest {
         self.0.lock().expect("no panic").push(report.loss.to_bits());
-        Wish::Continue
+        StopRequest::None
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::cluster::{Folder, PORT, Plan};
 use super::namespaces::Network;
-use super::relay::{self, Stretch, Way, Wire};
+use super::relay::{self, ByteRange, Way, Wire};
 
 /// More than a run takes that ends by a failure which is noticed at once: shorter than its heartbeat and its timeout.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -35,7 +35,7 @@ struct Flip {
 fn outputs(network: &Network, folder: &Folder, run: &str, flip: Flip) -> [String; 2] {
     let is_done = Arc::new(AtomicBool::new(false));
     let done = Arc::clone(&is_done);
-    let change = move |Stretch { wire, way, .. }: Stretch, offset, bytes: &mut [u8]| {
+    let change = move |ByteRange { wire, way, .. }: ByteRange, offset, bytes: &mut [u8]| {
         let at = flip.at.checked_sub(offset).and_then(|at| usize::try_from(at).ok());
         if let Some(byte) = at.filter(|_| (wire, way) == (flip.wire, flip.way)).and_then(|at| bytes.get_mut(at)) {
             *byte ^= 0x10;
@@ -177,7 +177,7 @@ fn frames_that_come_twice_or_in_another_order_reach_no_sum() {
         let kept: Mutex<Vec<u8>> = Mutex::default();
         let is_done = Arc::new(AtomicBool::new(false));
         let done = Arc::clone(&is_done);
-        let relayed = relay::start(&network, move |Stretch { wire, way, .. }: Stretch, offset, bytes| {
+        let relayed = relay::start(&network, move |ByteRange { wire, way, .. }: ByteRange, offset, bytes| {
             if (wire, way) != (Wire::Data, Way::There) || offset < 200_000 || done.load(Ordering::Relaxed) {
                 return;
             }

@@ -38,7 +38,7 @@ pub enum Way {
 
 /// Which bytes pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Stretch {
+pub struct ByteRange {
     pub wire: Wire,
     pub way: Way,
     /// The process that has connected.
@@ -48,10 +48,10 @@ pub struct Stretch {
 }
 
 /// Sees bytes of a stretch, which begin at an offset of it, and may change them.
-pub type Change = dyn Fn(Stretch, u64, &mut [u8]) + Send + Sync;
+pub type Change = dyn Fn(ByteRange, u64, &mut [u8]) + Send + Sync;
 
 /// Starts a relay on the host outside of the run; returns where processes find process 0 by it.
-pub fn start(network: &Network, change: impl Fn(Stretch, u64, &mut [u8]) + Send + Sync + 'static) -> SocketAddr {
+pub fn start(network: &Network, change: impl Fn(ByteRange, u64, &mut [u8]) + Send + Sync + 'static) -> SocketAddr {
     let own: IpAddr = network.address(network.outsider()).into();
     listen(network, Arc::new(change), move |near, far, change| {
         // The end of a run may end it anywhere.
@@ -61,10 +61,10 @@ pub fn start(network: &Network, change: impl Fn(Stretch, u64, &mut [u8]) + Send 
 
 /// As [`start`], by a relay that has no token: it shows each byte of the connections to process 0, and sees none of
 /// those between ranks.
-pub fn start_blind(network: &Network, change: impl Fn(Stretch, u64, &mut [u8]) + Send + Sync + 'static) -> SocketAddr {
+pub fn start_blind(network: &Network, change: impl Fn(ByteRange, u64, &mut [u8]) + Send + Sync + 'static) -> SocketAddr {
     listen(network, Arc::new(change), |near, far, change| {
         if let Ok(far) = TcpStream::connect(far) {
-            both_ways(near, far, Stretch { wire: Wire::Meeting, way: Way::There, from: usize::MAX, to: 0 }, change);
+            both_ways(near, far, ByteRange { wire: Wire::Meeting, way: Way::There, from: usize::MAX, to: 0 }, change);
         }
     })
 }
@@ -117,12 +117,12 @@ impl Meeting {
         let end = if way == Way::There { &self.there } else { &self.back }.load(Ordering::SeqCst);
         let of_meeting = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX).min(bytes.len());
         let (meeting, control) = bytes.split_at_mut(of_meeting);
-        let stretch = Stretch { wire: Wire::Meeting, way, from: self.from.load(Ordering::SeqCst), to: 0 };
+        let range = ByteRange { wire: Wire::Meeting, way, from: self.from.load(Ordering::SeqCst), to: 0 };
         if !meeting.is_empty() {
-            change(stretch, offset, meeting);
+            change(range, offset, meeting);
         }
         if !control.is_empty() {
-            change(Stretch { wire: Wire::Control, ..stretch }, (offset + of_meeting as u64) - end, control);
+            change(ByteRange { wire: Wire::Control, ..range }, (offset + of_meeting as u64) - end, control);
         }
     }
 }
@@ -219,13 +219,13 @@ fn data(
     let far = TcpStream::connect(far)?;
     near.set_nodelay(true)?;
     far.set_nodelay(true)?;
-    both_ways(near, far, Stretch { wire: Wire::Data, way: Way::There, from, to }, change);
+    both_ways(near, far, ByteRange { wire: Wire::Data, way: Way::There, from, to }, change);
     Ok(())
 }
 
-fn both_ways(near: TcpStream, far: TcpStream, there: Stretch, change: &Arc<Change>) {
+fn both_ways(near: TcpStream, far: TcpStream, there: ByteRange, change: &Arc<Change>) {
     let others = (far.try_clone().expect("a socket"), near.try_clone().expect("a socket"));
-    let (back, back_change) = (Stretch { way: Way::Back, ..there }, Arc::clone(change));
+    let (back, back_change) = (ByteRange { way: Way::Back, ..there }, Arc::clone(change));
     std::thread::spawn(move || pass_on(others.0, others.1, &|offset, bytes| back_change(back, offset, bytes)));
     pass_on(near, far, &|offset, bytes| change(there, offset, bytes));
 }

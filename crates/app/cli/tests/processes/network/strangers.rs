@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::cluster::{Cluster, Folder, LIMIT, PORT, Plan, Process, TOKEN};
 use super::namespaces::Network;
-use super::relay::{self, Stretch, Way, Wire};
+use super::relay::{self, ByteRange, Way, Wire};
 
 /// Connections, unless `PLEACH_CASES` has another number.
 const SAMPLE: usize = 500;
@@ -298,12 +298,12 @@ fn run(
 ) -> Watched {
     let records: Arc<Mutex<Records>> = Arc::default();
     let recorded = Arc::clone(&records);
-    let relayed = relay::start(network, move |stretch: Stretch, _, bytes| {
+    let relayed = relay::start(network, move |range: ByteRange, _, bytes| {
         // Those of one process on another host: to process 0, and to its ranks.
-        let is_first = (stretch.way, stretch.from, stretch.to) == (Way::There, 2, 0);
-        if is_first && stretch.wire != Wire::Control {
+        let is_first = (range.way, range.from, range.to) == (Way::There, 2, 0);
+        if is_first && range.wire != Wire::Control {
             let mut records = recorded.lock().unwrap_or_else(PoisonError::into_inner);
-            let record = records.entry(stretch.wire).or_default();
+            let record = records.entry(range.wire).or_default();
             record.extend(&bytes[..bytes.len().min(LONGEST - record.len())]);
         }
     });

@@ -40,7 +40,7 @@ pub(super) struct Defined<'p> {
 }
 
 /// A loop that runs.
-pub(super) struct Turn<'p> {
+pub(super) struct LoopState<'p> {
     pub(super) node: &'p For,
     /// The scope around the loop.
     pub(super) scope: usize,
@@ -73,7 +73,7 @@ pub(super) struct Renderer<'p> {
     outputs: Vec<TextBuilder<'p>>,
     pub(super) namespaces: Vec<Vec<(Arc<str>, Value)>>,
     pub(super) macros: Vec<Defined<'p>>,
-    pub(super) turns: Vec<Turn<'p>>,
+    pub(super) turns: Vec<LoopState<'p>>,
 }
 
 impl<'p> Renderer<'p> {
@@ -299,7 +299,7 @@ impl<'p> Renderer<'p> {
         let mut ends = false;
         let number = self.turns.len();
         self.meter.step(1)?;
-        self.turns.push(Turn { node, scope, elements, index: 0, depth, last: None });
+        self.turns.push(LoopState { node, scope, elements, index: 0, depth, last: None });
         for index in 0..count {
             let flow = self.scoped(scope, |renderer| renderer.turn(number, index))?;
             ends |= flow == Flow::Next;

@@ -19,40 +19,40 @@ use crate::process_group::gpu_links::{GpuLinks, refused};
 use crate::process_group::meeting::Meeting;
 use crate::process_group::open_files::allow_all_open_files;
 use crate::process_group::place::{Launched, Place, launched_host};
-use crate::process_group::several::{Part, Several};
+use crate::process_group::member::{Part, GroupMember};
 use crate::process_group::{descriptors, engine_connection, mpi_world};
 
 /// The processes that run together.
-pub enum Company {
+pub enum ProcessGroup {
     /// This one has all ranks.
     Alone,
     /// A launcher started several.
-    Several(Several),
+    Several(GroupMember),
 }
 
 /// Meets the other processes, does `work` with them and leaves. Returns nothing where process 0 has all ranks and this
 /// is another process: its part is done.
 ///
 /// # Errors
-/// Those of [`Company::meet`], of `work`, and failures of other processes.
+/// Those of [`ProcessGroup::meet`], of `work`, and failures of other processes.
 pub fn together<T>(
     meeting: &Meeting<'_>,
-    work: impl FnOnce(&Company) -> Result<T, Failure>,
+    work: impl FnOnce(&ProcessGroup) -> Result<T, Failure>,
 ) -> Result<Option<T>, Failure> {
-    let Some(company) = Company::meet(meeting)? else { return Ok(None) };
-    let worked = work(&company);
-    company.leave(worked).map(Some)
+    let Some(process_group) = ProcessGroup::meet(meeting)? else { return Ok(None) };
+    let worked = work(&process_group);
+    process_group.leave(worked).map(Some)
 }
 
-impl Company {
+impl ProcessGroup {
     /// Meets the other processes, if a launcher started any that have ranks. `None` where process 0 has all ranks and
     /// this is another process.
     ///
     /// # Errors
     /// Variables of launchers that cannot be used, processes that do not arrive, and processes that differ.
-    pub fn meet(meeting: &Meeting<'_>) -> Result<Option<Company>, Failure> {
+    pub fn meet(meeting: &Meeting<'_>) -> Result<Option<ProcessGroup>, Failure> {
         let launch = match Launched::of_runs(&meeting.runs)? {
-            Launched::Alone => return Ok(Some(Company::Alone)),
+            Launched::Alone => return Ok(Some(ProcessGroup::Alone)),
             Launched::InFirst => return Ok(None),
             Launched::Several(launch) => launch,
         };
@@ -78,18 +78,18 @@ impl Company {
         let control = Arc::new(control.map_err(|error| unmet(&error, place.process))?);
         let token = token.of_run(control.directory());
         let deadline = of(seconds.map(|run| run.timeout_seconds));
-        let mut several = Several::new(control, place, token, deadline);
+        let mut member = GroupMember::new(control, place, token, deadline);
         if meeting.runs.iter().any(|config| mpi_world::is_wanted(config)) {
-            several.mpi = Some(mpi_world::open(&several, times.rendezvous)?);
+            member.mpi = Some(mpi_world::open(&member, times.rendezvous)?);
         }
-        Ok(Some(Company::Several(several)))
+        Ok(Some(ProcessGroup::Several(member)))
     }
 
     /// The processes, where there are several.
-    pub fn several(&self) -> Option<&Several> {
+    pub fn member(&self) -> Option<&GroupMember> {
         match self {
-            Company::Alone => None,
-            Company::Several(several) => Some(several),
+            ProcessGroup::Alone => None,
+            ProcessGroup::Several(member) => Some(member),
         }
     }
 
@@ -99,8 +99,8 @@ impl Company {
     /// The failure of `work`, on all processes.
     pub fn once<T>(&self, topic: &str, work: impl FnOnce() -> Result<T, Failure>) -> Result<Part<'_, T>, Failure> {
         match self {
-            Company::Alone => work().map(Part::First),
-            Company::Several(several) => several.once(topic, work),
+            ProcessGroup::Alone => work().map(Part::First),
+            ProcessGroup::Several(member) => member.once(topic, work),
         }
     }
 
@@ -111,8 +111,8 @@ impl Company {
     pub fn engine(&self, config: &RunConfig, setup: &Setup, choices: ModelChoices) -> Result<Box<dyn Engine>, Failure> {
         let device = devices::run_device_with(config, choices)?;
         match self {
-            Company::Alone => Ok(engine(config, setup, &device)),
-            Company::Several(several) => engine_connection::open(config, setup, several, &device),
+            ProcessGroup::Alone => Ok(engine(config, setup, &device)),
+            ProcessGroup::Several(member) => engine_connection::open(config, setup, member, &device),
         }
     }
 
@@ -122,8 +122,8 @@ impl Company {
     /// Ranks that cannot be placed.
     pub fn ranks_of(&self, config: &RunConfig, setup: &Setup) -> Result<Vec<Rank>, Failure> {
         match self {
-            Company::Alone => Ok(setup.mesh.ranks().collect()),
-            Company::Several(several) => several.place.ranks_of(&setup.mesh, config.run.placement),
+            ProcessGroup::Alone => Ok(setup.mesh.ranks().collect()),
+            ProcessGroup::Several(member) => member.place.ranks_of(&setup.mesh, config.run.placement),
         }
     }
 
@@ -143,8 +143,8 @@ impl Company {
     /// Ranks that cannot be placed.
     pub fn memory(&self, config: &RunConfig, setup: &Setup) -> Result<Vec<HostMemory>, Failure> {
         match (self, config.run.engine) {
-            (Company::Alone, _) | (Company::Several(_), EngineChoice::Threads) => Ok(vec![]),
-            (Company::Several(several), EngineChoice::Auto | EngineChoice::Processes) => several.memory(config, setup),
+            (ProcessGroup::Alone, _) | (ProcessGroup::Several(_), EngineChoice::Threads) => Ok(vec![]),
+            (ProcessGroup::Several(member), EngineChoice::Auto | EngineChoice::Processes) => member.memory(config, setup),
         }
     }
 
@@ -159,20 +159,20 @@ impl Company {
         if devices::has_gpus(config) && !host.is_empty() {
             let device = devices::run_device(config)?;
             match (links, self) {
-                (Some(GpuLinks::Nccl(_)), Company::Several(several)) => {
-                    let own = several.place.ranks_of(&setup.mesh, config.run.placement)?;
+                (Some(GpuLinks::Nccl(_)), ProcessGroup::Several(member)) => {
+                    let own = member.place.ranks_of(&setup.mesh, config.run.placement)?;
                     arenas::check_own_memory(&device, setup, &host, &own)?;
                 }
-                (Some(GpuLinks::Nccl(_)), Company::Alone) | (Some(GpuLinks::Host(_)) | None, _) => {
+                (Some(GpuLinks::Nccl(_)), ProcessGroup::Alone) | (Some(GpuLinks::Host(_)) | None, _) => {
                     arenas::check_memory(&device, setup, &host, processes)?;
                 }
             }
         }
         match (self, config.run.device) {
-            (Company::Alone, _) | (Company::Several(_), DeviceChoice::Cuda) => Ok(()),
-            (Company::Several(several), DeviceChoice::Cpu) => {
+            (ProcessGroup::Alone, _) | (ProcessGroup::Several(_), DeviceChoice::Cuda) => Ok(()),
+            (ProcessGroup::Several(member), DeviceChoice::Cpu) => {
                 let hosts = self.memory(config, setup)?;
-                let own = hosts.iter().find(|host| host.host == several.place.host);
+                let own = hosts.iter().find(|host| host.host == member.place.host);
                 own.map_or(Ok(()), |own| own.check(memory_limit()))
             }
         }
@@ -184,14 +184,14 @@ impl Company {
     /// Ranks that cannot be placed.
     fn host_ranks(&self, config: &RunConfig, setup: &Setup) -> Result<(Vec<Rank>, usize), Failure> {
         match (self, config.run.engine) {
-            (Company::Alone, _) => Ok((setup.mesh.ranks().collect(), 1)),
-            (Company::Several(several), EngineChoice::Threads) => {
-                Ok((if several.is_first() { setup.mesh.ranks().collect() } else { vec![] }, 1))
+            (ProcessGroup::Alone, _) => Ok((setup.mesh.ranks().collect(), 1)),
+            (ProcessGroup::Several(member), EngineChoice::Threads) => {
+                Ok((if member.is_first() { setup.mesh.ranks().collect() } else { vec![] }, 1))
             }
-            (Company::Several(several), EngineChoice::Auto | EngineChoice::Processes) => {
-                let ranks = several.place.ranks_of_processes(&setup.mesh, config.run.placement)?;
-                let all = several.control.directory().processes.iter().zip(ranks);
-                let here: Vec<_> = all.filter(|(entry, _)| entry.host == several.place.host).collect();
+            (ProcessGroup::Several(member), EngineChoice::Auto | EngineChoice::Processes) => {
+                let ranks = member.place.ranks_of_processes(&setup.mesh, config.run.placement)?;
+                let all = member.control.directory().processes.iter().zip(ranks);
+                let here: Vec<_> = all.filter(|(entry, _)| entry.host == member.place.host).collect();
                 let processes = here.len();
                 Ok((here.into_iter().flat_map(|(_, ranks)| ranks).collect(), processes))
             }
@@ -217,10 +217,10 @@ impl Company {
         }
         let (device, host) = (devices::run_device(config)?, self.host_ranks(config, setup)?.0);
         let (links, own) = match self {
-            Company::Alone => (None, vec![]),
+            ProcessGroup::Alone => (None, vec![]),
             // Decided before, by all processes.
-            Company::Several(several) => {
-                (several.known_links(config), several.place.ranks_of(&setup.mesh, config.run.placement)?)
+            ProcessGroup::Several(member) => {
+                (member.known_links(config), member.place.ranks_of(&setup.mesh, config.run.placement)?)
             }
         };
         // A launcher may show each process a GPU of its own alone.
@@ -241,12 +241,12 @@ impl Company {
             (DeviceChoice::Cuda, EngineChoice::Auto | EngineChoice::Processes) => {}
         }
         match self {
-            Company::Alone if config.run.ranks > 1 && config.run.gpu_collectives == GpuCollectives::Nccl => {
+            ProcessGroup::Alone if config.run.ranks > 1 && config.run.gpu_collectives == GpuCollectives::Nccl => {
                 let reason = format!("{} in one process", counted(config.run.ranks as u64, "rank"));
                 Err(Failure::Input(refused(&reason)))
             }
-            Company::Alone => Ok(None),
-            Company::Several(several) => several.gpu_links(config, setup, &self.host_ranks(config, setup)?.0).map(Some),
+            ProcessGroup::Alone => Ok(None),
+            ProcessGroup::Several(member) => member.gpu_links(config, setup, &self.host_ranks(config, setup)?.0).map(Some),
         }
     }
 
@@ -267,8 +267,8 @@ impl Company {
     /// The library of MPI, on a line of the start; nothing without one.
     pub fn mpi_line(&self) -> String {
         match self {
-            Company::Alone => String::new(),
-            Company::Several(several) => several.mpi.as_ref().map_or(String::new(), |mpi| {
+            ProcessGroup::Alone => String::new(),
+            ProcessGroup::Several(member) => member.mpi.as_ref().map_or(String::new(), |mpi| {
                 format!("mpi     {} at {}, {}\n", mpi.version(), mpi.path().display(), mpi.abi())
             }),
         }
@@ -277,32 +277,32 @@ impl Company {
     /// Number of processes.
     pub fn processes(&self) -> usize {
         match self {
-            Company::Alone => 1,
-            Company::Several(several) => several.processes(),
+            ProcessGroup::Alone => 1,
+            ProcessGroup::Several(member) => member.processes(),
         }
     }
 
     /// The number of this process.
     pub fn number(&self) -> usize {
         match self {
-            Company::Alone => 0,
-            Company::Several(several) => several.place.process,
+            ProcessGroup::Alone => 0,
+            ProcessGroup::Several(member) => member.place.process,
         }
     }
 
     /// The name of the host of this process.
     pub fn host(&self) -> String {
         match self {
-            Company::Alone => launched_host(),
-            Company::Several(several) => several.place.host.clone(),
+            ProcessGroup::Alone => launched_host(),
+            ProcessGroup::Several(member) => member.place.host.clone(),
         }
     }
 
     /// Whether this is process 0, which prints and writes for all.
     pub fn is_first(&self) -> bool {
         match self {
-            Company::Alone => true,
-            Company::Several(several) => several.is_first(),
+            ProcessGroup::Alone => true,
+            ProcessGroup::Several(member) => member.is_first(),
         }
     }
 
@@ -311,17 +311,17 @@ impl Company {
     /// # Errors
     /// That of `result`, and a failure of another process.
     pub fn leave<T>(self, result: Result<T, Failure>) -> Result<T, Failure> {
-        let Company::Several(several) = self else { return result };
+        let ProcessGroup::Several(member) = self else { return result };
         match result {
             Err(interrupted @ Failure::Interrupted { .. }) => {
-                several.finish()?;
+                member.finish()?;
                 Err(interrupted)
             }
             Err(failure) => {
-                several.report(&failure);
-                Err(Failure::Reported(Box::new(several.with_silent(failure))))
+                member.report(&failure);
+                Err(Failure::Reported(Box::new(member.with_silent(failure))))
             }
-            Ok(value) => several.finish().map(|()| value),
+            Ok(value) => member.finish().map(|()| value),
         }
     }
 }

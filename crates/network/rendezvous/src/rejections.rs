@@ -13,7 +13,7 @@ const MAX_KINDS: usize = 8;
 
 /// Why a connection is not of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stranger {
+pub(crate) enum Rejection {
     /// It showed a wrong proof, or went when it saw that of process 0.
     OtherToken,
     /// It has another version.
@@ -24,14 +24,14 @@ pub(crate) enum Stranger {
 
 /// The strangers so far.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Strangers(BTreeMap<Stranger, BTreeSet<IpAddr>>);
+pub(crate) struct Rejections(BTreeMap<Rejection, BTreeSet<IpAddr>>);
 
-impl Strangers {
-    pub(crate) fn note(&mut self, stranger: Stranger, from: IpAddr) {
-        if self.0.len() >= MAX_KINDS && !self.0.contains_key(&stranger) {
+impl Rejections {
+    pub(crate) fn note(&mut self, rejection: Rejection, from: IpAddr) {
+        if self.0.len() >= MAX_KINDS && !self.0.contains_key(&rejection) {
             return;
         }
-        let hosts = self.0.entry(stranger).or_default();
+        let hosts = self.0.entry(rejection).or_default();
         if hosts.len() < MAX_HOSTS {
             hosts.insert(from);
         }
@@ -39,19 +39,19 @@ impl Strangers {
 }
 
 /// A clause for each kind, each after a semicolon.
-impl fmt::Display for Strangers {
+impl fmt::Display for Rejections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (stranger, hosts) in &self.0 {
+        for (rejection, hosts) in &self.0 {
             let hosts: Vec<String> = hosts.iter().map(IpAddr::to_string).collect();
             write!(f, "; connections from {} ", hosts.join(", "))?;
-            match stranger {
-                Stranger::OtherToken => f.write_str("had another token: give all the same PLEACH_TOKEN")?,
-                Stranger::OtherVersion(version) => write!(
+            match rejection {
+                Rejection::OtherToken => f.write_str("had another token: give all the same PLEACH_TOKEN")?,
+                Rejection::OtherVersion(version) => write!(
                     f,
                     "had version {version} of the messages, and this process has version {VERSION}: start all processes \
                      with the same binary"
                 )?,
-                Stranger::Foreign => f.write_str("showed no proof of the token, and are not of pleach")?,
+                Rejection::Foreign => f.write_str("showed no proof of the token, and are not of pleach")?,
             }
         }
         Ok(())

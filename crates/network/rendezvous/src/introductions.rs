@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::introduction::{Directory, Identity, Introduction, ProcessEntry, TextHash};
-use crate::strangers::Strangers;
+use crate::rejections::Rejections;
 
 /// Numbers of missing processes that a message lists.
 const SHOWN: usize = 8;
 
 /// Introductions as process 0 collects them. Pure: the connections are elsewhere.
 #[derive(Debug)]
-pub(crate) struct RollCall {
+pub(crate) struct Introductions {
     own: Introduction,
     present: BTreeMap<usize, ProcessEntry>,
     problems: Vec<String>,
@@ -19,21 +19,21 @@ pub(crate) struct RollCall {
 
 /// The end of a roll call that is not complete.
 #[derive(Clone, Debug)]
-pub(crate) struct Waited {
+pub(crate) struct MissingProcesses {
     pub(crate) deadline: Duration,
     /// Where process 0 listened.
     pub(crate) address: String,
     /// The connections that were not of the run.
-    pub(crate) strangers: Strangers,
+    pub(crate) rejections: Rejections,
     /// Digits drawn for this run.
     pub(crate) run: String,
 }
 
-impl RollCall {
+impl Introductions {
     /// A roll call of process 0, which introduces itself.
-    pub(crate) fn new(own: Introduction) -> RollCall {
+    pub(crate) fn new(own: Introduction) -> Introductions {
         let present = BTreeMap::from([(own.entry.process, own.entry.clone())]);
-        RollCall { own, present, problems: vec![] }
+        Introductions { own, present, problems: vec![] }
     }
 
     /// Notes a process.
@@ -81,7 +81,7 @@ impl RollCall {
     }
 
     /// The directory, or all reasons for which the run does not start.
-    pub(crate) fn verdict(mut self, waited: &Waited) -> Result<Directory, Vec<String>> {
+    pub(crate) fn verdict(mut self, waited: &MissingProcesses) -> Result<Directory, Vec<String>> {
         if self.is_complete() {
             self.problems.extend(misplaced_ranks(&self.present));
         } else {
@@ -93,8 +93,8 @@ impl RollCall {
         Ok(Directory { processes: self.present.into_values().collect(), run: waited.run.clone() })
     }
 
-    fn missing(&self, waited: &Waited) -> String {
-        let Waited { deadline, address, strangers, .. } = waited;
+    fn missing(&self, waited: &MissingProcesses) -> String {
+        let MissingProcesses { deadline, address, rejections, .. } = waited;
         let missing: Vec<usize> = (0..self.own.processes).filter(|number| !self.present.contains_key(number)).collect();
         let shown: Vec<String> = missing.iter().take(SHOWN).map(usize::to_string).collect();
         let more = if missing.len() > SHOWN { format!(" and {} more", missing.len() - SHOWN) } else { String::new() };
@@ -105,7 +105,7 @@ impl RollCall {
             shown.join(", "),
             self.own.processes
         );
-        text += &strangers.to_string();
+        text += &rejections.to_string();
         text
     }
 }

@@ -13,16 +13,16 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Ends the process where a signal came and this is still there when the grace is over.
 #[derive(Debug)]
-pub struct Grace {
+pub struct ExitDeadline {
     _running: Sender<()>,
 }
 
-impl Grace {
+impl ExitDeadline {
     /// Begins to watch `interrupt`.
     ///
     /// # Errors
     /// A thread that cannot be started.
-    pub fn begin(seconds: f32, interrupt: &Interrupt) -> Result<Grace, Failure> {
+    pub fn begin(seconds: f32, interrupt: &Interrupt) -> Result<ExitDeadline, Failure> {
         let (running, ended) = channel();
         let interrupt = interrupt.clone();
         sync::start("grace", move || {
@@ -37,7 +37,7 @@ impl Grace {
                 std::process::exit(interrupt.signal().map_or(1, |signal| signal.exit_code().into()));
             }
         })?;
-        Ok(Grace { _running: running })
+        Ok(ExitDeadline { _running: running })
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// The room of the file system that a path is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct DiskSpace {
     /// Bytes that this user may still write.
     pub free_bytes: u64,
     /// Bytes of the file system.
@@ -13,11 +13,11 @@ pub struct Room {
 }
 
 /// The room where `path` is, or its nearest folder that exists; `None` where the system does not tell.
-pub fn room_at(path: &Path) -> Option<Room> {
+pub fn disk_space_at(path: &Path) -> Option<DiskSpace> {
     let there = path.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(Path::new("."));
     let found = rustix::fs::statvfs(there).ok()?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
-    Some(Room { free_bytes: bytes(found.f_bavail), all_bytes: bytes(found.f_blocks) })
+    Some(DiskSpace { free_bytes: bytes(found.f_bavail), all_bytes: bytes(found.f_blocks) })
 }
 
 /// Whether a write failed because its disk, or the quota of its user, has no room.
@@ -40,8 +40,8 @@ mod tests {
     #[test]
     fn a_path_that_is_not_there_yet_has_the_room_of_its_folder() {
         let folder = std::env::temp_dir();
-        let room = room_at(&folder.join("no/such/run")).expect("a file system");
-        assert_eq!(Some(room.all_bytes), room_at(&folder).map(|room| room.all_bytes));
+        let room = disk_space_at(&folder.join("no/such/run")).expect("a file system");
+        assert_eq!(Some(room.all_bytes), disk_space_at(&folder).map(|room| room.all_bytes));
         assert!(room.free_bytes <= room.all_bytes && room.all_bytes > 0);
     }
 }

@@ -18,7 +18,7 @@ use crate::layout::unwatched_hosts::{HostWatch, warning};
 use crate::messages::stderr::tell;
 
 /// The hosts of a launch, with the layout that they run.
-pub struct Crew {
+pub struct LaunchHosts {
     shell: Shell,
     /// Those that were given.
     all: Vec<Host>,
@@ -48,13 +48,13 @@ pub enum Change {
     Stop(String),
 }
 
-impl Crew {
+impl LaunchHosts {
     /// All `hosts`, which run what `restart` starts.
     ///
     /// # Errors
     /// A run file that cannot be read; an empty program for other hosts.
-    pub fn new(spec: &LaunchSpec, hosts: &[Host], restart: &Restart) -> Result<Crew, Failure> {
-        Ok(Crew {
+    pub fn new(spec: &LaunchSpec, hosts: &[Host], restart: &Restart) -> Result<LaunchHosts, Failure> {
+        Ok(LaunchHosts {
             shell: Shell::new(spec)?,
             all: hosts.to_vec(),
             now: hosts.to_vec(),

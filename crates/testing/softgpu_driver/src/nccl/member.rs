@@ -170,7 +170,7 @@ impl Order {
 
 /// See the top of the file.
 #[derive(Debug)]
-pub struct Seat {
+pub struct Member {
     /// The group, by its hub and its key there.
     port: u16,
     key: u64,
@@ -187,7 +187,7 @@ pub struct Seat {
 #[derive(Debug)]
 pub struct Submission {
     /// Whose call.
-    pub seat: Arc<Seat>,
+    pub member: Arc<Member>,
     /// The name of the function.
     pub name: &'static str,
     /// The request.
@@ -195,31 +195,31 @@ pub struct Submission {
     pub stream: StreamHandle,
 }
 
-impl Seat {
+impl Member {
     /// Comes to a group at the hub of a port.
     pub fn take(
         (port, key): (u16, u64),
         (ranks, rank): (usize, usize),
         (under_way, order): (Arc<UnderWay>, Arc<Order>),
-    ) -> Result<Arc<Seat>, Error> {
+    ) -> Result<Arc<Member>, Error> {
         let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         connection.set_nodelay(true)?;
         FromRank::Hello { key, ranks, rank }.write(&mut connection)?;
         let mut from = connection.try_clone()?;
         let (connection, inside, gpu) = (Mutex::new(connection), Mutex::default(), Arc::clone(&order.gpu));
-        let seat = Arc::new(Seat { port, key, ranks, rank, gpu, under_way, order, connection, inside });
-        let own = Arc::clone(&seat);
-        std::thread::Builder::new().name("nccl rank".into()).spawn(move || own.hear(&mut from))?;
-        Ok(seat)
+        let member = Arc::new(Member { port, key, ranks, rank, gpu, under_way, order, connection, inside });
+        let own = Arc::clone(&member);
+        std::thread::Builder::new().name("nccl rank".into()).spawn(move || own.handle_messages(&mut from))?;
+        Ok(member)
     }
 
     /// The same group without some ranks.
-    pub fn without(&self, excluded: &[usize]) -> Result<Arc<Seat>, Error> {
+    pub fn without(&self, excluded: &[usize]) -> Result<Arc<Member>, Error> {
         let staying: Vec<usize> = (0..self.ranks).filter(|rank| !excluded.contains(rank)).collect();
         let place = staying.iter().filter(|rank| **rank < self.rank).count();
         let mix = |key: u64, rank: &usize| (key ^ *rank as u64 ^ 0x5bd1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let key = staying.iter().fold(self.key.rotate_left(17), mix);
-        Seat::take((self.port, key), (staying.len(), place), (Arc::clone(&self.under_way), Arc::clone(&self.order)))
+        Member::take((self.port, key), (staying.len(), place), (Arc::clone(&self.under_way), Arc::clone(&self.order)))
     }
 
     /// How many ranks meet.
@@ -232,11 +232,11 @@ impl Seat {
         self.rank
     }
 
-    fn hear(&self, from: &mut TcpStream) {
+    fn handle_messages(&self, from: &mut TcpStream) {
         loop {
-            let heard = ToRank::read(from);
+            let message = ToRank::read(from);
             let mut inside = lock(&self.inside);
-            match heard {
+            match message {
                 Ok(ToRank::Met) => inside.has_met = true,
                 Ok(ToRank::Over) => inside.is_over = true,
                 Ok(ToRank::PeerHasLeft) => inside.peer_has_left = true,
@@ -348,10 +348,10 @@ impl Inside {
 /// Submits calls together: none of them waits for the end of another one.
 pub fn submit(submissions: &[Submission]) -> Result<(), Refusal> {
     let mut waits = vec![];
-    for Submission { seat, name, call, stream } in submissions {
-        let Reserved { ticket, number, promise, result } = seat.reserve(call)?;
-        let [read, written] = call.request.bytes(seat.ranks, seat.rank);
-        let (own, request, after) = (Arc::clone(seat), call.request, seat.gpu.promise()?);
+    for Submission { member, name, call, stream } in submissions {
+        let Reserved { ticket, number, promise, result } = member.reserve(call)?;
+        let [read, written] = call.request.bytes(member.ranks, member.rank);
+        let (own, request, after) = (Arc::clone(member), call.request, member.gpu.promise()?);
         let send = move |read: &[Vec<u8>]| -> Vec<Vec<u8>> {
             let bytes = read.first().cloned().unwrap_or_default();
             // A hub that is gone is reported by the thread that hears.
@@ -361,12 +361,12 @@ pub fn submit(submissions: &[Submission]) -> Result<(), Refusal> {
         };
         let reads = if read > 0 { vec![(call.from, read)] } else { vec![] };
         let work = HostWork { call: name, reads, writes: vec![], compute: Box::new(send) };
-        seat.gpu.submit_host_work(*stream, work)?;
-        seat.gpu.keep_promise(after, *stream)?;
+        member.gpu.submit_host_work(*stream, work)?;
+        member.gpu.keep_promise(after, *stream)?;
         waits.push((*stream, promise, written, call.to, result));
     }
-    for ((stream, promise, written, to, result), Submission { seat, name, .. }) in waits.into_iter().zip(submissions) {
-        seat.gpu.wait_for_promise(stream, promise)?;
+    for ((stream, promise, written, to, result), Submission { member, name, .. }) in waits.into_iter().zip(submissions) {
+        member.gpu.wait_for_promise(stream, promise)?;
         // Nothing is written where the call has come to nothing.
         let write = move |_: &[Vec<u8>]| -> Vec<Vec<u8>> {
             let bytes = std::mem::take(&mut *lock(&result));
@@ -374,7 +374,7 @@ pub fn submit(submissions: &[Submission]) -> Result<(), Refusal> {
         };
         if written > 0 {
             let work = HostWork { call: name, reads: vec![], writes: vec![(to, written)], compute: Box::new(write) };
-            seat.gpu.submit_host_work(stream, work)?;
+            member.gpu.submit_host_work(stream, work)?;
         }
     }
     Ok(())

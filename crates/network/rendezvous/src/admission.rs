@@ -14,7 +14,7 @@ use crate::frame::MAX_INTRODUCTION_BYTES;
 use crate::introduction::Introduction;
 use crate::link::{Flow, Link};
 use crate::message::Message;
-use crate::strangers::{Stranger, Strangers};
+use crate::rejections::{Rejection, Rejections};
 use crate::token::Token;
 
 /// Connections without a process at one time, apart from one of each process. A newer one takes the place of an older
@@ -34,18 +34,18 @@ const FIRST_LINK: usize = 2;
 
 /// The listener and the connections that are not known.
 #[derive(Debug)]
-pub(crate) struct Reception {
+pub(crate) struct Admission {
     listener: TcpListener,
     token: Token,
     /// Most connections at one time.
     limit: usize,
-    guests: BTreeMap<usize, Guest>,
+    joining: BTreeMap<usize, JoiningConnection>,
     next: usize,
-    strangers: Strangers,
+    rejections: Rejections,
 }
 
 #[derive(Debug)]
-struct Guest {
+struct JoiningConnection {
     link: Link,
     since: Instant,
     from: IpAddr,
@@ -67,7 +67,7 @@ enum Progress {
     /// It has passed a stage, and may have sent more.
     Passed,
     /// It is not of the run, or has gone.
-    Gone(Option<Stranger>),
+    Gone(Option<Rejection>),
     /// It has introduced itself, or cannot be understood.
     Arrived(Result<Introduction, String>),
 }
@@ -88,11 +88,11 @@ pub(crate) struct Arrival {
     pub(crate) introduction: Result<Introduction, String>,
 }
 
-impl Reception {
+impl Admission {
     /// Receives a run of `processes`.
-    pub(crate) fn new(listener: TcpListener, token: Token, processes: usize) -> Reception {
-        let (limit, strangers) = (MAX_GUESTS.saturating_add(processes), Strangers::default());
-        Reception { listener, token, limit, guests: BTreeMap::new(), next: FIRST_LINK, strangers }
+    pub(crate) fn new(listener: TcpListener, token: Token, processes: usize) -> Admission {
+        let (limit, rejections) = (MAX_GUESTS.saturating_add(processes), Rejections::default());
+        Admission { listener, token, limit, joining: BTreeMap::new(), next: FIRST_LINK, rejections }
     }
 
     pub(crate) fn register(&mut self, poll: &Poll) -> io::Result<()> {
@@ -100,13 +100,13 @@ impl Reception {
     }
 
     /// Connections that were not of the run.
-    pub(crate) fn strangers(&self) -> &Strangers {
-        &self.strangers
+    pub(crate) fn rejections(&self) -> &Rejections {
+        &self.rejections
     }
 
     /// Accepts some of the waiting connections, and drops those whose time is over.
     pub(crate) fn accept(&mut self, registry: &Registry, now: Instant) -> Queue {
-        self.guests.retain(|_, guest| now.duration_since(guest.since) < LIFETIME);
+        self.joining.retain(|_, connection| now.duration_since(connection.since) < LIFETIME);
         for _ in 0..ACCEPTED_AT_ONCE {
             let (stream, from) = match self.listener.accept() {
                 Ok(accepted) => accepted,
@@ -123,7 +123,7 @@ impl Reception {
             if link.register(registry, id).is_err() {
                 continue;
             }
-            self.guests.insert(id, Guest { link, since: now, from: from.ip(), stage: Stage::Greeting });
+            self.joining.insert(id, JoiningConnection { link, since: now, from: from.ip(), stage: Stage::Greeting });
         }
         Queue::Waiting
     }
@@ -131,41 +131,41 @@ impl Reception {
     /// Drops a connection if there are too many: the oldest without a proof of the host that has most of these. So a
     /// host that opens many connections keeps only its own processes out.
     fn make_room(&mut self) {
-        if self.guests.len() < self.limit {
+        if self.joining.len() < self.limit {
             return;
         }
-        let unknown = || self.guests.iter().filter(|(_, guest)| !matches!(guest.stage, Stage::Introduction));
+        let unknown = || self.joining.iter().filter(|(_, connection)| !matches!(connection.stage, Stage::Introduction));
         let mut hosts: BTreeMap<IpAddr, usize> = BTreeMap::new();
-        unknown().for_each(|(_, guest)| *hosts.entry(guest.from).or_default() += 1);
+        unknown().for_each(|(_, connection)| *hosts.entry(connection.from).or_default() += 1);
         let most = hosts.into_iter().max_by_key(|(_, count)| *count).map(|(host, _)| host);
-        let oldest = unknown().find(|(_, guest)| Some(guest.from) == most).map(|(id, _)| *id);
+        let oldest = unknown().find(|(_, connection)| Some(connection.from) == most).map(|(id, _)| *id);
         if let Some(oldest) = oldest {
-            self.guests.remove(&oldest);
+            self.joining.remove(&oldest);
         }
     }
 
     /// Reads from connection `id`. Returns it once its process is known; a connection with a wrong proof is closed.
     pub(crate) fn ready(&mut self, id: usize) -> Option<Arrival> {
-        let guest = self.guests.get_mut(&id)?;
+        let connection = self.joining.get_mut(&id)?;
         let introduction = loop {
-            match guest.proceed(&self.token) {
+            match connection.proceed(&self.token) {
                 Progress::Passed => {}
                 Progress::Waits => return None,
-                Progress::Gone(stranger) => {
-                    stranger.into_iter().for_each(|stranger| self.strangers.note(stranger, guest.from));
-                    self.guests.remove(&id);
+                Progress::Gone(rejection) => {
+                    rejection.into_iter().for_each(|rejection| self.rejections.note(rejection, connection.from));
+                    self.joining.remove(&id);
                     return None;
                 }
                 Progress::Arrived(introduction) => break introduction,
             }
         };
-        let Guest { link, from, .. } = self.guests.remove(&id)?;
+        let JoiningConnection { link, from, .. } = self.joining.remove(&id)?;
         let introduction = introduction.map_err(|reason| format!("a process at {from} cannot be understood: {reason}"));
         Some(Arrival { link, introduction })
     }
 }
 
-impl Guest {
+impl JoiningConnection {
     /// Reads what is due.
     fn proceed(&mut self, token: &Token) -> Progress {
         match &self.stage {
@@ -179,9 +179,9 @@ impl Guest {
             Stage::Proof(challenged) => {
                 let flow = self.link.read(PROOF_BYTES);
                 let Some(proof) = self.link.take::<PROOF_BYTES>() else {
-                    return waits_or_gone(flow, Some(Stranger::OtherToken));
+                    return waits_or_gone(flow, Some(Rejection::OtherToken));
                 };
-                let Ok(session) = challenged.admit(&proof) else { return Progress::Gone(Some(Stranger::OtherToken)) };
+                let Ok(session) = challenged.admit(&proof) else { return Progress::Gone(Some(Rejection::OtherToken)) };
                 self.link.secure(session);
                 self.stage = Stage::Introduction;
                 Progress::Passed
@@ -211,18 +211,18 @@ impl Guest {
                 // It reads the version of this process, or is gone.
                 let _ = self.link.read(READ_BYTES);
                 let _ = self.link.send_first(&unproven_greeting(Service::Meeting));
-                Progress::Gone(Some(Stranger::OtherVersion(version)))
+                Progress::Gone(Some(Rejection::OtherVersion(version)))
             }
             Err(HandshakeError::Magic | HandshakeError::Service | HandshakeError::Proof) => {
-                Progress::Gone(Some(Stranger::Foreign))
+                Progress::Gone(Some(Rejection::Foreign))
             }
         }
     }
 }
 
-fn waits_or_gone(flow: io::Result<Flow>, stranger: Option<Stranger>) -> Progress {
+fn waits_or_gone(flow: io::Result<Flow>, rejection: Option<Rejection>) -> Progress {
     match flow {
         Ok(Flow::Open | Flow::Full) => Progress::Waits,
-        Ok(Flow::Closed) | Err(_) => Progress::Gone(stranger),
+        Ok(Flow::Closed) | Err(_) => Progress::Gone(rejection),
     }
 }

@@ -20,7 +20,7 @@ const SETTLING: Duration = Duration::from_secs(5);
 const WORD_BYTES: usize = size_of::<u64>();
 
 /// The part of a member in the collectives of a library.
-pub(crate) struct Seat {
+pub(crate) struct LibraryMember {
     pub(super) library: LibraryGroup,
     /// The process of this member among those of the communicator.
     pub(super) own: usize,
@@ -33,29 +33,29 @@ pub(crate) struct Seat {
 pub(super) enum Role {
     /// This member, for the others of its process, which are in rank order.
     Leader {
-        mates: Vec<Rank>,
+        followers: Vec<Rank>,
         /// The leaders of the previous process and of the next, counted round.
         previous: Rank,
         next: Rank,
     },
     /// The leader of its process.
-    Mate { leader: Rank },
+    Follower { leader: Rank },
 }
 
-impl Seat {
+impl LibraryMember {
     /// The part of the member that sees `group`; `None` if no process of the library has it.
-    pub(crate) fn new(library: LibraryGroup, group: &Group) -> Option<Seat> {
+    pub(crate) fn new(library: LibraryGroup, group: &Group) -> Option<LibraryMember> {
         let processes = &library.by_process;
         let own = processes.iter().position(|members| members.contains(&group.position()))?;
         let rank = |position: &usize| group.member(*position);
         let leader = |process: usize| processes[process % processes.len()].first().and_then(rank);
         let role = if leader(own)? == group.rank() {
-            let mates = processes[own].iter().skip(1).filter_map(rank).collect();
-            Role::Leader { mates, previous: leader(own + processes.len() - 1)?, next: leader(own + 1)? }
+            let followers = processes[own].iter().skip(1).filter_map(rank).collect();
+            Role::Leader { followers, previous: leader(own + processes.len() - 1)?, next: leader(own + 1)? }
         } else {
-            Role::Mate { leader: leader(own)? }
+            Role::Follower { leader: leader(own)? }
         };
-        Some(Seat { library, own, role, spare: Mutex::default() })
+        Some(LibraryMember { library, own, role, spare: Mutex::default() })
     }
 
     /// Whether the library adds `f32` values.
@@ -74,7 +74,7 @@ impl Seat {
     /// Tells the next leader that this one has begun `operation` over `len_bytes`.
     pub(super) fn announce(&self, call: &Call, operation: Operation, len_bytes: usize) -> Result<(), CommError> {
         match &self.role {
-            Role::Mate { .. } => Ok(()),
+            Role::Follower { .. } => Ok(()),
             Role::Leader { next, .. } => {
                 let word = (len_bytes as u64).to_ne_bytes();
                 call.transport.post_copy(call.message(&[*next], operation, &word))
@@ -162,7 +162,7 @@ impl Seat {
     /// The result of a wait for the leader of this process. A leader that is late may wait itself for the one that is
     /// the cause, so it has time to name it.
     pub(super) fn of_leader(&self, call: &Call, result: Result<(), CommError>) -> Result<(), CommError> {
-        if let (Err(CommError::Deadline { .. }), Role::Mate { .. }) = (&result, &self.role) {
+        if let (Err(CommError::Deadline { .. }), Role::Follower { .. }) = (&result, &self.role) {
             let started = Instant::now();
             while started.elapsed() < 2 * self.library.wait {
                 aborted(call)?;

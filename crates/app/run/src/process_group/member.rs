@@ -7,7 +7,7 @@ use std::time::Duration;
 use comm::processes::MpiEndpoint;
 use config::RunConfig;
 use mesh::Rank;
-use rendezvous::{Control, ControlError, FailureReport, ProcessEntry, Speaker, Token};
+use rendezvous::{Control, ControlError, FailureReport, ProcessEntry, Printer, Token};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sync::lock;
@@ -16,7 +16,7 @@ use train::Setup;
 use crate::failure::Failure;
 use crate::gpus::devices;
 use crate::memory::host::{HostMemory, HostProcess};
-use crate::process_group::gpu_links::{GpuLinks, GpuSeat};
+use crate::process_group::gpu_links::{GpuLinks, ProcessGpus};
 use crate::process_group::place::Place;
 use crate::signals::interrupt::Interrupt;
 
@@ -32,7 +32,7 @@ const ANSWER: Duration = Duration::from_secs(1);
 const LAST_WORD: Duration = Duration::from_millis(1750);
 
 /// One of several processes, in touch with the others.
-pub struct Several {
+pub struct GroupMember {
     /// In touch with all of them.
     pub control: Arc<Control>,
     pub place: Place,
@@ -52,14 +52,14 @@ pub enum Part<'a, T> {
     /// This process did it.
     First(T),
     /// Process 0 did it.
-    Other(&'a Several),
+    Other(&'a GroupMember),
 }
 
-impl Several {
+impl GroupMember {
     /// One that has met the others, without a library of MPI. Others are waited for until `deadline` at the end.
-    pub fn new(control: Arc<Control>, place: Place, token: Token, deadline: Duration) -> Several {
+    pub fn new(control: Arc<Control>, place: Place, token: Token, deadline: Duration) -> GroupMember {
         let (gpu_links, deliveries) = (Box::default(), AtomicUsize::new(0));
-        Several { control, place, token, mpi: None, gpu_links, deliveries, deadline }
+        GroupMember { control, place, token, mpi: None, gpu_links, deliveries, deadline }
     }
 
     /// Number of processes.
@@ -90,8 +90,8 @@ impl Several {
 
     /// Takes a signal that reached another process as if it had reached this one.
     pub fn note_signal(&self, interrupt: &Interrupt) {
-        if let Some(wish) = self.control.stop_wish() {
-            interrupt.note(wish.signal);
+        if let Some(stop_signal) = self.control.stop_signal() {
+            interrupt.note(stop_signal.signal);
         }
     }
 
@@ -111,7 +111,7 @@ impl Several {
         self.control.gather(topic, bytes, WORKING).map_err(|error| self.failed(error))
     }
 
-    /// Sends `bytes` to process 0, which takes them with [`Several::take`].
+    /// Sends `bytes` to process 0, which takes them with [`GroupMember::take`].
     ///
     /// # Errors
     /// More bytes than a message has.
@@ -139,9 +139,9 @@ impl Several {
         let gpus = devices::identifiers(&devices::run_device(config)?, host, &ranks);
         let library = devices::nccl();
         let version = library.as_ref().map(|library| library.version()).map_err(String::clone);
-        let own = GpuSeat { host: self.place.host.clone(), ranks: ranks.len(), gpus, nccl: version };
-        let seats: Vec<GpuSeat> = self.all_gather("GPUs of processes", &own)?;
-        let links = GpuLinks::decide(config, &seats, library)?;
+        let own = ProcessGpus { host: self.place.host.clone(), ranks: ranks.len(), gpus, nccl: version };
+        let members: Vec<ProcessGpus> = self.all_gather("GPUs of processes", &own)?;
+        let links = GpuLinks::decide(config, &members, library)?;
         lock(&self.gpu_links).push((config.clone(), links.clone()));
         Ok(links)
     }
@@ -183,15 +183,15 @@ impl Several {
 
     /// Makes `failure` one of the run.
     pub fn report(&self, failure: &Failure) {
-        let speaker = if self.is_first() { Speaker::Reporter } else { Speaker::Every };
-        self.control.report(FailureReport { cause: failure.to_string(), speaker, ..FailureReport::default() });
+        let printer = if self.is_first() { Printer::Reporter } else { Printer::Every };
+        self.control.report(FailureReport { cause: failure.to_string(), printer, ..FailureReport::default() });
     }
 
     /// `failure` with the processes that do not answer any more, on process 0. Where a rank was late, the first one
     /// that noticed may have waited for a rank that itself waits for one of these.
     pub fn with_silent(&self, failure: Failure) -> Failure {
         let Failure::Work(text) = &failure else { return failure };
-        if self.control.failure().is_none_or(|heard| heard.report.rank.is_none()) {
+        if self.control.failure().is_none_or(|reported| reported.report.rank.is_none()) {
             return failure;
         }
         let limit = if self.is_first() { ANSWER } else { LAST_WORD };
@@ -212,7 +212,7 @@ impl Several {
     /// # Errors
     /// Failures of other processes, and a library that does not return in time.
     pub fn finish(self) -> Result<(), Failure> {
-        let Several { control, mpi, deadline, .. } = self;
+        let GroupMember { control, mpi, deadline, .. } = self;
         if let Some(mpi) = mpi {
             let ended = || control.failure().map(|failure| failure.to_string());
             mpi.finish(deadline, &ended).map_err(|error| Failure::Work(error.to_string())).inspect_err(|failure| {
@@ -230,7 +230,7 @@ impl Several {
 /// The failure that process `own` hears by `error`.
 fn failed(error: ControlError, own: usize) -> Failure {
     match &error {
-        ControlError::Failed(heard) if own > 0 && heard.process == 0 && heard.report.speaker == Speaker::Reporter => {
+        ControlError::Failed(reported) if own > 0 && reported.process == 0 && reported.report.printer == Printer::Reporter => {
             Failure::OfFirst(error.to_string())
         }
         ControlError::Failed(_)

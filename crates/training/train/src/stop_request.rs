@@ -2,9 +2,9 @@
 
 /// Whether a run continues after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum StopRequest {
     /// Continue with the next step.
-    Continue,
+    None,
     /// End after the step in which all ranks have heard of it.
     Stop,
 }

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use sync::lock;
 
 use crate::messages::stderr;
-use crate::training::observer::{Audience, Observer};
+use crate::training::observer::{Visibility, Observer};
 
 /// A stream of a process that people or programs read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Stream {
 
 /// The log of a run, and who hears its messages. A run continues where they do not arrive: a stream that cannot be
 /// written is left out from then on, and the log has all.
-pub struct Journal<'a> {
+pub struct EventLog<'a> {
     observer: &'a dyn Observer,
     log: Mutex<Log>,
     lost: Mutex<Vec<Stream>>,
@@ -42,10 +42,10 @@ struct Log {
     failure: Option<io::Error>,
 }
 
-impl<'a> Journal<'a> {
+impl<'a> EventLog<'a> {
     /// Messages to `observer` and into `file`.
-    pub fn new(observer: &'a dyn Observer, file: File) -> Journal<'a> {
-        Journal { observer, log: Mutex::new(Log { file, failure: None }), lost: Mutex::default() }
+    pub fn new(observer: &'a dyn Observer, file: File) -> EventLog<'a> {
+        EventLog { observer, log: Mutex::new(Log { file, failure: None }), lost: Mutex::default() }
     }
 
     /// Why a message is missing in the log, the first time that it is asked after that.
@@ -54,16 +54,16 @@ impl<'a> Journal<'a> {
     }
 
     /// Whether somebody reads more than steps.
-    pub fn has_audience(&self) -> bool {
-        match self.observer.audience() {
-            Audience::People => true,
-            Audience::Nobody => false,
+    pub fn is_shown(&self) -> bool {
+        match self.observer.visibility() {
+            Visibility::Shown => true,
+            Visibility::Hidden => false,
         }
     }
 
     /// Whether messages for them still arrive.
     pub fn has_screen(&self) -> bool {
-        self.has_audience() && self.has(Stream::Output)
+        self.is_shown() && self.has(Stream::Output)
     }
 
     fn has(&self, stream: Stream) -> bool {
@@ -115,9 +115,9 @@ impl<'a> Journal<'a> {
     /// Writes `text`, which nobody may miss: for those who listen on the stream of the steps, for programs on the
     /// standard error.
     pub fn tell(&self, text: &str) {
-        match self.observer.audience() {
-            Audience::People => self.say(text),
-            Audience::Nobody => self.warn(text),
+        match self.observer.visibility() {
+            Visibility::Shown => self.say(text),
+            Visibility::Hidden => self.warn(text),
         }
     }
 
@@ -142,17 +142,17 @@ mod tests {
 
     #[test]
     fn the_first_message_that_does_not_arrive_is_kept() {
-        struct Deaf;
-        impl Observer for Deaf {
+        struct FailingObserver;
+        impl Observer for FailingObserver {
             fn step(&self, _step: &EndedStep<'_>) -> io::Result<()> {
                 Ok(())
             }
         }
         let full = File::options().write(true).open("/dev/full").expect("the device");
-        let journal = Journal::new(&Deaf, full);
-        assert!(journal.take_failure().is_none());
-        journal.log("one\n");
-        journal.log("two\n");
-        assert!(files::is_full(&journal.take_failure().expect("a failure")));
+        let event_log = EventLog::new(&FailingObserver, full);
+        assert!(event_log.take_failure().is_none());
+        event_log.log("one\n");
+        event_log.log("two\n");
+        assert!(files::is_full(&event_log.take_failure().expect("a failure")));
     }
 }
