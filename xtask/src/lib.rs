@@ -9,6 +9,7 @@ pub mod clocks;
 pub mod columns;
 pub mod corpus;
 pub mod dependencies;
+pub mod docstrings;
 pub mod documented;
 pub mod file_access;
 pub mod finding;

@@ -208,7 +208,8 @@ impl Tree {
         })
     }
 
-    /// As [`Tree::within`]; a name that `module` does not show, such as that of a macro's item, counts as its item.
+    /// Returns the same as [`Tree::within`]; a name that `module` does not show, such as that of a macro's item, counts
+    /// as its item.
     fn within_or_item(&self, module: usize, path: &[String], depth: usize) -> Option<Target> {
         self.within(module, path, depth).or_else(|| Some(Target::Item { module, name: path.first()?.clone() }))
     }

@@ -3,6 +3,7 @@
 use crate::clocks;
 use crate::columns;
 use crate::dependencies::{self, parse_manifest};
+use crate::docstrings;
 use crate::documented;
 use crate::file_access;
 use crate::finding::Finding;
@@ -92,6 +93,7 @@ fn texts(repository: &Repository) -> Vec<Finding> {
         findings.extend(clocks::check(file, text));
         findings.extend(trusted_values::check(file, text));
         findings.extend(documented::check(file, text));
+        findings.extend(docstrings::check(file, text));
         findings.extend(whole_tests::check(file, text));
     }
     for file in &repository.files {

@@ -30,7 +30,9 @@ pub fn fetch(address: &Trusted<String>, out: &Path) -> Result<(), Failure> {
             let reason = "is in use by a run that trains; name another folder with --out, or wait for its end";
             return Err(Failure::Input(format!("{folder} {reason}")));
         }
-        NewestCheckpoint::NoneWhole => return Err(Failure::Input(format!("{address} has no checkpoint that is whole"))),
+        NewestCheckpoint::NoneWhole => {
+            return Err(Failure::Input(format!("{address} has no checkpoint that is whole")));
+        }
     }
     Ok(())
 }

@@ -32,7 +32,7 @@ mod watch;
 pub use failure::Failure;
 pub use run_file::RunFile;
 pub use spec::{Origin, TrainSpec};
-pub use training::observer::{Visibility, EndedStep, Measured, Observer};
+pub use training::observer::{EndedStep, Measured, Observer, Visibility};
 pub use training::open::Run;
 
 // The example names the crate as its users do.

@@ -50,19 +50,19 @@ impl RunFile {
         verdict::judge(config, &locations, limit, planned).map_err(Failure::Run)
     }
 
-    /// As [`RunFile::judged`], within a memory `limit` that need not be that of this machine.
+    /// Returns the same as [`RunFile::judged`], within a memory `limit` that need not be that of this machine.
     ///
     /// # Errors
-    /// As [`RunFile::judged`].
+    /// The errors of [`RunFile::judged`].
     pub fn judged_within(&self, limit: Option<MemoryLimit>, planned: Planned) -> Result<Verdict, Failure> {
         let (config, locations) = self.located()?;
         verdict::judge(config, &locations, limit, planned).map_err(Failure::Run)
     }
 
-    /// As [`RunFile::judged`], for a run that begins with given weights.
+    /// Returns the same as [`RunFile::judged`], for a run that begins with given weights.
     ///
     /// # Errors
-    /// As [`RunFile::judged`], and a model that is not theirs.
+    /// The errors of [`RunFile::judged`], and a model that is not theirs.
     pub fn judged_for(&self, given: &GivenWeights<'_>) -> Result<Verdict, Failure> {
         let (name, text) = self.written()?;
         let loaded = RunConfig::load_for(given, &name, &text, &self.overrides(), &Disk);
@@ -79,8 +79,8 @@ impl RunFile {
         self.located().map(|(config, _)| config)
     }
 
-    /// As [`RunFile::load`], for a command that replaces the layout: where the run is not legal as it is written, it is
-    /// read with another one.
+    /// Returns the same as [`RunFile::load`], for a command that replaces the layout: where the run is not legal as it
+    /// is written, it is read with another one.
     ///
     /// # Errors
     /// A run file that cannot be read, and all that is wrong with the run whatever its layout.
@@ -98,7 +98,7 @@ impl RunFile {
     /// The run, and where each key was written.
     ///
     /// # Errors
-    /// As [`RunFile::load`].
+    /// The errors of [`RunFile::load`].
     pub fn located(&self) -> Result<(RunConfig, BTreeMap<String, Location>), Failure> {
         let (name, text) = self.written()?;
         RunConfig::load_with(&name, &text, &self.overrides(), &Disk).map_err(Failure::Run)

@@ -24,9 +24,9 @@ pub struct Verdict {
 /// Which steps of a run are planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planned {
-    /// Those of every batch that a growing one goes through.
+    /// The steps of every batch that a growing one goes through.
     EveryBatch,
-    /// Those of the full batch. It takes the most memory of all.
+    /// The steps of the full batch. It takes the most memory of all.
     FullBatch,
 }
 

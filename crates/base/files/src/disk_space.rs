@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// The room of the file system that a path is on.
+/// The space of the file system that a path is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskSpace {
     /// Bytes that this user may still write.

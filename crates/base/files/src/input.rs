@@ -206,7 +206,7 @@ fn up_to(from: impl Read, kind: InputKind, limit_bytes: u64) -> Result<Vec<u8>, 
     Ok(bytes)
 }
 
-/// A pipe that must begin to speak in time, and may then take as long as its writer needs.
+/// A pipe whose first byte has a deadline; the others come when its writer has them.
 struct TimedPipe {
     file: File,
     /// Until the first byte has come.

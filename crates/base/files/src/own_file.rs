@@ -102,7 +102,7 @@ pub fn open_to_append(path: &Path) -> io::Result<File> {
 /// stays.
 ///
 /// # Errors
-/// As [`open_to_append`].
+/// The errors of [`open_to_append`].
 pub fn open_to_change(path: &Path) -> io::Result<File> {
     open_itself(path, OpenOptions::new().read(true).write(true).create(true).truncate(false))
 }

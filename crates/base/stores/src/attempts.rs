@@ -16,7 +16,7 @@ use crate::settings::{Settings, Unanswered};
 /// The wait after the first failure; each is twice as long as the one before.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
-/// Time until the hearer of the settings gets a request without an answer, and from one time to the next.
+/// Time until `on_unanswered` of the settings gets a request without an answer, and from one time to the next.
 const FIRST_SILENCE: Duration = Duration::from_secs(3);
 const LATER_SILENCE: Duration = Duration::from_secs(15);
 /// The remedies for access that is denied.
@@ -52,7 +52,7 @@ pub struct Attempts<'a> {
     arrived: u64,
     /// Of the last attempt.
     failure: Option<String>,
-    /// When the hearer of the settings hears of it.
+    /// When `on_unanswered` of the settings is called.
     tell_at: Instant,
 }
 
@@ -127,8 +127,8 @@ impl<'a> Attempts<'a> {
         Ok(())
     }
 
-    /// The output of `work`. Meanwhile the request is reported to the hearer of the settings, after a few seconds and
-    /// again in intervals.
+    /// The output of `work`. Meanwhile the request is reported to `on_unanswered` of the settings, after a few seconds
+    /// and again in intervals.
     pub fn while_reported<T>(&mut self, work: impl FnOnce() -> T) -> T {
         if !self.settings.is_heard() {
             return work();
@@ -136,7 +136,7 @@ impl<'a> Attempts<'a> {
         let this = &*self;
         let (output, tell_at) = thread::scope(|scope| {
             let (working, end) = mpsc::channel();
-            // Without a thread nobody hears of the request, which is done all the same.
+            // Without a thread the request is not reported, and is done all the same.
             let teller = thread::Builder::new().spawn_scoped(scope, move || this.tell_until(&end));
             let output = work();
             drop(working);

@@ -7,7 +7,7 @@ use ureq::http::Uri;
 use crate::credentials::Credentials;
 use crate::date::Stamp;
 use crate::failure::{About, Failure};
-use crate::http::{Http, Limit, Method, Request, Response, AttemptKind, too_long};
+use crate::http::{AttemptKind, Http, Limit, Method, Request, Response, too_long};
 use crate::listing::{self, Page};
 use crate::object::Object;
 use crate::pace::Pace;
@@ -110,8 +110,14 @@ impl Bucket {
         loop {
             let mut query = vec![("list-type", "2"), ("prefix", prefix)];
             query.extend(next.as_deref().map(|next| ("continuation-token", next)));
-            let object_request =
-                ObjectRequest { method: Method::Get, key: "", query: &query, headers: &[], body: b"", about: About::Place };
+            let object_request = ObjectRequest {
+                method: Method::Get,
+                key: "",
+                query: &query,
+                headers: &[],
+                body: b"",
+                about: About::Place,
+            };
             let text = self.send(object_request, Limit::Whole(end), AttemptKind::First)?.text()?;
             bytes += text.len() as u64;
             if bytes > LISTING_BYTES {
@@ -131,14 +137,16 @@ impl Bucket {
     /// # Errors
     /// No answer, and one that refuses.
     pub fn put(&self, key: &str, body: &[u8], end: Instant, attempt_kind: AttemptKind) -> Result<(), Failure> {
-        let object_request = ObjectRequest { method: Method::Put, key, query: &[], headers: &[], body, about: About::Object };
+        let object_request =
+            ObjectRequest { method: Method::Put, key, query: &[], headers: &[], body, about: About::Object };
         self.send(object_request, Limit::Whole(end), attempt_kind).map(drop)
     }
 
     /// # Errors
     /// No answer, and one that refuses.
     pub fn remove(&self, key: &str, end: Instant) -> Result<(), Failure> {
-        let object_request = ObjectRequest { method: Method::Delete, key, query: &[], headers: &[], body: b"", about: About::Object };
+        let object_request =
+            ObjectRequest { method: Method::Delete, key, query: &[], headers: &[], body: b"", about: About::Object };
         self.send(object_request, Limit::Whole(end), AttemptKind::First).map(drop)
     }
 
@@ -148,7 +156,8 @@ impl Bucket {
     /// No answer, and one that refuses.
     pub fn begin_upload(&self, key: &str, end: Instant) -> Result<String, Failure> {
         let query = [("uploads", "")];
-        let object_request = ObjectRequest { method: Method::Post, key, query: &query, headers: &[], body: b"", about: About::Place };
+        let object_request =
+            ObjectRequest { method: Method::Post, key, query: &query, headers: &[], body: b"", about: About::Place };
         listing::upload_id(&self.send(object_request, Limit::Whole(end), AttemptKind::First)?.text()?)
     }
 
@@ -167,7 +176,8 @@ impl Bucket {
     ) -> Result<String, Failure> {
         let number = number.to_string();
         let query = [("partNumber", number.as_str()), ("uploadId", upload)];
-        let object_request = ObjectRequest { method: Method::Put, key, query: &query, headers: &[], body, about: About::Parts };
+        let object_request =
+            ObjectRequest { method: Method::Put, key, query: &query, headers: &[], body, about: About::Parts };
         let response = self.send(object_request, Limit::Whole(end), attempt_kind)?;
         let tag = response.header("etag").map(str::to_string);
         tag.ok_or_else(|| Failure::Line("the store takes a part and gives it no tag".into()))
@@ -180,7 +190,8 @@ impl Bucket {
     pub fn end_upload(&self, key: &str, upload: &str, tags: &[String], end: Instant) -> Result<(), Failure> {
         let (query, body) = ([("uploadId", upload)], listing::parts(tags));
         let body = body.as_bytes();
-        let object_request = ObjectRequest { method: Method::Post, key, query: &query, headers: &[], body, about: About::Parts };
+        let object_request =
+            ObjectRequest { method: Method::Post, key, query: &query, headers: &[], body, about: About::Parts };
         listing::completed(&self.send(object_request, Limit::Whole(end), AttemptKind::First)?.text()?)
     }
 
@@ -190,12 +201,18 @@ impl Bucket {
     /// No answer, and one that refuses.
     pub fn discard_upload(&self, key: &str, upload: &str, end: Instant) -> Result<(), Failure> {
         let query = [("uploadId", upload)];
-        let object_request = ObjectRequest { method: Method::Delete, key, query: &query, headers: &[], body: b"", about: About::Parts };
+        let object_request =
+            ObjectRequest { method: Method::Delete, key, query: &query, headers: &[], body: b"", about: About::Parts };
         self.send(object_request, Limit::Whole(end), AttemptKind::First).map(drop)
     }
 
     /// The answer to a signed request, which gives what was asked for.
-    fn send(&self, object_request: ObjectRequest<'_>, limit: Limit, attempt_kind: AttemptKind) -> Result<Response, Failure> {
+    fn send(
+        &self,
+        object_request: ObjectRequest<'_>,
+        limit: Limit,
+        attempt_kind: AttemptKind,
+    ) -> Result<Response, Failure> {
         let ObjectRequest { method, key, body, .. } = object_request;
         let path = match (key.is_empty(), self.path.is_empty()) {
             (true, true) => "/".into(),

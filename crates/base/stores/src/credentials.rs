@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::date;
 use crate::failure::Failure;
-use crate::role::{Container, TemporaryCredential, Machine, WebIdentity};
+use crate::role::{Container, Machine, TemporaryCredential, WebIdentity};
 use crate::settings::Settings;
 use crate::signature::Credential;
 
@@ -47,7 +47,9 @@ impl Credentials {
     pub fn get(&self) -> Result<Option<Credential>, Failure> {
         let lend = || match &self.source {
             Source::Nowhere => Ok(None),
-            Source::Keys(credential) => Ok(Some(TemporaryCredential { credential: credential.clone(), ends_ms: i64::MAX })),
+            Source::Keys(credential) => {
+                Ok(Some(TemporaryCredential { credential: credential.clone(), ends_ms: i64::MAX }))
+            }
             Source::WebIdentity(service) => service.lend(&self.settings).map(Some),
             Source::Container(service) => service.lend(&self.settings).map(Some),
             Source::Machine(service) => service.lend().map(Some),

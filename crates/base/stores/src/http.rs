@@ -63,7 +63,7 @@ impl Method {
     }
 }
 
-/// How often a request was made before.
+/// Whether a request was made before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptKind {
     First,

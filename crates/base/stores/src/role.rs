@@ -26,7 +26,7 @@ const NEAR: [&str; 6] = ["169.254.170.2", "169.254.170.23", "[fd00:ec2::23]", "1
 const METADATA_ATTEMPTS: u32 = 3;
 const METADATA_WAIT: Duration = Duration::from_millis(200);
 
-/// Credentials with the milliseconds since 1970 at which they end.
+/// Credentials of a role, with the milliseconds since 1970 at which they end.
 #[derive(Clone, Debug)]
 pub struct TemporaryCredential {
     pub credential: Credential,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use files::InputKind;
 
-/// How long requests are tried again.
+/// The time in which requests are tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryLimit {
     /// From the first attempt to the last one of a request: of a listing, an object, or parts of a long one.
@@ -28,7 +28,7 @@ pub struct Unanswered<'a> {
     pub left: Duration,
 }
 
-/// Hears of requests that are not answered soon.
+/// Called with requests that are not answered soon.
 pub type OnUnanswered = Arc<dyn Fn(&Unanswered<'_>) + Send + Sync>;
 
 /// Variables of the environment and a profile of the shared files, by the names that AWS gives them.
@@ -43,7 +43,7 @@ pub struct Settings {
 
 /// Variables that are passed on, in addition to those that begin with `AWS_`.
 const HOME: &str = "HOME";
-/// Those of proxies, which programs take in capitals and without.
+/// Variables of proxies, which programs take in capitals and without.
 const PROXIES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"];
 /// Secrets of roles that are remembered: of the last renewals.
 const MAX_SECRETS: usize = 32;
@@ -78,13 +78,13 @@ impl Settings {
         Settings { values, retry_limit, on_unanswered: None, secrets: Arc::default() }
     }
 
-    /// The same, and `on_unanswered` hears of requests that are not answered soon.
+    /// The same, and `on_unanswered` is called with requests that are not answered soon.
     #[must_use]
     pub fn with_on_unanswered(self, on_unanswered: OnUnanswered) -> Settings {
         Settings { on_unanswered: Some(on_unanswered), ..self }
     }
 
-    /// Tells the hearer, if there is one.
+    /// Reports the request to `on_unanswered`, if there is one.
     pub fn tell(&self, unanswered: &Unanswered<'_>) {
         if let Some(on_unanswered) = &self.on_unanswered {
             on_unanswered(unanswered);

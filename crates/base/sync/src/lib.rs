@@ -49,7 +49,7 @@ pub fn wait<'a, T>(changed: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a
     changed.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As [`wait`], no longer than `timeout`.
+/// Waits as [`wait`] does, no longer than `timeout`.
 #[cfg(not(shuttle))]
 pub fn wait_timeout<'a, T>(
     changed: &Condvar,

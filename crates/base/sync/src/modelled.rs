@@ -91,7 +91,7 @@ pub fn wait<C: Wait<G>, G>(changed: &C, guard: G) -> G {
     changed.waited(guard)
 }
 
-/// As [`wait`], no longer than `timeout`.
+/// Waits as [`wait`] does, no longer than `timeout`.
 pub fn wait_timeout<C: Wait<G>, G>(changed: &C, guard: G, timeout: Duration) -> G {
     changed.waited_for(guard, timeout)
 }

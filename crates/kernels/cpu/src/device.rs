@@ -48,7 +48,7 @@ impl CpuDevice {
     /// A device that uses `instruction_set`, which this machine must have. Results are the same bits on all.
     ///
     /// # Errors
-    /// As [`CpuDevice::new`].
+    /// The errors of [`CpuDevice::new`].
     pub fn with_instruction_set(arena: Arc<Arena>, instruction_set: InstructionSet) -> Result<CpuDevice, DeviceError> {
         assert!(instruction_set.is_available(), "this machine has no {instruction_set:?}");
         let own = Worker::new(arena, instruction_set)?;
@@ -87,7 +87,7 @@ impl CpuDevice {
     /// without the pool.
     ///
     /// # Errors
-    /// As [`CpuDevice::new`].
+    /// The errors of [`CpuDevice::new`].
     pub fn with_queues(mut self, queues: Arc<StreamQueues>) -> Result<CpuDevice, DeviceError> {
         for stream in Stream::ALL {
             let worker = queues.of(stream).map(|_| self.own.apart()).transpose()?;

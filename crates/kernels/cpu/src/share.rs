@@ -8,7 +8,7 @@ use device::Op;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) index: usize,
-    /// Of how many.
+    /// The number of shares.
     pub(crate) number: usize,
 }
 

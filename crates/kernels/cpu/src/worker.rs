@@ -40,7 +40,7 @@ impl Worker {
         Worker::sharing(Arc::new(RankWorkspace::new()?), arena, instruction_set)
     }
 
-    /// As [`Worker::new`], with the workspace of another one.
+    /// Returns the same as [`Worker::new`], with the workspace of another one.
     fn sharing(
         workspace: Arc<RankWorkspace>,
         arena: Arc<Arena>,
@@ -60,7 +60,7 @@ impl Worker {
     /// A worker for another thread of the rank.
     ///
     /// # Errors
-    /// As [`Worker::new`].
+    /// The errors of [`Worker::new`].
     pub(crate) fn sibling(&self) -> Result<Worker, DeviceError> {
         let (workspace, arena) = (Arc::clone(&self.workspace), Arc::clone(&self.arena));
         Ok(Worker { products: self.products, ..Worker::sharing(workspace, arena, self.instruction_set)? })
@@ -69,7 +69,7 @@ impl Worker {
     /// A worker for a stream with a thread of its own: it shares nothing but the arena.
     ///
     /// # Errors
-    /// As [`Worker::new`].
+    /// The errors of [`Worker::new`].
     pub(crate) fn apart(&self) -> Result<Worker, DeviceError> {
         Ok(Worker { products: self.products, ..Worker::new(Arc::clone(&self.arena), self.instruction_set)? })
     }

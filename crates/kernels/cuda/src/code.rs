@@ -35,7 +35,7 @@ pub fn compile_all(compiler: &Compiler, cache: &Cache, target: &Target) -> Resul
 /// programs of several threads at the same time.
 ///
 /// # Errors
-/// That of the first item that fails.
+/// The error of the first item that fails.
 pub fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R, DeviceError> + Sync,
@@ -62,7 +62,7 @@ pub fn in_parallel<T: Sync, R: Send>(
 /// The code of one source.
 ///
 /// # Errors
-/// As [`compile_all`].
+/// The errors of [`compile_all`].
 pub fn compile(
     compiler: &Compiler,
     cache: &Cache,

@@ -25,10 +25,10 @@ use crate::reader::{CudaReader, READER_BYTES};
 use crate::run_product::{ChosenAlgorithms, ChosenTiles, KernelProduct};
 use crate::submitter::Submitter;
 
-/// Shared memory of a block that needs no permission: of 48 KiB, up to 16 are those that a kernel declares.
+/// Bytes of dynamic shared memory that a block has without an attribute: of 48 KiB, a kernel declares up to 16.
 const PLAIN_SHARED_BYTES: u32 = 32 << 10;
 
-/// Whether somebody has the work of an operation.
+/// Whether a library has submitted the work of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Submitted {
     Yes,
@@ -37,15 +37,15 @@ enum Submitted {
 
 /// The tiles of products by warpgroups.
 enum Tiles {
-    /// Those that are estimated to be the fastest.
+    /// The tiles that are estimated to be the fastest.
     Estimated,
     /// One for all products.
     Same(ProductTile),
-    /// Those that were timed.
+    /// The tiles that were the fastest when they were timed.
     Chosen(Arc<ChosenTiles>),
 }
 
-/// Things that launches have needed so far.
+/// Tensor maps and attributes of functions that launches reuse.
 #[derive(Default)]
 struct Prepared {
     /// Tensor maps.

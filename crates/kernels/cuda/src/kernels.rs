@@ -19,7 +19,7 @@ pub struct Source {
 pub enum Instructions {
     /// All of compute capability 8.0 and later.
     Common,
-    /// Those of 9.0 alone, as code for exactly this capability.
+    /// The instructions of 9.0 alone, as code for exactly this capability.
     Of90,
 }
 

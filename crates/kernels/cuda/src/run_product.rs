@@ -151,7 +151,7 @@ pub(crate) fn any_site() -> Site {
     }
 }
 
-/// As [`KernelProduct::op`], of the product alone.
+/// Returns the same as [`KernelProduct::op`], of the product alone.
 fn product_op(product: &MatrixProduct) -> Option<(Op, usize)> {
     let orientation = match (product.a, product.b) {
         (FactorForm::Plain, FactorForm::Transposed) => Orientation::Nt,

@@ -147,7 +147,7 @@ pub struct ProductAlgorithm {
     pub words: [u64; 8],
     /// Bytes of memory that it needs besides the matrices.
     pub workspace_bytes: usize,
-    /// In how many pieces it cuts each sum; 1 is an unbroken sum.
+    /// The number of pieces of each sum (split-K); 1 is an unbroken sum.
     pub splits: u32,
 }
 

@@ -67,7 +67,7 @@ impl Staging {
     /// Copies `x` from the mirror to the GPU, as work of `stream`. It may not have ended when this returns.
     ///
     /// # Errors
-    /// As [`Staging::download`].
+    /// The errors of [`Staging::download`].
     pub(crate) fn upload(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
         // SAFETY: as in `download`; nothing writes the mirror of `x` but calls of this stream.
         let bytes = unsafe { self.mirror.bytes(x) }?;

@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The seat of this process: one rank in each.
+/// This process as a member of the world: one rank in each.
 fn member(endpoint: &Arc<MpiEndpoint>) -> Result<WorldMember, Box<dyn Error>> {
     let address = |number: usize| SocketAddr::from((Ipv4Addr::LOCALHOST, FIRST_PORT + number as u16));
     let process =

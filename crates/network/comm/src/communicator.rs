@@ -106,7 +106,7 @@ impl GroupCommunicator {
         collectives::all_reduce::<Max>(&self.next_call(), data)
     }
 
-    /// As [`GroupCommunicator::all_reduce_sum`] of single-precision numbers, in the order of `tree`.
+    /// Sums as [`GroupCommunicator::all_reduce_sum`] does, single-precision numbers only, in the order of `tree`.
     ///
     /// # Errors
     /// See the type.
@@ -141,9 +141,8 @@ impl GroupCommunicator {
         }
     }
 
-    /// As [`GroupCommunicator::reduce_scatter`] of single-precision numbers, in the order of `tree`. The other slices
-    /// are
-    /// unspecified afterwards where that is not rank order.
+    /// Reduces as [`GroupCommunicator::reduce_scatter`] does, single-precision numbers only, in the order of `tree`.
+    /// The other slices are unspecified afterwards where that is not rank order.
     ///
     /// # Errors
     /// See the type.
@@ -154,7 +153,8 @@ impl GroupCommunicator {
         }
     }
 
-    /// As [`GroupCommunicator::reduce_scatter_in_runs`], for sums modulo 2^64: the same bits whatever `tree` is.
+    /// Reduces as [`GroupCommunicator::reduce_scatter_in_runs`] does, for sums modulo 2^64: the same bits whatever
+    /// `tree` is.
     ///
     /// # Errors
     /// See the type.

@@ -106,7 +106,7 @@ pub trait Transport: Send + Sync {
     /// returns, whatever it returns.
     ///
     /// # Errors
-    /// Those of `during`; [`CommError::Aborted`], [`CommError::PeerLeft`], [`CommError::Deadline`].
+    /// The errors of `during`; [`CommError::Aborted`], [`CommError::PeerLeft`], [`CommError::Deadline`].
     fn lend<'a>(
         &self,
         messages: &mut dyn Iterator<Item = Message<'a>>,
@@ -132,11 +132,11 @@ pub trait Transport: Send + Sync {
         fold: &mut dyn FnMut(usize, &dyn Chunks),
     ) -> Result<(), CommError>;
 
-    /// As [`Transport::receive`], where the bytes of each sender replace the slice at its place in `into`; all have one
-    /// length.
+    /// Receives as [`Transport::receive`] does, where the bytes of each sender replace the slice at its place in
+    /// `into`; all have one length.
     ///
     /// # Errors
-    /// As [`Transport::receive`]; the slices are unspecified then.
+    /// The errors of [`Transport::receive`]; the slices are unspecified then.
     fn receive_into(
         &self,
         from: &[Rank],

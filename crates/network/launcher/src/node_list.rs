@@ -37,7 +37,7 @@ pub fn expand_node_list(text: &str) -> Result<Vec<String>, NodeListError> {
 /// The tasks of each node of `2(x3),1`: 2, 2, 2, 1.
 ///
 /// # Errors
-/// As [`expand_node_list`].
+/// The errors of [`expand_node_list`].
 pub fn expand_tasks_per_node(text: &str) -> Result<Vec<usize>, NodeListError> {
     let refused = |reason| NodeListError { text: text.into(), reason };
     let mut tasks = vec![];

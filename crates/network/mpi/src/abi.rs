@@ -9,11 +9,11 @@ use std::fmt;
 /// How a library passes handles and constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abi {
-    /// That of the MPI 5 standard: handles as wide as addresses, with fixed values.
+    /// The ABI of the MPI 5 standard: handles as wide as addresses, with fixed values.
     Mpi5,
-    /// That of MPICH, Intel MPI, Cray MPICH and MVAPICH: handles are `int`.
+    /// The ABI of MPICH, Intel MPI, Cray MPICH and MVAPICH: handles are `int`.
     Mpich,
-    /// That of Open MPI 4 and 5: handles are addresses of symbols.
+    /// The ABI of Open MPI 4 and 5: handles are addresses of symbols.
     OpenMpi,
 }
 

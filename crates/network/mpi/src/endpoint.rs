@@ -265,7 +265,7 @@ impl Endpoint {
     /// `MPI_Allreduce` in place of a sum of fp32, by the library itself: the time that it takes.
     ///
     /// # Errors
-    /// That of the library.
+    /// The error of the library.
     pub fn all_reduce_sum(&self, mut data: Vec<f32>) -> Result<(Vec<f32>, Duration), EndpointError> {
         let (report, reports) = channel();
         self.post(Command::Call(Box::new(move |mover: &mut Mover| {

@@ -104,7 +104,7 @@ fn names(abis: &[Abi]) -> String {
 }
 
 impl<'a> Surroundings<'a> {
-    /// Those of this process. `folders` are the loader's.
+    /// The surroundings of this process. `folders` are the loader's.
     pub fn of_process(environment: &'a dyn Fn(&str) -> Option<String>, folders: Vec<PathBuf>) -> Surroundings<'a> {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let mut loaded: Vec<PathBuf> = maps.lines().filter_map(mapped_library).collect();

@@ -32,7 +32,7 @@ pub(crate) const LISTENER: usize = 1;
 /// First number of a connection.
 const FIRST_LINK: usize = 2;
 
-/// The listener and the connections that are not known.
+/// The listener of process 0, and connections whose process is not known yet.
 #[derive(Debug)]
 pub(crate) struct Admission {
     listener: TcpListener,
@@ -52,7 +52,7 @@ struct JoiningConnection {
     stage: Stage,
 }
 
-/// The bytes that are due from a guest.
+/// The bytes that are due on a connection.
 #[derive(Debug)]
 enum Stage {
     Greeting,
@@ -60,7 +60,7 @@ enum Stage {
     Introduction,
 }
 
-/// The state of a guest after a read.
+/// The state of a connection after a read.
 enum Progress {
     /// It may send more.
     Waits,

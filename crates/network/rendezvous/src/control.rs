@@ -11,12 +11,12 @@ use mio::{Poll, Waker};
 use sync::{lock, wait_timeout};
 
 use crate::Times;
+use crate::admission::Admission;
 use crate::error::ControlError;
 use crate::failure::{FailureReport, ProcessFailure, StopSignal};
 use crate::frame::MAX_BYTES;
 use crate::introduction::{Directory, ProcessEntry};
 use crate::message::Message;
-use crate::admission::Admission;
 use crate::service::{Peer, Service, WAKER};
 use crate::shared::{Ending, Shared, State, To};
 

@@ -58,7 +58,7 @@ impl fmt::Display for ProcessFailure {
     }
 }
 
-/// A signal that reached one process and means all.
+/// A signal to stop that one process received and that holds for all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StopSignal {

@@ -17,7 +17,7 @@ pub(crate) struct Introductions {
     problems: Vec<String>,
 }
 
-/// The end of a roll call that is not complete.
+/// The processes that have not introduced themselves by the deadline.
 #[derive(Clone, Debug)]
 pub(crate) struct MissingProcesses {
     pub(crate) deadline: Duration,
@@ -30,7 +30,7 @@ pub(crate) struct MissingProcesses {
 }
 
 impl Introductions {
-    /// A roll call of process 0, which introduces itself.
+    /// The introductions that process 0 collects, its own first.
     pub(crate) fn new(own: Introduction) -> Introductions {
         let present = BTreeMap::from([(own.entry.process, own.entry.clone())]);
         Introductions { own, present, problems: vec![] }

@@ -10,31 +10,31 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 mod control;
 mod error;
 mod failure;
 mod frame;
-mod join;
 mod introduction;
+mod introductions;
+mod join;
 mod link;
 mod listening;
 mod message;
 mod peers;
-mod admission;
 mod records;
-mod introductions;
+mod rejections;
 mod sealed_stream;
 mod service;
 mod shared;
-mod rejections;
 mod token;
 
 pub use control::Control;
 pub use error::{ControlError, RendezvousError, TokenError};
-pub use failure::{FailureReport, ProcessFailure, Printer, StopSignal};
+pub use failure::{FailureReport, Printer, ProcessFailure, StopSignal};
 pub use frame::{FrameError, MAX_BYTES};
-pub use join::meet;
 pub use introduction::{Directory, Identity, Introduction, ProcessEntry, TextHash, hash_bytes, hash_file};
+pub use join::meet;
 pub use listening::Listening;
 pub use message::{Message, decode, encode};
 pub use peers::{PEER_MESSAGE_BYTES, PeerLink, PeerService};

@@ -60,8 +60,8 @@ impl Link {
         Link { stream, arrived, incoming, outgoing, taken: 0, sealed, written: 0, records: None }
     }
 
-    /// As [`Link::new`], for a connection that was blocking: bytes that have `arrived` and are not opened, and
-    /// `incoming` ones that are.
+    /// Returns the same as [`Link::new`], for a connection that was blocking: bytes that have `arrived` and are not
+    /// opened, and `incoming` ones that are.
     pub(crate) fn resumed(stream: TcpStream, records: Records, arrived: Vec<u8>, incoming: Vec<u8>) -> Link {
         Link { arrived, incoming, records: Some(records), ..Link::new(stream) }
     }

@@ -11,13 +11,13 @@ use mio::net::TcpListener;
 use mio::{Events, Poll};
 
 use crate::Times;
+use crate::admission::{Admission, Arrival, LISTENER, Queue};
 use crate::control::Control;
 use crate::error::{RendezvousError, resolved};
 use crate::introduction::Introduction;
+use crate::introductions::{Introductions, MissingProcesses};
 use crate::link::{Flow, Link};
 use crate::message::{Message, encode};
-use crate::admission::{Arrival, LISTENER, Queue, Admission};
-use crate::introductions::{Introductions, MissingProcesses};
 use crate::service::Peer;
 use crate::token::Token;
 

@@ -1,5 +1,5 @@
-//! Connections between any two processes of a run, for bytes that do not go through process 0. As at the
-//! rendezvous, both ends prove that they hold the token before anything else is read, and strangers are bounded in
+//! Connections between any two processes of a run, for bytes that do not go through process 0. As at the rendezvous,
+//! both ends prove that they hold the token before anything else is read, and connections of others are bounded in
 //! number and time.
 
 use std::collections::BTreeMap;
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(known.receive().expect("an answer").1, [3, 2, 1]);
     }
 
-    /// Silent strangers displace each other, and no process of the run.
+    /// Silent connections of others displace each other, and no process of the run.
     #[test]
     fn silent_strangers_keep_nobody_out() {
         let service = backwards();

@@ -11,7 +11,7 @@ const MAX_HOSTS: usize = 4;
 /// Other versions that are remembered.
 const MAX_KINDS: usize = 8;
 
-/// Why a connection is not of the run.
+/// The reason why a connection is not of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rejection {
     /// It showed a wrong proof, or went when it saw that of process 0.
@@ -22,7 +22,7 @@ pub(crate) enum Rejection {
     Foreign,
 }
 
-/// The strangers so far.
+/// The rejected connections so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rejections(BTreeMap<Rejection, BTreeSet<IpAddr>>);
 

@@ -125,7 +125,7 @@ impl SealedStream {
         Ok(message.map(|(message, _)| message).map_err(io::Error::from)?)
     }
 
-    /// As [`SealedStream::receive`]: the bytes of the message, as [`encode`] writes them.
+    /// Receives as [`SealedStream::receive`] does, and returns the bytes of the message, as [`encode`] writes them.
     ///
     /// # Errors
     /// See [`StreamError`].

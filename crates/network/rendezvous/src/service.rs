@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use mio::{Events, Poll};
 use sync::lock;
 
+use crate::admission::{Admission, Arrival, LISTENER, Queue};
 use crate::failure::{FailureReport, ProcessFailure};
 use crate::frame::MAX_BYTES;
 use crate::introduction::Directory;
 use crate::link::{Flow, Link, Received};
 use crate::listening::poll_once;
 use crate::message::{Message, encode};
-use crate::admission::{Arrival, LISTENER, Queue, Admission};
 use crate::shared::{Ending, Shared, To};
 
 /// Number of the waker among the sources of events.

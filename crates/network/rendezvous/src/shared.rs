@@ -24,7 +24,7 @@ pub(crate) struct Shared {
 pub(crate) struct State {
     /// The first failure that this process heard of.
     pub(crate) failure: Option<ProcessFailure>,
-    /// The first wish to stop.
+    /// The first signal to stop.
     pub(crate) stop: Option<StopSignal>,
     pub(crate) callbacks: Vec<Callback>,
     /// Messages that the thread has not taken yet.
@@ -83,7 +83,7 @@ impl Shared {
         true
     }
 
-    /// Notes a wish to stop; the first one counts. Returns whether it is the first.
+    /// Notes a signal to stop; the first one counts. Returns whether it is the first.
     pub(crate) fn note_stop(&self, stop_signal: &StopSignal) -> bool {
         let mut state = lock(&self.state);
         let is_first = state.stop.is_none();

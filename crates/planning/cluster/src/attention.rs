@@ -44,7 +44,7 @@ pub enum AttentionSums {
     /// As tiles of keys are done: two runs have different bits.
     #[serde(rename = "any-order")]
     AsDone,
-    /// That of the keys: two runs have the same bits.
+    /// The order of the keys: two runs have the same bits.
     InOrder,
 }
 

@@ -17,7 +17,7 @@ pub enum ProfileError {
         place: String,
         /// The key.
         key: String,
-        /// In what it is counted, as an end of a sentence.
+        /// The unit, as an end of a sentence.
         unit: &'static str,
         /// A value.
         example: String,
@@ -213,7 +213,7 @@ fn missing_in(own: &Table, example: &Table, section: &str) -> Option<ProfileErro
     })
 }
 
-/// In what a key is counted, which its end says.
+/// The unit of a key, by the end of its name.
 fn unit(key: &str) -> &'static str {
     let units = [
         ("gb_per_s", ", in 10^9 bytes per second"),

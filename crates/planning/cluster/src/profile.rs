@@ -46,8 +46,8 @@ pub enum CollectiveLibrary {
     /// Pleach's own, between threads and processes: direct in a node, through one member of each other node between
     /// nodes, sums in the order of `parallelism.sum_tree`.
     Pleach,
-    /// That of MPI: the best of recursive doubling and of halving and doubling. Runs with `run.collectives = "native"`
-    /// have it where the profile has pleach's own.
+    /// The library of MPI: the best of recursive doubling and of halving and doubling. Runs with `run.collectives =
+    /// "native"` have it where the profile has pleach's own.
     Mpi,
 }
 

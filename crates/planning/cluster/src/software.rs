@@ -274,7 +274,7 @@ pub enum GatedProducts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Logits {
-    /// Those of its share of the vocabulary.
+    /// The logits of its share of the vocabulary.
     Sharded,
     /// All of them, gathered.
     Gathered,

@@ -18,7 +18,7 @@ use plan::machine::measure;
 use sim::{Communication, RankTimes, Trace};
 use sync::lock;
 use testkit::text::{Labels, ProofText};
-use train::{Observer, Ports, Setup, StepReport, ThreadEngine, StopRequest, Worker, queued_streams, run};
+use train::{Observer, Ports, Setup, StepReport, StopRequest, ThreadEngine, Worker, queued_streams, run};
 
 const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../bench/compare/gpt_12m.toml");
 

@@ -19,7 +19,7 @@ use plan::PreparedStep;
 use plan::machine::measure;
 use sync::{into_inner, lock};
 use testkit::text::{Labels, ProofText};
-use train::{Observer, Ports, Setup, StepReport, ThreadEngine, StopRequest, queued_streams, run};
+use train::{Observer, Ports, Setup, StepReport, StopRequest, ThreadEngine, queued_streams, run};
 
 const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../bench/compare/llama_12m_65536.toml");
 

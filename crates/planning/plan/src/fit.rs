@@ -7,7 +7,7 @@ use train::SetupError;
 
 use crate::validate::PreparedRun;
 
-/// Rounds of the fit, at most.
+/// Most rounds of the fit.
 const ROUNDS: usize = 25;
 /// A round that improves the sum of squares by less than this share is the last.
 const ENOUGH: f64 = 1e-4;
@@ -17,10 +17,10 @@ const STEP: f64 = 0.02;
 /// explain the rest.
 const CAP: f64 = 0.12;
 
-/// A constant of which a change to its e-fold changes times by less than this share is not in the rows.
+/// Least share by which a constant's growth to its e-fold must change times for the rows to determine it.
 const SEEN: f64 = 1e-3;
-/// The rest of a constant's effect after others have taken over as much as they can, as a share of the effect: below
-/// it, only their sum is known.
+/// Least share of a constant's effect on times that changes of the others cannot reproduce: below it, only their joint
+/// effect is known.
 const APART: f64 = 0.02;
 
 /// The result of a fit.
@@ -32,12 +32,12 @@ pub struct Fitted {
     pub open: Vec<(Constant, Open)>,
 }
 
-/// Why rows do not determine a constant.
+/// The reason why rows do not determine a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
-    /// No time depends on it: it is what it was.
+    /// No time depends on it: the fit keeps its value.
     Unseen,
-    /// A change of the others that are fitted does what a change of it does.
+    /// A change of other fitted constants has the same effect.
     Mixed,
 }
 

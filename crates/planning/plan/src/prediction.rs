@@ -61,7 +61,7 @@ impl PreparedStep {
         PreparedStep::ordered(&order, parallelism, train, &RecordedUnits::new(&records, software), software)
     }
 
-    /// As [`PreparedStep::new`], where the units were recorded and the passes ordered before.
+    /// Returns the same as [`PreparedStep::new`], where the units were recorded and the passes ordered before.
     ///
     /// # Errors
     /// See [`SetupError`].

@@ -122,7 +122,7 @@ impl Pricing {
         self.steps.load(Ordering::Relaxed)
     }
 
-    /// Those of them that are priced.
+    /// The number of runs that are priced.
     pub fn priced(&self) -> usize {
         self.priced.load(Ordering::Relaxed)
     }

@@ -51,7 +51,7 @@ impl Algorithms<'_> {
     }
 }
 
-/// That of NCCL.
+/// The algorithm of NCCL, by name.
 fn nccl(cluster: &Cluster, group: GroupShape, operation: Operation) -> &'static str {
     match operation {
         Operation::AllReduce => match all_reduce_steps(cluster, group) {
@@ -67,7 +67,7 @@ fn nccl(cluster: &Cluster, group: GroupShape, operation: Operation) -> &'static 
     }
 }
 
-/// That of pleach's own collectives; see [`comm::collectives`].
+/// The algorithm of pleach's own collectives; see [`comm::collectives`].
 fn own(group: GroupShape, operation: Operation, tree: SumTree, bytes: usize) -> String {
     let members = hosts(group);
     let waits =
@@ -92,7 +92,7 @@ fn in_runs(group: GroupShape, tree: SumTree) -> String {
     tree.run_in(group.size).map_or("direct".into(), |run| format!("in runs of {run}"))
 }
 
-/// That of a library of MPI, as it is priced.
+/// The algorithm of a library of MPI, as it is priced.
 fn mpi(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: usize) -> &'static str {
     match operation {
         Operation::AllReduce => match mpi_all_reduce(cluster, group, bytes as f64) {

@@ -11,8 +11,8 @@ use config::{
 use device::{Dtype, Frame, Op, SumTree};
 use mesh::{MeshError, PlacementOrder, Rank};
 use program::{
-    Durations, Family, Footprint, Instr, Partner, Pass, PassKind, Queue, Queues, RankView, UnitCalls, UpdatedGathers,
-    Updates, TransferDirection,
+    Durations, Family, Footprint, Instr, Partner, Pass, PassKind, Queue, Queues, RankView, TransferDirection,
+    UnitCalls, UpdatedGathers, Updates,
 };
 
 use crate::collective::collective_ns;
@@ -185,7 +185,9 @@ impl Durations for StepCosts {
             Family::CopyState { unit } => self.state(unit).copy_ns,
             Family::CopyActs { unit, .. } => self.activations_ns(view, unit),
             // Tokens come from the host while others are computed on.
-            Family::Load { .. } | Family::Transfer { direction: TransferDirection::Receive, .. } | Family::Bookkeeping { .. } => 0,
+            Family::Load { .. }
+            | Family::Transfer { direction: TransferDirection::Receive, .. }
+            | Family::Bookkeeping { .. } => 0,
         }
     }
 

@@ -37,7 +37,7 @@ pub enum Kernel {
     },
 }
 
-/// In which numbers an accelerator multiplies: each format has a peak of its own.
+/// The data types that an accelerator multiplies: each format has a peak of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProductFormat {
     /// 16-bit operands.

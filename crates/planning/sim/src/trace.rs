@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use mesh::{Axis, AxisSet, Mesh, Rank};
-use program::{Event, Family, Instr, PassKind, StepGraph, StepTimes, Wait, TransferDirection};
+use program::{Event, Family, Instr, PassKind, StepGraph, StepTimes, TransferDirection, Wait};
 
 /// Instructions of a step with their times.
 #[derive(Clone, Debug, PartialEq, Eq)]

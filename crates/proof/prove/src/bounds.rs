@@ -31,7 +31,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Those of two runs of `class` that train `model` for as many steps of `train` as `valid` has; `None` where
+    /// The bounds of two runs of `class` that train `model` for as many steps of `train` as `valid` has; `None` where
     /// nothing is promised, or [`without_bounds`] says why.
     pub fn of(class: EqualityClass, model: &ModelSpec, train: &TrainSpec, valid: &ValidTokens) -> Option<Bounds> {
         let run = Run { model, train, valid, steps: valid.steps(), stored: train.precision.stored() };
@@ -44,7 +44,7 @@ impl Bounds {
         }
     }
 
-    /// That of gradients of `kind`.
+    /// The bound of gradients of `kind`.
     pub fn gradient(&self, kind: ParameterKind) -> f64 {
         let index = ParameterKind::ALL.iter().position(|other| *other == kind);
         index.map_or(f64::INFINITY, |index| self.gradients[index])
@@ -59,7 +59,7 @@ fn distance(roundings: f64, roundoff: f64) -> f64 {
     0.6 * roundoff * roundings.sqrt()
 }
 
-/// By how much root mean square weights of one pair of runs in 100,000 exceed the count's.
+/// The factor by which root mean square weights of one pair of runs in 100,000 exceed the count's.
 const WEIGHT_FACTOR: f64 = 1.5;
 /// The share of [`Bounds::least_gradient`] where gradients are known far more precisely.
 const LEAST_GRADIENT: f64 = 1.0 / 256.0;
@@ -67,7 +67,7 @@ const LEAST_GRADIENT: f64 = 1.0 / 256.0;
 const LEAST_ERRORS: f64 = 8.0;
 /// Jumps of all weights together relative to those of one layer's inputs: later layers have none.
 const JUMP_OF_ALL: f64 = 0.5;
-/// In how many pairs of runs a bound is exceeded by chance.
+/// The share of pairs of runs in which a bound is exceeded by chance.
 const CHANCE: f64 = 1e-5;
 /// Deviations of a root mean square of n elements, times sqrt(2 n), that are exceeded by that chance.
 const DEVIATIONS: f64 = 4.3;
@@ -125,15 +125,16 @@ impl Run<'_> {
         self.bounds(ParameterKind::ALL.map(gradient), [of_logits; 2], error + self.cut_off())
     }
 
-    /// Those of gradients, logits a relative `of_logits` apart, in the first step and in later ones, and gradients a
-    /// relative `error`.
+    /// The bounds that follow from those of `gradients`, from logits a relative `of_logits` apart in the first step and
+    /// in later ones, and from gradients a relative `error`.
     fn bounds(&self, gradients: [f64; ParameterKind::ALL.len()], of_logits: [f64; 2], error: f64) -> Bounds {
         let least_gradient = if LEAST_ERRORS * error < LEAST_GRADIENT { LEAST_GRADIENT } else { 0.0 };
         let weight = self.weight(error, least_gradient, most_jumps(self.flips(error), CHANCE));
         Bounds { gradients, loss: self.loss(of_logits, error), weight, least_gradient }
     }
 
-    /// By how much more the error of a gradient varies where few `tokens` count: those of one token share what it read.
+    /// The factor by which the error of a gradient varies more where few `tokens` count: those of one token share what
+    /// it read.
     fn few_tokens(&self, tokens: f64) -> f64 {
         let spread = |tokens: f64| 1.0 + DEVIATIONS / (2.0 * tokens).sqrt();
         (spread(tokens) / spread(COVERED_TOKENS)).max(1.0)
@@ -266,8 +267,8 @@ impl Run<'_> {
         LossBound::new((0..steps).map(of_step).collect(), chance)
     }
 
-    /// By how much the weights next to a gradient of 0 may be more than their mean. They carry a difference of weights,
-    /// and where a step has one of them on average in many runs, a loss sees that single one.
+    /// The most by which the weights next to a gradient of 0 exceed their mean. They carry a difference of weights, and
+    /// where a step has one of them on average in many runs, a loss sees that single one.
     fn crowding(&self, error: f64, chance: f64) -> f64 {
         let near = error + self.clipped().map_or(0.0, |size| f64::from(self.train.epsilon) / size);
         let mean = (2.0 / PI).sqrt() * self.parameters() as f64 * near;

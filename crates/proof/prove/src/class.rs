@@ -142,7 +142,7 @@ impl EqualityClass {
 /// The order in which single-precision values of different ranks are added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RankOrder {
-    /// That of ranks, or of a tree of them that the run file gives.
+    /// The order of ranks, or of a tree of them that the run file gives.
     OfRanks,
     /// Whatever a library takes.
     OfLibrary,

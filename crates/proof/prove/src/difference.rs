@@ -13,7 +13,7 @@ use train::Worker;
 use crate::copy::{Copy, CopyHeader};
 use crate::exchange::{Exchange, from_message, to_message};
 use crate::fingerprints::{Fingerprint, Fingerprints};
-use crate::observed::{ValueBox, ValueName, ValueKind, finished};
+use crate::observed::{ValueBox, ValueKind, ValueName, finished};
 use crate::runner::ProofError;
 use crate::watch::Watch;
 
@@ -231,7 +231,10 @@ impl ElementName {
                 ElementName::Channel { sequence: row / sequence_length, token: row % sequence_length, channel }
             }
             (ValueKind::Loss | ValueKind::Norm, _) => ElementName::Only,
-            (ValueKind::Gradient(..) | ValueKind::Weight(..) | ValueKind::Output(_) | ValueKind::OutputGradient(_), shape) => {
+            (
+                ValueKind::Gradient(..) | ValueKind::Weight(..) | ValueKind::Output(_) | ValueKind::OutputGradient(_),
+                shape,
+            ) => {
                 // Elements of each index along a dim.
                 let stride = |dim: usize| shape[dim + 1..].iter().product::<usize>();
                 ElementName::Index((0..shape.len()).map(|dim| place / stride(dim) % shape[dim]).collect())

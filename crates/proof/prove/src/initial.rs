@@ -38,7 +38,7 @@ pub struct Initial {
 }
 
 impl Initial {
-    /// That of `model` with sequences of `tokens` tokens, of which each sees those before it.
+    /// The mean squares of `model` with sequences of `tokens` tokens, of which each sees those before it.
     pub fn of(model: &ModelSpec, tokens: usize) -> Initial {
         let stds = standard_deviations(model);
         let layers = (0..model.num_layers as u32).map(|layer| (format!("layers.{layer}"), Unit::Layer(layer)));

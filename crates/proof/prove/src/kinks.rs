@@ -39,8 +39,8 @@ struct Jumps {
 }
 
 impl<'a> Kinks<'a> {
-    /// Those of `model` with the inputs of `layers`, of which `counted` tokens have a gradient in sequences of `places`
-    /// tokens. A rounding moves an input by `of_rounding`, relative to its root mean square.
+    /// The kinks of `model` with the inputs of `layers`, of which `counted` tokens have a gradient in sequences of
+    /// `places` tokens. A rounding moves an input by `of_rounding`, relative to its root mean square.
     pub(crate) fn of(
         model: &'a ModelSpec,
         layers: &'a [KinkedLayer],
@@ -74,7 +74,7 @@ impl<'a> Kinks<'a> {
         }
     }
 
-    /// Those of one layer, relative to the gradient of its inputs: half of these have one, of random sign.
+    /// The jumps of one layer, relative to the gradient of its inputs: half of these have one, of random sign.
     fn of_layer(&self, layer: &KinkedLayer) -> Jumps {
         let inputs = self.counted * layer.width as f64;
         Jumps { mean: inputs * self.of_rounding * layer.input.sqrt() / PI, square: 2.0 / inputs }

@@ -21,10 +21,11 @@ pub(crate) struct InverseSquares {
 }
 
 impl InverseSquares {
-    /// Those of vectors of one length.
+    /// The inverse squares of vectors of one length.
     pub(crate) const EQUAL: InverseSquares = InverseSquares { mean: 1.0, spread: 1.0 };
 
-    /// Those of `tokens` vectors whose squares have this relative `variance`: 2 / n for n independent normal numbers.
+    /// The inverse squares of `tokens` vectors whose squares have this relative `variance`: 2 / n for n independent
+    /// normal numbers.
     ///
     /// The square over its mean is a Gamma variable of shape 1 / `variance`. Of shapes up to 2 the inverse has no mean
     /// square, so the integral ends at the shortest vector that as many tokens are likely to have.
@@ -61,8 +62,9 @@ pub struct SumLengths {
 }
 
 impl SumLengths {
-    /// Those of a layer of `model` with `width` inputs of its activation, whose outputs' squares have the relative
-    /// variance `of_output`. A sum has the directions of its map, and of a token all heads of a group have one value.
+    /// The variances of a layer of `model` with `width` inputs of its activation, whose outputs' squares have the
+    /// relative variance `of_output`. A sum has the directions of its map, and of a token all heads of a group have one
+    /// value.
     pub(crate) fn of(model: &ModelSpec, width: usize, of_output: f64) -> SumLengths {
         let values = model.num_kv_heads * model.head_dim;
         let of_map = OF_SQUARE / model.hidden.max(1) as f64;

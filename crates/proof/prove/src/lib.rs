@@ -8,7 +8,6 @@ mod copy;
 mod difference;
 mod distance;
 mod exchange;
-mod skipped_steps;
 mod fingerprints;
 mod initial;
 mod jumps;
@@ -24,6 +23,7 @@ mod promise;
 mod rank_slots;
 mod roundings;
 mod runner;
+mod skipped_steps;
 mod unbounded;
 mod valid_tokens;
 mod verdict;
@@ -36,17 +36,18 @@ pub use class::{EqualityClass, GradientOrder, Promised, RankOrder, gradient_orde
 pub use difference::{Difference, ElementName, Found, Holding, RunFirstSteps, first_difference};
 pub use distance::{Distance, Outcome, Tensors};
 pub use exchange::{Exchange, SingleProcess};
-pub use skipped_steps::parted_at;
 pub use fingerprints::{Fingerprint, Fingerprints};
 pub use loss_bound::LossBound;
 pub use measured::{Measured, StepDistance};
-pub use observed::{ValueBox, ValueName, ValueKind};
+pub use observed::{ValueBox, ValueKind, ValueName};
 pub use parameter_kind::ParameterKind;
 pub use promise::{Bounded, Distances, Promise};
 pub use rank_slots::{MAX_RANKS, RankSlots, Taken};
 pub use runner::{
-    First, RunPart, OutcomeSinks, ProofError, outcome_from, outcome_of, outcome_of_run, outcome_watched, run_first, run_part,
+    First, OutcomeSinks, ProofError, RunPart, outcome_from, outcome_of, outcome_of_run, outcome_watched, run_first,
+    run_part,
 };
+pub use skipped_steps::parted_at;
 pub use unbounded::BOUNDED_STEPS;
 pub use valid_tokens::ValidTokens;
 pub use verdict::{LEAST_FALL, Verdict, fall, is_noise};

@@ -1,4 +1,4 @@
-//! Distances that have bounds, each relative to what rounding errors of it are relative to.
+//! Distances of two runs that have bounds, each relative to the size that its rounding errors scale with.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use crate::initial::{Initial, standard_deviations};
 use crate::parameter_kind::ParameterKind;
 use crate::verdict::is_noise;
 
-/// How far two runs are apart.
+/// The measured distances of two runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// Of each kind that the model has, the tensor of the first gradient that is farthest, and its distance.
     pub gradients: BTreeMap<ParameterKind, (f64, String)>,
-    /// Of each step.
+    /// The distances of the losses, by step.
     pub losses: Vec<StepDistance>,
     /// Root mean square difference of a last weight.
     pub weight: f64,
@@ -174,7 +174,7 @@ impl<'a> Scales<'a> {
         size < NOISE_SHARE * self.before_softmax(layer, [own, other])
     }
 
-    /// That of `name`: its own norm, or what a sum over tokens or keys would be that does not cancel.
+    /// The scale of `name`: its own norm, or what a sum over tokens or keys would be that does not cancel.
     fn of(&self, name: &str) -> f64 {
         let own = self.size(name);
         let kind = ParameterKind::of(name);

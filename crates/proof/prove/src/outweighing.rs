@@ -6,9 +6,9 @@ use config::ModelSpec;
 use crate::lengths::{InverseSquares, OF_SQUARE, has_norms_after};
 use crate::roundings::KinkedLayer;
 
-/// By how many times fewer tokens than `tokens` the gradient in front of the first of `layers` has: the mean square of
-/// the squares of tokens' gradients over the square of their mean, in sequences of `places` tokens. 1 where no norms
-/// follow blocks.
+/// The factor by which fewer tokens than `tokens` make up the gradient in front of the first of `layers` has: the mean
+/// square of the squares of tokens' gradients over the square of their mean, in sequences of `places` tokens. 1 where
+/// no norms follow blocks.
 pub(crate) fn spread_of_gradients(model: &ModelSpec, layers: &[KinkedLayer], tokens: f64, places: usize) -> f64 {
     if !has_norms_after(model.blocks) {
         return 1.0;

@@ -50,8 +50,9 @@ impl ParameterKind {
         }
     }
 
-    /// By what factor the distance of one pair of runs in 100,000 exceeds the root mean square distance that the count
-    /// of roundings gives, the largest over the tensors of the kind in a model (`docs/numerics.md`, "Probability").
+    /// The factor by which the distance of one pair of runs in 100,000 exceeds the root mean square distance that the
+    /// count of roundings gives, the largest over the tensors of the kind in a model (`docs/numerics.md`,
+    /// "Probability").
     pub(crate) fn probability_factor(self) -> f64 {
         match self {
             ParameterKind::Table | ParameterKind::Output | ParameterKind::Matrix | ParameterKind::QueryKey => 1.6,

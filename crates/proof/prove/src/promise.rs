@@ -7,10 +7,10 @@ use config::{ModelSpec, TrainSpec};
 use crate::bounds::Bounds;
 use crate::class::{EqualityClass, Promised};
 use crate::distance::{Distance, Outcome};
-use crate::skipped_steps::{first_update, nothing_learned, parted, parted_at};
 use crate::loss_bound::LossBound;
 use crate::measured::{Measured, StepDistance};
 use crate::parameter_kind::ParameterKind;
+use crate::skipped_steps::{first_update, nothing_learned, parted, parted_at};
 use crate::unbounded::left_out;
 use crate::valid_tokens::ValidTokens;
 use crate::widths::{narrow, without_bounds};
@@ -22,9 +22,10 @@ pub struct Promise {
     pub class: EqualityClass,
     /// The largest distances where every token has a label; `None` where no bound is derived.
     pub bounds: Option<Bounds>,
-    /// Why losses and weights have none of them after these steps, or nothing has any.
+    /// The reason why losses and weights have no bound after these steps, or why no value has one; `None` where all
+    /// have.
     pub left_out: Option<String>,
-    /// Why a distance beyond a bound need not be a fault.
+    /// The reason why a distance beyond a bound need not be a fault; `None` where it is one.
     pub narrow: Option<String>,
     model: ModelSpec,
     train: TrainSpec,
@@ -36,9 +37,9 @@ pub struct Promise {
 pub struct Bounded {
     /// The value that differs.
     pub what: String,
-    /// How far.
+    /// The distance of the two runs.
     pub distance: f64,
-    /// At most; `None` where no bound is derived.
+    /// The largest distance that is permitted; `None` where no bound is derived.
     pub bound: Option<f64>,
 }
 

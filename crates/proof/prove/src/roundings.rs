@@ -48,7 +48,7 @@ pub struct KinkedLayer {
 }
 
 impl Roundings {
-    /// Those of gradients of `kind`.
+    /// The roundings of gradients of `kind`.
     pub fn of_kind(&self, kind: ParameterKind) -> f64 {
         match kind {
             ParameterKind::Table => self.table,
@@ -177,8 +177,8 @@ impl Cost<'_> {
         self.of(chain(self.model.vocabulary) + 3.0)
     }
 
-    /// By how much errors in gradients of probabilities grow where the softmax subtracts their mean over the t keys
-    /// that a query sees: of t shares, t - 1 are left. A query that sees one key has neither.
+    /// The factor by which errors in gradients of probabilities grow where the softmax subtracts their mean over the t
+    /// keys that a query sees: of t shares, t - 1 are left. A query that sees one key has neither.
     fn subtraction(&self, layer: &Layer) -> f64 {
         let seen = || (2..=self.tokens).map(|place| place.min(layer.keys)).filter(|keys| *keys > 1);
         let sum = |power: i32| seen().map(|keys| (keys as f64).powi(-power)).sum::<f64>();

@@ -6,8 +6,8 @@ use checkpoint::CheckpointError;
 use device::DeviceError;
 use sync::{into_inner, lock};
 use train::{
-    Engine, Observer, Ports, SaveReport, Saving, Setup, SetupError, Start, StepReport, TensorMap, TensorSink,
-    TensorSource, TokenSource, TrainError, StopRequest, Worker, run,
+    Engine, Observer, Ports, SaveReport, Saving, Setup, SetupError, Start, StepReport, StopRequest, TensorMap,
+    TensorSink, TensorSource, TokenSource, TrainError, Worker, run,
 };
 
 use crate::distance::{Outcome, Tensors};
@@ -53,7 +53,7 @@ pub fn outcome_of(setup: &Setup, engine: &dyn Engine, tokens: &dyn TokenSource) 
     outcome_from(setup, engine, tokens, None)
 }
 
-/// As [`outcome_of`], from the weights of `initial`, or else from those of the seed.
+/// Returns the same as [`outcome_of`], from the weights of `initial`, or else from the weights of the seed.
 ///
 /// # Errors
 /// See [`ProofError`].
@@ -66,7 +66,7 @@ pub fn outcome_from(
     outcome_watched(setup, engine, tokens, initial, &NoWatch)
 }
 
-/// As [`outcome_from`]; `watch` sees every rank after each of its instructions.
+/// Returns the same as [`outcome_from`]; `watch` sees every rank after each of its instructions.
 ///
 /// # Errors
 /// See [`ProofError`].
@@ -107,7 +107,7 @@ pub struct First<'a> {
     pub watch: &'a dyn Watch,
 }
 
-/// A leg of a run: where it begins, how far it goes, and whether it is saved.
+/// A part of a run: where it begins, how far it goes, and whether it is saved.
 #[derive(Clone, Copy)]
 pub struct RunPart<'a> {
     /// Its first step.
@@ -134,7 +134,7 @@ pub struct OutcomeSinks<'a> {
     pub weights: &'a dyn TensorSink,
 }
 
-/// Runs a leg and keeps the outcome of its steps, as [`outcome_of`].
+/// Runs a part of a run and keeps the outcome of its steps, as [`outcome_of`].
 ///
 /// # Errors
 /// See [`ProofError`].

@@ -11,7 +11,8 @@ pub(crate) fn nothing_learned(outcome: &Outcome) -> bool {
 
 /// The first step that updates weights, counted from 0.
 pub(crate) fn first_update(outcome: &Outcome) -> usize {
-    let is_update = |report: &Option<LossScalingReport>| update(report).is_none_or(|update| update == UpdateOutcome::Updated);
+    let is_update =
+        |report: &Option<LossScalingReport>| update(report).is_none_or(|update| update == UpdateOutcome::Updated);
     outcome.scaling.iter().position(is_update).unwrap_or(0)
 }
 
@@ -39,7 +40,8 @@ mod tests {
     use super::*;
 
     fn outcome(updates: &[UpdateOutcome]) -> Outcome {
-        let report = |update: &UpdateOutcome| Some(LossScalingReport { factor: 1.0, update: *update, skipped_steps: 0 });
+        let report =
+            |update: &UpdateOutcome| Some(LossScalingReport { factor: 1.0, update: *update, skipped_steps: 0 });
         Outcome { scaling: updates.iter().map(report).collect(), ..Outcome::default() }
     }
 

@@ -20,7 +20,7 @@ impl ValidTokens {
         ValidTokens { first: of_steps.first().copied().unwrap_or(1.0), of_steps }
     }
 
-    /// Those of `outcomes` of `steps` steps of `train`. Where an outcome has no count, every token counts.
+    /// The valid tokens of `outcomes` of `steps` steps of `train`. Where an outcome has no count, every token counts.
     pub fn of(train: &TrainSpec, steps: u32, outcomes: [&Outcome; 2]) -> ValidTokens {
         let ValidTokens { mut of_steps, .. } = ValidTokens::all(train, steps);
         for outcome in outcomes {
@@ -36,12 +36,12 @@ impl ValidTokens {
         u32::try_from(self.of_steps.len()).unwrap_or(u32::MAX)
     }
 
-    /// Those of the step of the first gradients.
+    /// The valid tokens of the step of the first gradients.
     pub(crate) fn first(&self) -> f64 {
         self.first
     }
 
-    /// Those of `step`, counted from 0.
+    /// The valid tokens of `step`, counted from 0.
     pub(crate) fn of_step(&self, step: u32) -> f64 {
         self.of_steps.get(step as usize).copied().unwrap_or(1.0)
     }

@@ -6,8 +6,7 @@ use crate::class::{EqualityClass, Promised};
 use crate::distance::{Distance, Outcome};
 use crate::promise::Promise;
 
-/// By how much the loss must fall at least, as a share of the first loss: equality of runs that learn nothing proves
-/// little.
+/// The least fall of the loss, as a share of the first loss: equality of runs that learn nothing proves little.
 pub const LEAST_FALL: f64 = 0.2;
 
 /// Whether the distance of tensor `name` says nothing: the exact gradient of a key bias is zero in dims that are not

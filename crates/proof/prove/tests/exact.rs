@@ -19,7 +19,7 @@ use testkit::layout::Layout;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
 use testkit::wrapped_engine::WrappedEngine;
-use train::{RankEngine, UpdateOutcome, TrainError};
+use train::{RankEngine, TrainError, UpdateOutcome};
 
 /// Sequences have between none and all of their labels, and some are several documents.
 const TEXT: ProofText = ProofText { vocabulary: 61, seed: 7, labels: Labels::Ragged };
@@ -219,6 +219,10 @@ fn a_term_beyond_the_range_is_an_overflow_of_an_fp16_run() {
         let layout = Layout { model: model(Style::Llama), parallelism, train: train.clone() };
         let outcome = too_large(&layout, (dp, tp, pp)).unwrap();
         let updates: Vec<UpdateOutcome> = outcome.scaling.iter().flatten().map(|scaling| scaling.update).collect();
-        assert_eq!(updates, [UpdateOutcome::Updated, UpdateOutcome::Skipped, UpdateOutcome::Updated], "dp {dp} tp {tp} pp {pp}");
+        assert_eq!(
+            updates,
+            [UpdateOutcome::Updated, UpdateOutcome::Skipped, UpdateOutcome::Updated],
+            "dp {dp} tp {tp} pp {pp}"
+        );
     }
 }

@@ -16,7 +16,7 @@ use testkit::intercepted::intercept_ops;
 use testkit::layout::Layout;
 use testkit::models::{Style, plain_layout, proof_model, proof_text, proof_training};
 use testkit::wrapped_engine::WrappedEngine;
-use train::{RankEngine, SequenceBuffers, UpdateOutcome, TokenSource};
+use train::{RankEngine, SequenceBuffers, TokenSource, UpdateOutcome};
 
 /// A window so short that the factor of the loss grows within a test.
 const SCALING: LossScaling = LossScaling { initial: 16384.0, window: 2, hysteresis: 1, minimum: 1.0 };

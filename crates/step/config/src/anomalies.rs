@@ -22,9 +22,9 @@ pub enum OnSpike {
     Off,
     /// It is printed and recorded.
     Warn,
-    /// As [`OnNonFinite::Skip`].
+    /// Skips the update, as [`OnNonFinite::Skip`] does.
     Skip,
-    /// As [`OnNonFinite::RollBack`].
+    /// Returns to a checkpoint, as [`OnNonFinite::RollBack`] does.
     RollBack,
 }
 
@@ -33,7 +33,7 @@ names! { OnSpike: "warn" = Warn, "skip" = Skip, "rollback" = RollBack, "off" = O
 /// Both answers, and the limit of a spike.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Anomalies {
-    /// To what is not finite.
+    /// The response to values that are not finite.
     pub on_nonfinite: OnNonFinite,
     pub on_spike: OnSpike,
     /// Robust standard deviations above the median of recent steps from which a value is a spike.

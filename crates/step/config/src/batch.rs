@@ -8,7 +8,7 @@ use crate::parallelism::Parallelism;
 pub struct BatchRamp {
     /// Sequences of the first step.
     pub start: usize,
-    /// By how many sequences the batch grows at a time.
+    /// The sequences by which the batch grows at a time.
     pub increment: usize,
     /// After this many sequences the batch has its full size; it has grown at equal distances of sequences until then.
     pub sequences: u64,

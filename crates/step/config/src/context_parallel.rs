@@ -81,7 +81,7 @@ pub struct ContextParallel {
 }
 
 impl ContextParallel {
-    /// That of a run that names nothing.
+    /// The values of a run that names none.
     pub const DEFAULT: ContextParallel = ContextParallel { kind: ContextKind::Gather, chunks: ChunkOrder::Balanced };
 
     /// A kind with the chunks that give all ranks equally much work. The tokens of a text whose blanks are filled see

@@ -108,7 +108,7 @@ pub enum Visible {
 
 names! { Visible: "past" = Past, "document" = Document }
 
-/// From where positions are counted: the key `data.positions`.
+/// The start from which positions are counted: the key `data.positions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Positions {
     /// `"sequence"`: from the beginning of the sequence.
@@ -241,7 +241,7 @@ pub struct DataSpec {
     pub tokenizer: TokenizerSpec,
     /// The tokens that a token attends to.
     pub visible: Visible,
-    /// From where its position is counted.
+    /// The start from which its position is counted.
     pub positions: Positions,
     /// Blanks to fill; `None` where every token is to be predicted from those before it.
     pub blanks: Option<BlanksSpec>,
@@ -263,7 +263,7 @@ impl DataSpec {
         self.sources.iter().chain(self.validation.iter().map(|text| &text.source))
     }
 
-    /// As [`DataSpec::texts`].
+    /// Returns the same as [`DataSpec::texts`].
     pub fn texts_mut(&mut self) -> impl Iterator<Item = &mut SourceSpec> {
         self.sources.iter_mut().chain(self.validation.iter_mut().map(|text| &mut text.source))
     }
@@ -326,7 +326,7 @@ pub enum CollectivesChoice {
     /// Pleach's own over messages between two ranks: the bits of threads.
     #[default]
     Own,
-    /// Those of the library of MPI, whose sums have an order of its own.
+    /// The collectives of the library of MPI, whose sums have an order of their own.
     Native,
 }
 

@@ -60,7 +60,7 @@ impl Degrees {
         [("dp", dp), ("cp", cp), ("tp", tp), ("pp", pp)]
     }
 
-    /// As [`Degrees::named`], without context parallelism where one rank has whole sequences.
+    /// Returns the same as [`Degrees::named`], without context parallelism where one rank has whole sequences.
     pub fn listed(self) -> impl Iterator<Item = (&'static str, usize)> {
         self.named().into_iter().filter(|(name, degree)| *name != "cp" || *degree != 1)
     }

@@ -52,7 +52,7 @@ pub fn three_digits(number: f64) -> String {
     }
 }
 
-/// As [`bytes`], rounded up: who has as many as it says has enough.
+/// Returns the same as [`bytes`], rounded up, so that the number is enough.
 pub fn enough_bytes(needed: u64) -> String {
     let third_digit = 10u64.pow(needed.checked_ilog10().unwrap_or(0).saturating_sub(2));
     bytes(needed.div_ceil(third_digit).saturating_mul(third_digit))

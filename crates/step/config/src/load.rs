@@ -22,11 +22,11 @@ impl RunConfig {
         RunConfig::load_with(name, text, overrides, &NoFiles).map(|(config, _)| config)
     }
 
-    /// As [`RunConfig::load`], with what only `files` can tell, and with the place of every key that was written: for
-    /// rules that are checked later.
+    /// Returns the same as [`RunConfig::load`], with what only `files` can tell, and with the place of every key that
+    /// was written: for rules that are checked later.
     ///
     /// # Errors
-    /// As [`RunConfig::load`], and what `files` says.
+    /// The errors of [`RunConfig::load`], and what `files` says.
     pub fn load_with(
         name: &str,
         text: &str,
@@ -37,11 +37,11 @@ impl RunConfig {
         Ok((config, locations))
     }
 
-    /// As [`RunConfig::load_with`], for a run that begins with given weights: what the file leaves out of their model
-    /// is theirs, and what it says has to agree with them.
+    /// Returns the same as [`RunConfig::load_with`], for a run that begins with given weights: what the file leaves out
+    /// of their model is theirs, and what it says has to agree with them.
     ///
     /// # Errors
-    /// As [`RunConfig::load_with`], and every key of the file that makes another model.
+    /// The errors of [`RunConfig::load_with`], and every key of the file that makes another model.
     pub fn load_for(
         given: &GivenWeights<'_>,
         name: &str,

@@ -207,7 +207,7 @@ pub struct ModelSpec {
     pub head_dim: usize,
     /// Width `F` of the feed-forward block (of its output side, for gated activations).
     pub ffn_hidden: usize,
-    /// That of each layer, where layers differ; the top query's layer keeps `ffn_hidden`.
+    /// The width of each layer, where layers differ; the top query's layer keeps `ffn_hidden`.
     pub ffn_hidden_of_layers: Option<Vec<usize>>,
     /// Tokens `V` that the model knows; rows added so that tensor parallelism divides them are not counted.
     pub vocabulary: usize,
@@ -250,8 +250,8 @@ pub struct ModelSpec {
     pub attention_dropout: f32,
     /// Standard deviation of initial weights.
     pub init_std: f32,
-    /// That of maps back into the residual stream; `None` is `init_std / sqrt(2 L)`, with which its variance does not
-    /// grow with depth.
+    /// The standard deviation of linear layers back into the residual stream; `None` is `init_std / sqrt(2 L)`, with
+    /// which its variance does not grow with depth.
     pub output_init_std: Option<f32>,
     /// Where given, maps in layers begin as Xavier's do instead (Glorot and Bengio 2010), with the standard deviation
     /// `gain sqrt(2 / (inputs + outputs))`: this gain for values, the attention output and the feed-forward block, 1

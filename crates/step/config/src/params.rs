@@ -139,7 +139,7 @@ impl ParamSpec {
     /// The part of the rank at `coord`. Padding rows, which are after the rows of the parameter, are included.
     ///
     /// # Panics
-    /// As [`ParamSpec::local_dims`].
+    /// The panics of [`ParamSpec::local_dims`].
     pub fn local_box(&self, coord: &Coord) -> Region {
         let mut part = Region::whole(&self.local_dims(coord.sizes()));
         match self.sharding {
@@ -153,7 +153,7 @@ impl ParamSpec {
     /// Local `(rows, cols)`, as [`ParamSpec::matrix_shape`]. Padding rows are included.
     ///
     /// # Panics
-    /// As [`ParamSpec::local_dims`].
+    /// The panics of [`ParamSpec::local_dims`].
     pub fn local_shape(&self, sizes: AxisSizes) -> (usize, usize) {
         let dims = self.local_dims(sizes);
         let (_, rows, cols) = Region::whole(&dims).in_matrix(&dims);
@@ -168,7 +168,7 @@ impl ParamSpec {
     /// Global `(row, col)` of the first local element on the rank at `coord`.
     ///
     /// # Panics
-    /// As [`ParamSpec::local_dims`].
+    /// The panics of [`ParamSpec::local_dims`].
     pub fn local_start(&self, coord: &Coord) -> (usize, usize) {
         self.local_box(coord).in_matrix(&self.shape).0
     }
@@ -304,7 +304,7 @@ fn norm(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
     }
 }
 
-/// With which a norm changes no size.
+/// The gain with which a norm changes no size.
 fn first_weight(model: &ModelSpec) -> Init {
     match model.norm.kind {
         NormKind::Layer | NormKind::Rms => Init::Ones,

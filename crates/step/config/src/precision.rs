@@ -1,4 +1,4 @@
-//! In which numbers a run stores and sends what it computes. It always computes in single precision.
+//! The data types in which a run stores and sends values. Arithmetic is always in single precision.
 //!
 //! | value | stored as |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | gradients of parameters: accumulation and sums over ranks | [`GradientSums`] |
 //! | the weights that the optimizer updates ([`Masters`]), its moments | [`Format::Fp32`] |
 //!
-//! A narrow value is widened where it is read and rounded once where it is stored; sums over ranks of narrow values are
-//! taken in single precision and rounded once.
+//! A bf16 or fp16 value is widened where it is read and rounded once where it is stored; sums over ranks of such values
+//! are taken in single precision and rounded once.
 
 use crate::data_spec::DeviceChoice;
 use crate::names::names;
@@ -58,8 +58,8 @@ pub enum Precision {
     Fp16(Products, LossScaling),
 }
 
-/// In which order the terms of a matrix product are added. But for `Device`, the order belongs to the run, not to the
-/// machine: each has the same bits on every processor.
+/// The order in which the terms of a matrix product are added. But for `Device`, the order belongs to the run, not to
+/// the machine: each has the same bits on every processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Products {
     /// One term after the other, with fused multiply-adds of single precision.
@@ -138,7 +138,7 @@ impl Products {
     }
 }
 
-/// In which numbers gradients of parameters are summed: over sequences, microbatches and ranks.
+/// The data type in which gradients of parameters are summed: over sequences, microbatches and ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GradientSums {
     /// In single precision, in an order that follows from the layout.
@@ -179,7 +179,7 @@ impl Precision {
         }
     }
 
-    /// In which order matrix products add their terms.
+    /// The order in which matrix products add their terms.
     pub fn products(self) -> Products {
         match self {
             Precision::Fp32(products) | Precision::Bf16(products) | Precision::Fp16(products, _) => products,

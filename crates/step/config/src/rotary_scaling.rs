@@ -9,12 +9,12 @@ pub enum RotaryScaling {
     Off,
     /// All are divided, as if positions lay closer together (Chen et al. 2023, arXiv 2306.15595).
     Linear {
-        /// By what.
+        /// The factor by which all frequencies are divided.
         factor: f32,
     },
     /// Slow ones are divided, fast ones stay, and those between are in part: Llama 3.1.
     Llama3 {
-        /// By what the slow ones are divided.
+        /// The factor by which the slow ones are divided.
         factor: f32,
         /// Fewer turns than this over `original_context` are slow.
         low_turns: f32,
@@ -26,7 +26,7 @@ pub enum RotaryScaling {
     /// The same, where what is in between is by number of the pairs, and rotated values grow: YaRN (Peng et al. 2023,
     /// arXiv 2309.00071).
     Yarn {
-        /// By what the slow ones are divided.
+        /// The factor by which the slow ones are divided.
         factor: f32,
         /// The pair that turns so often over `original_context`, rounded up, is the first slow one.
         low_turns: f32,

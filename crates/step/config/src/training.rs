@@ -50,9 +50,9 @@ pub struct TrainSpec {
     pub ema_decay: Option<f32>,
     /// Parameters with rates and decays of their own.
     pub groups: Vec<ParameterGroup>,
-    /// In which numbers parameters and activations are stored.
+    /// The data type in which parameters and activations are stored.
     pub precision: Precision,
-    /// In which numbers gradients are summed.
+    /// The data type in which gradients are summed.
     pub sums: GradientSums,
     /// Which state is in memory of the host between its uses.
     pub offload: Offload,

@@ -10,7 +10,7 @@ pub struct UnitAxes {
     /// The axes along which ranks see different tokens, and no parameter of the unit is split: all of its gradients are
     /// summed over them.
     pub data: AxisSet,
-    /// Those of them along which ranks hold different shards of what ZeRO shards.
+    /// The axes of those along which ranks hold different shards of what ZeRO shards.
     pub shards: AxisSet,
 }
 
@@ -18,7 +18,7 @@ impl UnitAxes {
     /// The axes along which ranks see different tokens, of the same sequences or of others.
     pub const TOKENS: AxisSet = AxisSet::DATA.with(Axis::Cp);
 
-    /// Those of a unit with these parameters.
+    /// The axes of a unit with these parameters.
     pub fn of<'a>(params: impl IntoIterator<Item = &'a ParamSpec>) -> UnitAxes {
         let split = params.into_iter().map(|param| param.sharding.axes()).fold(AxisSet::NONE, AxisSet::union);
         let data = UnitAxes::TOKENS.difference(split);

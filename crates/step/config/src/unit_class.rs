@@ -107,7 +107,7 @@ impl<T> PerClass<T> {
         PerClass { classes: classes.clone(), values: classes.all().map(of).collect() }
     }
 
-    /// As [`PerClass::new`].
+    /// Returns the same as [`PerClass::new`], or the first error of `of`.
     ///
     /// # Errors
     /// The first error of `of`.

@@ -1,24 +1,25 @@
-//! Joining tensors of the ranks of one group.
+//! Collectives, sends and receives of tensors among the ranks of one group.
 
 use std::sync::Arc;
 
 use crate::{DeviceError, Stream, SumTree, Tensor};
 
-/// How values of ranks are joined.
+/// The operation by which values of ranks are reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
-    /// In the order of the tree: of real numbers in F32, a narrow result rounded once; or of I64 (wrapping). Sums of
-    /// bf16
-    /// and fp16 values are in rank order only.
+    /// The sum in the order of the tree: of real numbers in F32, a bf16 or fp16 result rounded once; or of I64
+    /// (wrapping). Sums of bf16 and fp16 values are in rank order only.
     Sum(SumTree),
-    /// Largest; F32.
+    /// The largest; F32.
     Max,
 }
 
 /// The ranks of one group, seen from one of them. Every member issues the same calls in the same order.
 ///
 /// A group of one is not a special case: its calls do nothing, and an all-to-all or a shift copies. Tensors are dense.
-/// Implemented over threads by `comm`; `comm::MetaCommunicator` records.
+/// `comm::HostCommunicator` implements it for ranks on CPUs, over memory of a process, connections between processes
+/// and libraries of MPI; crate `gpu_rank` implements it for ranks on GPUs, within a GPU, through the host and by NCCL.
+/// `comm::MetaCommunicator` records calls.
 pub trait Communicator {
     /// Members of the group.
     fn size(&self) -> usize;
@@ -37,8 +38,7 @@ pub trait Communicator {
     fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError>;
 
     /// `from` and `to` are `size` equal slices each, in places that do not overlap; slice `p` of `to` ends as slice
-    /// `position`
-    /// of the `from` of member `p`.
+    /// `position` of the `from` of member `p`.
     fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError>;
 
     /// `to` ends as the `from` of the previous member, counted round; the two places do not overlap.

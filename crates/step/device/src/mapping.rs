@@ -36,10 +36,10 @@ impl Mapping {
         Ok(mapped)
     }
 
-    /// As [`Mapping::new`], on small pages: for memory of which little may be used.
+    /// Returns the same as [`Mapping::new`], on small pages: for memory of which little may be used.
     ///
     /// # Errors
-    /// As [`Mapping::new`].
+    /// The errors of [`Mapping::new`].
     pub fn of_small_pages(bytes: usize) -> io::Result<Mapping> {
         let mapped_bytes = bytes.checked_add(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         let mapping = MmapOptions::new().len(mapped_bytes).map_anon()?;
@@ -47,8 +47,8 @@ impl Mapping {
         Ok(Mapping { mapping, before, len: bytes })
     }
 
-    /// As [`Mapping::new`], but where the system has no such piece left, the process ends as it does where a `Vec`
-    /// finds none.
+    /// Returns the same as [`Mapping::new`], but where the system has no such piece left, the process ends as it does
+    /// where a `Vec` finds none.
     pub fn or_abort(bytes: usize) -> Mapping {
         Mapping::new(bytes)
             .unwrap_or_else(|_| handle_alloc_error(Layout::array::<u8>(bytes).unwrap_or(Layout::new::<u8>())))

@@ -46,7 +46,7 @@ struct Rectangle {
 /// The first fault found where `boxes` do not hold each element of a tensor of `shape` exactly once.
 ///
 /// # Panics
-/// As [`Region::in_matrix`].
+/// The panics of [`Region::in_matrix`].
 pub fn tiling_fault(shape: &[usize], boxes: &[OwnedBox]) -> Option<TilingFault> {
     let whole = rectangle(0, &Region::whole(shape), shape);
     let mut all: Vec<Rectangle> = boxes.iter().map(|one| rectangle(one.owner, &one.region, shape)).collect();

@@ -262,7 +262,7 @@ impl LayerParams {
     /// made; `layer_layout` is that of the layer itself.
     ///
     /// # Errors
-    /// As [`LayerParams::bind`].
+    /// The errors of [`LayerParams::bind`].
     pub fn with_adapters(
         mut self,
         layer: u32,
@@ -303,7 +303,7 @@ impl LayerParams {
         Ok(self)
     }
 
-    /// Those of the map into queries, keys and values.
+    /// The adapters of the linear layer into queries, keys and values.
     fn projection_adapters(&mut self) -> &mut Adapters {
         match &mut self.attention.projection {
             Projection::Fused(all) => &mut all.adapters,
@@ -336,7 +336,7 @@ impl EmbeddingParams {
     /// The tensors of the table unit and of the embedding unit, each in its own flat buffer.
     ///
     /// # Errors
-    /// As [`LayerParams::bind`].
+    /// The errors of [`LayerParams::bind`].
     pub fn bind(table: (&UnitLayout, Tensor), embedding: (&UnitLayout, Tensor)) -> Result<EmbeddingParams, BindError> {
         let table = bind_table(table.0, table.1)?;
         let mut binder = Binder::new(Unit::Embedding, embedding.0, embedding.1)?;
@@ -366,7 +366,7 @@ impl HeadParams {
     /// there.
     ///
     /// # Errors
-    /// As [`LayerParams::bind`].
+    /// The errors of [`LayerParams::bind`].
     pub fn bind(
         head: (&UnitLayout, Tensor),
         tied_table: Option<(&UnitLayout, Tensor)>,

@@ -8,7 +8,7 @@ use device::{Device, DeviceError, Dtype, Frame, Op, SUM_WORDS, Stream, Tensor};
 pub struct Constants {
     /// Tables of a rotary model.
     pub rotary: Option<RotaryTables>,
-    /// Those of its local layers, where they have their own.
+    /// The tables of its local layers, where they have their own.
     pub local_rotary: Option<RotaryTables>,
     /// `[rank, rank]`: the scale of adapters times the identity, where there are any and it is not 1.
     pub adapter_scale: Option<Tensor>,

@@ -73,7 +73,8 @@ impl Contributions {
         (0..self.rows).step_by(self.of_one).map(move |first| first..first + self.of_one)
     }
 
-    /// From where on a term is refused, in units: those of a step of `tokens` tokens divide the range by their rows.
+    /// The magnitude from which on a term is refused, in units: those of a step of `tokens` tokens divide the range by
+    /// their rows.
     fn limit(self, tokens: usize) -> f32 {
         EXACT_RANGE * (self.of_one as f32 / tokens as f32) / self.per_row as f32
     }
@@ -83,7 +84,7 @@ impl Contributions {
 /// argument says, it assigns or adds to them.
 ///
 /// # Errors
-/// Those of `compute` and the device.
+/// The errors of `compute` and the device.
 pub(crate) fn sum_contributions<const N: usize>(
     context: &Context,
     contributions: Contributions,

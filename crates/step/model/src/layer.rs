@@ -94,8 +94,8 @@ impl Layer<'_> {
         self.forward_keeping(params, input, output, &LayerSaved::lay_out(frames, self.context, params), None)
     }
 
-    /// As [`Layer::forward`] for tokens that continue those of `cache`, to which their keys and values are added.
-    /// Intervals of visible keys count from the cache's first token.
+    /// Computes as [`Layer::forward`] does, for tokens that continue those of `cache`, to which their keys and values
+    /// are added. Intervals of visible keys count from the cache's first token.
     ///
     /// # Errors
     /// The device's and the communicator's.
@@ -110,7 +110,8 @@ impl Layer<'_> {
         self.forward_keeping(params, input, output, &LayerSaved::lay_out(frames, self.context, params), Some(cache))
     }
 
-    /// As [`Layer::forward`], or [`Layer::forward_cached`], with the saved set at a place of the caller's.
+    /// Computes as [`Layer::forward`] or [`Layer::forward_cached`] does, with the saved set at a place of the
+    /// caller's.
     pub(crate) fn forward_keeping(
         &self,
         params: &LayerParams,
@@ -125,7 +126,9 @@ impl Layer<'_> {
             let Some(middle) = saved.middle else { return self.forward_parallel(params, input, saved, output) };
             let normed = match context.model.blocks {
                 Blocks::Sequential | Blocks::Parallel | Blocks::PostNorm | Blocks::Sandwich => None,
-                Blocks::DeepNorm { alpha } => Some(ScaledResidual { residual: context.residual(scratch), scale: alpha }),
+                Blocks::DeepNorm { alpha } => {
+                    Some(ScaledResidual { residual: context.residual(scratch), scale: alpha })
+                }
             };
             let place = normed.map(|normed| normed.residual);
             let block = self.feed_forward_block(params, input, saved, place, output.tensor())?;
@@ -216,7 +219,7 @@ impl Layer<'_> {
         self.backward_input_keeping(params, input, output_gradient, input_gradient, (&saved, &pending))
     }
 
-    /// As [`Layer::backward_input`], with what is saved and left at places of the caller's.
+    /// Computes as [`Layer::backward_input`] does, with what is saved and left at places of the caller's.
     pub(crate) fn backward_input_keeping(
         &self,
         params: &LayerParams,
@@ -323,7 +326,7 @@ impl Layer<'_> {
         self.backward_weight_keeping(gradients, input, output_gradient, (&saved, &pending), write)
     }
 
-    /// As [`Layer::backward_weight`], with what is saved and left at places of the caller's.
+    /// Computes as [`Layer::backward_weight`] does, with what is saved and left at places of the caller's.
     pub(crate) fn backward_weight_keeping(
         &self,
         gradients: &LayerParams,
@@ -387,7 +390,9 @@ impl Layer<'_> {
             self.attention().fill(&params.attention, normed, &saved.attention, cache)?;
             let Some(middle) = saved.middle else { return Ok(()) };
             let scaled_residual = match context.model.blocks {
-                Blocks::Sequential | Blocks::Parallel | Blocks::PostNorm | Blocks::Sandwich => ScaledResidual::unscaled(input),
+                Blocks::Sequential | Blocks::Parallel | Blocks::PostNorm | Blocks::Sandwich => {
+                    ScaledResidual::unscaled(input)
+                }
                 Blocks::DeepNorm { alpha } => ScaledResidual { residual: normed.tensor(), scale: alpha },
             };
             self.add_attention(params, scaled_residual, saved, middle).map(|_| ())

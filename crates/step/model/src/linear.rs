@@ -14,7 +14,7 @@ pub struct ColumnParallel {
     pub weight: Tensor,
     /// `[1, O/tp]`.
     pub bias: Option<Tensor>,
-    /// Those of the matrices that have one.
+    /// The adapters of the matrices that have one.
     pub adapters: Adapters,
 }
 

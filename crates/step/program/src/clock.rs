@@ -204,10 +204,10 @@ struct Lines {
     offloaded: Vec<u64>,
     /// Copies of optimizer state from memory of the host so far.
     fetched: usize,
-    /// The turn of passes that the rank is in.
+    /// The unit's passes that the rank is in.
     unit_passes: Option<UnitPasses>,
-    /// When the copies to memory of the host have ended whose bytes this turn may write to, and the next one: those
-    /// that were issued before the turn before it.
+    /// When the copies to memory of the host have ended whose bytes these passes may write to, and the next: those
+    /// that were issued before the passes before them.
     copied: [u64; 2],
     /// When values are there that the queues of reductions and of copies make.
     made: ValueMap<u64>,
@@ -249,13 +249,13 @@ impl Lines {
         before.and_then(|before| self.offloaded.get(before)).copied().unwrap_or(0)
     }
 
-    /// When the copies have ended whose bytes a pass of this turn may write to.
+    /// When the copies have ended whose bytes one of these passes may write to.
     fn copied_before(&self, unit_passes: UnitPasses) -> u64 {
         let [before, last] = self.copied;
         if self.unit_passes == Some(unit_passes) { before } else { last }
     }
 
-    /// Notes that a pass of this turn begins.
+    /// Notes that one of these passes begins.
     fn begin_passes(&mut self, unit_passes: UnitPasses) {
         if self.unit_passes != Some(unit_passes) {
             self.unit_passes = Some(unit_passes);

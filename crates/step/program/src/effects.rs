@@ -9,11 +9,11 @@ use mesh::AxisSet;
 
 use crate::{Instr, Purpose, RankView, Value, Values};
 
-/// With whom an instruction communicates. Numbers are indices along the pipeline axis; the other coordinates are the
-/// rank's own.
+/// The ranks with which an instruction communicates. Numbers are indices along the pipeline axis; the other coordinates
+/// are the rank's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Partner {
-    /// With nobody (tensor-parallel collectives inside a unit are the unit's own matter).
+    /// With no other rank (tensor-parallel collectives inside a unit are the unit's own matter).
     None,
     /// Posts to this pipeline rank.
     To(usize),
@@ -35,7 +35,7 @@ pub enum Partner {
 /// Everything that an instruction does, apart from arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effects {
-    /// With whom it communicates.
+    /// The ranks with which it communicates.
     pub partner: Partner,
     /// Values whose contents it needs.
     pub reads: Values,
@@ -132,7 +132,7 @@ impl Instr {
         }
     }
 
-    /// With whom the instruction communicates on the rank at `view`: [`Effects::partner`] alone.
+    /// The ranks with which the instruction communicates on the rank at `view`: [`Effects::partner`] alone.
     pub fn partner(self, view: &RankView) -> Partner {
         let to = |rank: Option<usize>| rank.map_or(Partner::None, Partner::To);
         let from = |rank: Option<usize>| rank.map_or(Partner::None, Partner::From);

@@ -16,7 +16,7 @@ pub struct Footprint {
     /// Results of the attention core that the backward pass of the input only reads, where the core is recomputed;
     /// otherwise they are among what is saved.
     pub core_until_input_bytes: usize,
-    /// As [`Footprint::core_until_input_bytes`], read until the backward pass of the weights.
+    /// Bytes like [`Footprint::core_until_input_bytes`], read until the backward pass of the weights.
     pub core_until_weight_bytes: usize,
     /// A tensor-parallel rank's run of the tokens of the unit's input, where it is kept for computing the unit again.
     pub saved_input_bytes: usize,

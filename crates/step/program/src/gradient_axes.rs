@@ -1,4 +1,4 @@
-//! Over which axes the gradients of a unit's parameters are summed: what a reduction carries, and what the executor
+//! The axes over which the gradients of a unit's parameters are summed: what a reduction carries, and what the executor
 //! does.
 
 use std::fmt;
@@ -34,7 +34,7 @@ impl GradientAxes {
     /// The axes that follow from the declarations of a unit's parameters.
     ///
     /// # Panics
-    /// As [`GradientAxes::new`].
+    /// The panics of [`GradientAxes::new`].
     pub fn declared<'a>(params: impl IntoIterator<Item = &'a ParamSpec>, parallelism: &Parallelism) -> GradientAxes {
         GradientAxes::new(params.into_iter().map(|param| config::gradient_axes(param, parallelism)))
     }

@@ -115,7 +115,8 @@ pub enum Half {
 }
 
 impl Pass {
-    /// The turn that it is a part of; none where it computes nothing, as the head's backward passes.
+    /// The passes of its unit and microbatch that follow each other; none where it computes nothing, as the head's
+    /// backward passes.
     pub fn unit_passes(self) -> Option<UnitPasses> {
         let Pass { kind, unit, microbatch } = self;
         match kind {
@@ -127,7 +128,7 @@ impl Pass {
     }
 }
 
-/// Which way a value goes.
+/// Whether a rank sends or receives a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferDirection {
     Send,
@@ -174,10 +175,18 @@ impl Instr {
             Instr::Recompute { unit, microbatch } => pass(PassKind::Recompute, unit, microbatch),
             Instr::BackwardInput { unit, microbatch } => pass(PassKind::BackwardInput, unit, microbatch),
             Instr::BackwardWeight { unit, microbatch } => pass(PassKind::BackwardWeight, unit, microbatch),
-            Instr::SendAct { unit, microbatch } => transfer(output(unit, microbatch), microbatch, TransferDirection::Send),
-            Instr::RecvAct { unit, microbatch } => transfer(output(unit, microbatch), microbatch, TransferDirection::Receive),
-            Instr::SendGrad { unit, microbatch } => transfer(gradient(unit, microbatch), microbatch, TransferDirection::Send),
-            Instr::RecvGrad { unit, microbatch } => transfer(gradient(unit, microbatch), microbatch, TransferDirection::Receive),
+            Instr::SendAct { unit, microbatch } => {
+                transfer(output(unit, microbatch), microbatch, TransferDirection::Send)
+            }
+            Instr::RecvAct { unit, microbatch } => {
+                transfer(output(unit, microbatch), microbatch, TransferDirection::Receive)
+            }
+            Instr::SendGrad { unit, microbatch } => {
+                transfer(gradient(unit, microbatch), microbatch, TransferDirection::Send)
+            }
+            Instr::RecvGrad { unit, microbatch } => {
+                transfer(gradient(unit, microbatch), microbatch, TransferDirection::Receive)
+            }
             Instr::GatherParams { unit } => Family::Gather { unit },
             Instr::ReduceGrads { unit, by, axes } => Family::Reduce { unit, by, axes },
             Instr::SumTied => Family::SumTied,

@@ -47,7 +47,7 @@ pub use footprint::{Footprint, Footprints};
 pub use gradient_axes::GradientAxes;
 pub use group_calls::{Collective, GroupCall, UnitCalls};
 pub use in_turns::run_in_turns;
-pub use instr::{Family, Half, Instr, Pass, PassKind, Purpose, UnitPasses, TransferDirection};
+pub use instr::{Family, Half, Instr, Pass, PassKind, Purpose, TransferDirection, UnitPasses};
 pub use link::{Event, StepGraph, Wait};
 pub use linked::link;
 pub use memory::{least_memory, live_host_memory, live_memory, live_over_programs, plan_memory};

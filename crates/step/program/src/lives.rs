@@ -28,7 +28,7 @@ pub enum End {
     Caller,
 }
 
-/// A life that has not ended.
+/// A life whose end the walk has not reached.
 #[derive(Clone, Copy)]
 struct OpenLife {
     birth: usize,

@@ -22,8 +22,8 @@ pub fn plan_memory(graph: &StepGraph, sizes: &Sizes, overlap: Overlap) -> Memory
     plan_lives(graph, sizes, overlap).0
 }
 
-/// As [`plan_memory`], with the violations of `values` and `parameters`, which come to light with the lives that are
-/// planned.
+/// Returns the same as [`plan_memory`], with the violations of `values` and `parameters`, which come to light with the
+/// lives that are planned.
 pub(crate) fn plan_lives(graph: &StepGraph, sizes: &Sizes, overlap: Overlap) -> (MemoryPlan, Vec<Violation>) {
     let (effort, ends) = (EFFORT.part(graph.programs().len()), Ends::new(graph, overlap));
     let (mut ranks, mut violations) = (vec![], vec![]);
@@ -223,7 +223,8 @@ impl<'a> Ends<'a> {
             Streams::Each(_) if is_last || matches!(life.value, Value::Staged { .. } | Value::OnHost { .. }) => end,
             Streams::Each(_) if life.used.last_on(Stream::Offload).is_some_and(|index| index + 1 == end) => {
                 let later = instrs.iter().enumerate().skip(end);
-                let mut turns = later.filter_map(|(index, instr)| Some((index, instr.pass()?.unit_passes()?))).peekable();
+                let mut turns =
+                    later.filter_map(|(index, instr)| Some((index, instr.pass()?.unit_passes()?))).peekable();
                 let next = turns.peek().map(|(_, turn)| *turn);
                 let last = turns.take_while(|(_, turn)| Some(*turn) == next).last();
                 last.map_or(instrs.len(), |(index, _)| index + 1)

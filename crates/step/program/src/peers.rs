@@ -72,7 +72,7 @@ impl PeerGroups {
         PeerGroups { mesh, list: list.into() }
     }
 
-    /// Those of a run with these units: along the axes over which each of them is sharded, reduced and split.
+    /// The groups of a run with these units: along the axes over which each of them is sharded, reduced and split.
     pub fn of_units<'a>(
         mesh: Mesh,
         parallelism: &Parallelism,
@@ -103,7 +103,7 @@ impl PeerGroups {
         self.list.iter().position(|other| *other == which)
     }
 
-    /// Those of `rank`.
+    /// The peers of `rank`.
     pub fn of(&self, rank: Rank) -> Peers {
         let group = |which| match which {
             PeerGroup::Along(axes) => self.mesh.group(rank, axes),
@@ -116,7 +116,7 @@ impl PeerGroups {
     }
 }
 
-/// With whom a rank communicates, besides the world.
+/// The groups with which a rank communicates, in addition to the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peers {
     groups: Vec<(PeerGroup, Group)>,

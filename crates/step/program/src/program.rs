@@ -33,8 +33,8 @@ impl fmt::Display for Program {
     }
 }
 
-/// With whom an instruction communicates, and what it reads, writes and frees. A reduction names the axes of its
-/// parameters.
+/// The ranks with which an instruction communicates, and the values that it reads, writes and frees. A reduction names
+/// the axes of its parameters.
 fn comment(instr: Instr, view: &RankView) -> String {
     let effects = instr.effects(view);
     if let Instr::ReduceGrads { axes, .. } = instr {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use config::{
-    Averages, GradientSums, MemoryKind, Kept, LayerRecompute, Masters, Microbatch, Offload, PerClass, Recompute, SavedInputs,
-    StateKind, Tied, TopQuery, Unit, UnitAxes, ZeroStage,
+    Averages, GradientSums, Kept, LayerRecompute, Masters, MemoryKind, Microbatch, Offload, PerClass, Recompute,
+    SavedInputs, StateKind, Tied, TopQuery, Unit, UnitAxes, ZeroStage,
 };
 
 use crate::{ActivationPart, Declared, OptimizerPart, Purpose, Value};
@@ -36,7 +36,7 @@ pub struct RankView {
     pub masters: Masters,
     /// Whether the optimizer averages them.
     pub averages: Averages,
-    /// In which numbers gradients are summed.
+    /// The data type in which gradients are summed.
     pub sums: GradientSums,
     /// The choice of what is in memory of the host between its uses.
     pub offload: Offload,
@@ -128,7 +128,7 @@ impl RankView {
         Unit::holding(self.num_layers()).filter(|unit| self.holds(*unit))
     }
 
-    /// Those of them that are trained.
+    /// The units of this rank that are trained.
     pub fn trained_units(&self) -> impl Iterator<Item = Unit> + '_ {
         self.parameter_units().filter(|unit| self.trains(*unit))
     }
@@ -170,7 +170,7 @@ impl RankView {
         }
     }
 
-    /// From where this rank's optimizer reads the gradient of `unit`.
+    /// The value from which this rank's optimizer reads the gradient of `unit`.
     pub fn gradient(&self, unit: Unit) -> Value {
         self.sum(unit, self.finisher(unit))
     }
@@ -227,7 +227,7 @@ impl RankView {
         kept.into_iter().flatten()
     }
 
-    /// Those of them that are in memory of the host.
+    /// The parts of a unit's optimizer state that are in memory of the host.
     pub fn offloaded(&self, unit: Unit) -> impl Iterator<Item = OptimizerPart> + use<> {
         let memory_kind = self.offload.optimizer_state();
         self.optimizer_parts(unit).filter(move |_| memory_kind == MemoryKind::Host)
@@ -245,14 +245,17 @@ impl RankView {
             [ActivationPart::UntilInput, ActivationPart::UntilWeight, ActivationPart::SavedInput]
                 .map(|part| Some((unit, part)));
         let kept = match (memory_kind, unit, self.recomputes(unit)) {
-            (MemoryKind::Arena, _, _) | (MemoryKind::Host, Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_), _) => {
+            (MemoryKind::Arena, _, _)
+            | (MemoryKind::Host, Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_), _) => {
                 [None, None, None]
             }
             (MemoryKind::Host, Unit::Layer(_), LayerRecompute::Nothing | LayerRecompute::Core) => {
                 [input, until_input, until_weight]
             }
             (MemoryKind::Host, Unit::Layer(_), LayerRecompute::Everything(SavedInputs::Whole)) => [input, None, None],
-            (MemoryKind::Host, Unit::Layer(_), LayerRecompute::Everything(SavedInputs::Sharded)) => [saved_input, None, None],
+            (MemoryKind::Host, Unit::Layer(_), LayerRecompute::Everything(SavedInputs::Sharded)) => {
+                [saved_input, None, None]
+            }
         };
         kept.into_iter().flatten()
     }

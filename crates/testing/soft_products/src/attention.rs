@@ -28,7 +28,7 @@ pub struct SoftAttention {
 }
 
 impl SoftAttention {
-    /// That of `gpu`.
+    /// The library of `gpu`.
     pub fn new(gpu: Arc<SoftGpu>) -> SoftAttention {
         SoftAttention { gpu }
     }
@@ -255,7 +255,7 @@ fn backward(
     HostWork { call: CALL, reads, writes, compute: Box::new(compute) }
 }
 
-/// Those of queries, keys and values.
+/// The gradients of queries, keys and values.
 struct Gradients([Rows; 3]);
 
 impl Gradients {

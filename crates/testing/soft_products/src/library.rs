@@ -37,7 +37,7 @@ pub struct SoftProducts {
 }
 
 impl SoftProducts {
-    /// That of `gpu`.
+    /// The library of `gpu`.
     pub fn new(gpu: Arc<SoftGpu>) -> SoftProducts {
         SoftProducts { gpu }
     }

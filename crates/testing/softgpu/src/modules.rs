@@ -46,7 +46,7 @@ impl SharedCode {
     /// The code of a text. Who needs a text that another one is decoding waits for it.
     ///
     /// # Errors
-    /// As [`Decoded::of`].
+    /// The errors of [`Decoded::of`].
     pub(crate) fn decoded(&self, text: &str) -> Result<Arc<Decoded>, PtxError> {
         let mut texts = lock(&self.texts);
         if let Some(decoded) = texts.get(text) {

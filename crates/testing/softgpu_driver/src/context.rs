@@ -41,7 +41,7 @@ static CONTEXTS: LazyLock<Vec<OnceLock<Context>>> =
 static CODE: LazyLock<SharedCode> = LazyLock::new(SharedCode::default);
 
 thread_local! {
-    /// That of the thread.
+    /// The context of the thread.
     static CURRENT: Cell<Option<&'static Context>> = const { Cell::new(None) };
 }
 

@@ -33,7 +33,7 @@ pub struct Arenas<'a> {
 }
 
 impl Arenas<'_> {
-    /// Those of `setup`.
+    /// The arenas of `setup`.
     pub fn of(setup: &Setup) -> Arenas<'_> {
         Arenas { setup, ranks: setup.mesh.ranks().map(|_| Measured::default()).collect() }
     }

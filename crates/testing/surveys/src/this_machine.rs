@@ -15,7 +15,7 @@ use program::{Extent, RankPlan, plan_memory};
 use sync::lock;
 use testkit::layout::engine;
 use testkit::text::{Labels, ProofText};
-use train::{Observer, Ports, Setup, SetupError, StepReport, TrainError, StopRequest, run};
+use train::{Observer, Ports, Setup, SetupError, StepReport, StopRequest, TrainError, run};
 
 use crate::resident::{peak_bytes, resident_bytes, restart_peak};
 use stained::{LINE_BYTES, Stained};

@@ -45,7 +45,7 @@ pub fn engine(setup: &Setup, threads_per_rank: usize) -> Box<dyn Engine> {
     open_engine(setup.groups(), options, &RunDevice::Cpu)
 }
 
-/// As [`engine`], with one thread each, for tests that wrap the transports.
+/// Returns the same as [`engine`], with one thread each, for tests that wrap the transports.
 pub fn thread_engine(setup: &Setup) -> ThreadEngine {
     ThreadEngine::new(setup.groups(), timeouts(setup)).with_queues(queued_streams(&setup.parallelism))
 }

@@ -6,15 +6,15 @@ use config::{Format, GradientSums, LossScaling, ModelSpec, Precision, Products, 
 
 use crate::models::{Style, proof_model, proof_training};
 
-/// In which numbers parameters and activations are stored and gradients summed, and in which order products add their
-/// terms.
+/// The data types in which parameters and activations are stored and gradients summed, and the order in which products
+/// add their terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Numbers {
     /// The stored type of parameters and activations.
     pub format: Format,
     /// How gradients are summed.
     pub sums: GradientSums,
-    /// In which order matrix products add their terms.
+    /// The order in which matrix products add their terms.
     pub products: Products,
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use checkpoint::{Checkpoint, CheckpointError, Committer, Disk, Retention, Store, committed};
 use config::{BatchOrigin, TrainSpec};
-use prove::{First, RunPart, NoWatch, Outcome, ProofError, Watch, outcome_of_run};
+use prove::{First, NoWatch, Outcome, ProofError, RunPart, Watch, outcome_of_run};
 use train::{Saving, Start, TokenSource};
 
 use crate::layout::Layout;

@@ -30,10 +30,11 @@ pub fn soft_gpus(count: usize) -> Arc<Gpus> {
     gpus_with(Arc::new(driver.clone()), products_of(driver), AttentionSource::None, graphs_of_tests())
 }
 
-/// As [`soft_gpus`], with a library of attention, which ranks use in training on text whose tokens see their past.
+/// Returns the same as [`soft_gpus`], with a library of attention, which ranks use in training on text whose tokens see
+/// their past.
 ///
 /// # Panics
-/// As [`soft_gpus`].
+/// The panics of [`soft_gpus`].
 pub fn soft_gpus_with_attention(count: usize) -> Arc<Gpus> {
     let driver = soft_driver(vec![Settings::default(); count]);
     let soft = driver.clone();
@@ -54,18 +55,18 @@ pub fn soft_driver(settings: impl IntoIterator<Item = Settings>) -> SoftDriver {
     SoftDriver::of(settings).with_code(&CODE)
 }
 
-/// As [`soft_gpus`], of `driver` and without a library of products. Ranks launch graphs.
+/// Returns the same as [`soft_gpus`], of `driver` and without a library of products. Ranks launch graphs.
 ///
 /// # Panics
-/// As [`soft_gpus`].
+/// The panics of [`soft_gpus`].
 pub fn gpus_of(driver: Arc<dyn Driver>) -> Arc<Gpus> {
     gpus_with(driver, ProductSource::None, AttentionSource::None, graphs_of_tests())
 }
 
-/// As [`gpus_of`]; ranks launch kernels as `graphs` say.
+/// Returns the same as [`gpus_of`]; ranks launch kernels as `graphs` say.
 ///
 /// # Panics
-/// As [`soft_gpus`].
+/// The panics of [`soft_gpus`].
 pub fn gpus_with_graphs(driver: Arc<dyn Driver>, graphs: GraphUse) -> Arc<Gpus> {
     gpus_with(driver, ProductSource::None, AttentionSource::None, graphs)
 }

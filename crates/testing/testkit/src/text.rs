@@ -19,7 +19,8 @@ pub struct ProofText {
 pub enum Labels {
     /// All.
     Every,
-    /// Those of a sequence drawn at random per sequence, down to none: replicas and microbatches have unequal counts.
+    /// The labels of a random part of each sequence, down to none: replicas and microbatches have unequal
+    /// counts.
     Ragged,
     /// None.
     Ignored,

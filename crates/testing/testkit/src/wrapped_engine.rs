@@ -24,7 +24,7 @@ impl<'a> WrappedEngine<'a> {
         WrappedEngine::with_threads(setup, 1, wrap)
     }
 
-    /// As [`WrappedEngine::new`], with `threads_per_rank` threads that compute for each rank.
+    /// Returns the same as [`WrappedEngine::new`], with `threads_per_rank` threads that compute for each rank.
     pub fn with_threads(setup: &Setup, threads_per_rank: usize, wrap: &'a WrapRank<'a>) -> WrappedEngine<'a> {
         WrappedEngine::around(engine(setup, threads_per_rank), setup, wrap)
     }

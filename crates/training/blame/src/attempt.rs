@@ -63,7 +63,7 @@ struct Begin {
 }
 
 impl Attempts {
-    /// Those of the run in `run`.
+    /// The attempts of the run in `run`.
     pub fn of_run(run: &Path) -> Attempts {
         Attempts { folder: run.join(FAILURES) }
     }

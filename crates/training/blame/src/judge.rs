@@ -1,10 +1,10 @@
-//! From what processes and launchers saw to the one cause.
+//! Finds the one cause in the records of processes and launchers.
 
 use std::collections::BTreeMap;
 
 use crate::cause::{Cause, CauseKind, signal_name};
 use crate::history::{Entry, RankHistory};
-use crate::part::{ReportedFailure, LauncherPart, Moment, OwnFailure, ProcessEnd, ProcessPart};
+use crate::part::{LauncherPart, Moment, OwnFailure, ProcessEnd, ProcessPart, ReportedFailure};
 use crate::waits;
 
 /// Everything that is known of an attempt.

@@ -24,7 +24,7 @@ pub use attempt::{Attempt, AttemptError, Attempts, FAILURES};
 pub use cause::{Cause, CauseKind};
 pub use clock::now_ns;
 pub use history::{Entry, RankHistory};
-pub use part::{ReportedFailure, LauncherPart, Moment, OwnFailure, ProcessEnd, ProcessPart};
+pub use part::{LauncherPart, Moment, OwnFailure, ProcessEnd, ProcessPart, ReportedFailure};
 pub use report::{FORMAT, RankReport, Report};
 pub use ring::{Peers, RING_ENTRIES, Ring, RingHeader};
 

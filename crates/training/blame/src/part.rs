@@ -31,7 +31,7 @@ pub struct OwnFailure {
     pub cause: Cause,
 }
 
-/// The failure that ended the run, as a process heard of it over the control channel.
+/// The failure that ended the run, as a process received it over the control channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedFailure {
@@ -60,7 +60,7 @@ pub struct ProcessPart {
     pub at_ns: u64,
     /// A failure of its own.
     pub own: Option<OwnFailure>,
-    /// The failure that it heard of.
+    /// The failure that it received.
     pub heard: Option<ReportedFailure>,
 }
 

@@ -11,7 +11,7 @@ use crate::store::{Finished, Store};
 
 /// Brings the records of a process's pieces to the process that commits: by a call there, as bytes from elsewhere.
 pub trait PieceCollector: Sync {
-    /// Takes the pieces of one process, once they are on the disk. Returns the fate of the checkpoint where this call
+    /// Takes the pieces of one process, once they are on the disk. Returns the result of the checkpoint where this call
     /// commits it.
     fn deliver(&self, pieces: ProcessPieces) -> Option<Finished>;
 }

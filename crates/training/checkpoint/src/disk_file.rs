@@ -22,7 +22,7 @@ const MAX_PAGES: usize = 1024;
 #[repr(C, align(4096))]
 struct Page([u8; PAGE_BYTES]);
 
-/// How bytes get to the disk.
+/// Whether writes use the system's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CacheUse {
     AroundCache,
@@ -57,7 +57,8 @@ impl DiskFile {
     fn write_gathered(&mut self) -> io::Result<()> {
         let gathered = &bytemuck::cast_slice(&self.pages)[..self.gathered_bytes];
         let mut written = write_all_at(&self.file, gathered, self.written_bytes);
-        if self.way == CacheUse::AroundCache && written.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::InvalidInput) {
+        if self.way == CacheUse::AroundCache && written.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::InvalidInput)
+        {
             // Some find out late, or ask for larger pages.
             take(&self.file, CacheUse::ThroughCache)?;
             self.way = CacheUse::ThroughCache;

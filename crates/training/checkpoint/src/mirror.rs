@@ -60,8 +60,8 @@ impl Mirror {
         Ok(self.wanted()?.into_iter().map(|found| found.steps).collect())
     }
 
-    /// Brings all that is missing, removes what the rules discard and what killed uploads left; `on_uploaded` hears of each
-    /// checkpoint as soon as it is committed.
+    /// Brings all that is missing, removes what the rules discard and what killed uploads left; `on_uploaded` hears of
+    /// each checkpoint as soon as it is committed.
     ///
     /// # Errors
     /// The first failure; all that was committed before stays so, and the next call tries again.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 pub struct Retention {
     /// This many of the newest, at least one.
     pub newest: usize,
-    /// Those of steps that are a multiple of this, for ever; 0 keeps none.
+    /// The checkpoints of steps that are a multiple of this, for ever; 0 keeps none.
     pub every: u32,
     /// This many of those with the least held-out loss.
     pub best: usize,

@@ -20,7 +20,7 @@ impl StatePart {
     pub const ALL: [StatePart; 4] =
         [StatePart::Weights, StatePart::FirstMoment, StatePart::SecondMoment, StatePart::Average];
 
-    /// Those of a run with these averages.
+    /// The parts of a run with these averages.
     pub fn kept(averages: Averages) -> &'static [StatePart] {
         match averages {
             Averages::Off => &StatePart::ALL[..3],

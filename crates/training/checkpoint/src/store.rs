@@ -100,10 +100,10 @@ impl Store {
         Store::open_for(folder, storage, retention, DataPlace::Here)
     }
 
-    /// As [`Store::open`], for the manifests of checkpoints whose data are in other folders.
+    /// Returns the same as [`Store::open`], for the manifests of checkpoints whose data are in other folders.
     ///
     /// # Errors
-    /// As [`Store::open`].
+    /// The errors of [`Store::open`].
     pub fn open_manifests(
         folder: &Path,
         storage: Arc<dyn Storage>,

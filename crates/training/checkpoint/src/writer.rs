@@ -54,10 +54,10 @@ impl TensorWriter {
         TensorWriter::create_in(path, entries, Format::Fp32)
     }
 
-    /// As [`TensorWriter::create`], with numbers of `format`, to which each is rounded once.
+    /// Returns the same as [`TensorWriter::create`], with numbers of `format`, to which each is rounded once.
     ///
     /// # Errors
-    /// As [`TensorWriter::create`].
+    /// The errors of [`TensorWriter::create`].
     pub fn create_in(path: &Path, entries: &[TensorEntry], format: Format) -> Result<TensorWriter, FileError> {
         let header = header(entries, format);
         let mut partial = Partial::create(path, header.len_bytes)?;

@@ -49,9 +49,9 @@ pub struct Batches {
 pub enum Targets {
     /// Each from those before it.
     All,
-    /// Those of blanks.
+    /// The labels of blanks.
     Blanks,
-    /// Those of answers in conversations.
+    /// The labels of answers in conversations.
     Answers,
 }
 

@@ -11,7 +11,7 @@ use crate::document::{Document, Rendered};
 use crate::error::DataError;
 use crate::file_names::is_token_file;
 use crate::instructions::Instructions;
-use crate::mixture::{MixturePart, Mixture, Packing};
+use crate::mixture::{Mixture, MixturePart, Packing};
 use crate::sources::{NamedSource, Source, Sources};
 use crate::split::Split;
 use crate::token_file::TokenFile;

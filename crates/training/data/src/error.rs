@@ -291,9 +291,9 @@ pub enum DataError {
     /// Sources that do not go together.
     #[error("the tokenizer {found} is not that of the run, {expected}; {remedy}")]
     OtherTokenizer {
-        /// That of a source, with its file.
+        /// The tokenizer of a source, with its file.
         found: String,
-        /// That of the run.
+        /// The tokenizer of the run.
         expected: String,
         /// Remedy.
         remedy: &'static str,

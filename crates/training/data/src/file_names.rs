@@ -11,7 +11,7 @@ const ENDINGS: &[&str] = &[
     "cu", "cuh", "go", "java", "kt", "swift", "js", "ts", "rb", "sh", "pl", "lua", "hs", "ml", "scala", "jl", "r",
     "sql", "html", "css", "toml", "yaml", "yml", "xml", "parquet", "arrow", "arrows", "feather",
 ];
-/// Those of tables.
+/// Endings of tables.
 const TABLES: &[&str] = &["parquet", "arrow", "arrows", "feather"];
 /// Endings of compressed files, in front of which is the ending of what they hold, or none.
 const COMPRESSED: &[&str] = &["gz", "zst"];

@@ -62,7 +62,7 @@ pub enum FileProblem {
         "the hash of its content is {found:016x}, but it says {expected:016x} at byte {offset}; it was damaged: write it again"
     )]
     Hash {
-        /// That of the content.
+        /// The hash of the content.
         found: u64,
         /// The value in the header.
         expected: u64,

@@ -28,7 +28,7 @@ pub struct Instructions {
 }
 
 impl Instructions {
-    /// Those of the file `path`, or without one the few that are part of the program.
+    /// The instructions of the file `path`, or without one the few that are part of the program.
     ///
     /// # Errors
     /// A file that cannot be read or has no tasks, a line that is not a task, and errors of the tokenizer.

@@ -55,14 +55,14 @@ pub use error::DataError;
 pub use file_names::{is_text_of_folder, selects};
 pub use file_problem::FileProblem;
 pub use instructions::{Instruction, Instructions};
-pub use mixture::{MixturePart, Mixture, Packing, Shares};
+pub use mixture::{Mixture, MixturePart, Packing, Shares};
 pub use packs::LeftOut;
 pub use read::{Content, read};
 pub use records::{Record, Records};
 pub use sources::{Sources, files_of};
 pub use split::{Split, split, split_tokens};
 pub use token_file::{TokenFile, TokenFileWriter};
-pub use tokenize::{Earlier, Key, Listener, Progress, NoListener, Written, tokenize, train};
+pub use tokenize::{Earlier, Key, Listener, NoListener, Progress, Written, tokenize, train};
 pub use tokenizer::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
 pub use tokens::{TokenType, Tokens};
 

@@ -4,7 +4,7 @@ use config::{LongConversations, Positions, Visible};
 
 use crate::corpus::Corpus;
 
-/// One corpus of a mixture.
+/// A corpus of a mixture, with its weight.
 #[derive(Clone, Debug)]
 pub struct MixturePart {
     /// Its name in messages, after "text"; empty where it is the only one.
@@ -31,7 +31,7 @@ pub struct Mixture {
     pub ingredients: Vec<MixturePart>,
     /// The tokens that a token attends to.
     pub visible: Visible,
-    /// From where its position is counted.
+    /// The start from which its position is counted.
     pub positions: Positions,
     /// How documents become sequences.
     pub packing: Packing,

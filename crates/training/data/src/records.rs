@@ -45,7 +45,7 @@ pub struct Record {
 #[derive(Clone, Debug)]
 enum Bytes {
     Mapped(Arc<MemoryMap>),
-    /// Those of a pipe.
+    /// The bytes of a pipe.
     Owned(Arc<[u8]>),
 }
 

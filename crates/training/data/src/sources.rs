@@ -23,7 +23,7 @@ use crate::tokenizer::Tokenizer;
 #[derive(Debug)]
 pub struct Sources {
     pub(crate) list: Vec<NamedSource>,
-    /// Those of token files.
+    /// The tokenizers of token files.
     pub(crate) own_tokenizers: Vec<Tokenizer>,
     /// Texts that are measured on only, with their names.
     pub(crate) validation: Vec<(String, Source)>,
@@ -55,7 +55,8 @@ impl Sources {
         Sources::open_with_listener(data, &NoListener)
     }
 
-    /// As [`Sources::open`]; `listener` hears of text that becomes token files of `data.cache`.
+    /// Returns the same as [`Sources::open`]; `listener` gets the progress of text that becomes token files of
+    /// `data.cache`.
     ///
     /// # Errors
     /// See [`Sources::open`].
@@ -182,7 +183,7 @@ struct Cache<'a> {
 }
 
 impl<'a> Cache<'a> {
-    /// That of `data`, where it names one and has text.
+    /// The cache of `data`, where it names one and has text.
     fn of(data: &'a DataSpec, listener: &'a dyn Listener) -> Result<Option<Cache<'a>>, DataError> {
         let Some(folder) = &data.cache else { return Ok(None) };
         let tokenizer = match &data.tokenizer {
@@ -198,7 +199,7 @@ impl<'a> Cache<'a> {
     }
 }
 
-/// How text becomes documents, where it is not read as it is.
+/// The cache and the chat template by which text becomes documents, where it is not read as it is.
 struct TextRendering<'a> {
     cache: Option<&'a Cache<'a>>,
     chat: Option<&'a Chat>,

@@ -204,7 +204,7 @@ pub(crate) fn content_hash(tokens: &[u8], front: &[u8]) -> u64 {
     finish_hash(hash, front)
 }
 
-/// As [`content_hash`], where `hash` has seen the tokens.
+/// Returns the same as [`content_hash`], where `hash` has seen the tokens.
 pub(crate) fn finish_hash(mut hash: Xxh3Default, front: &[u8]) -> u64 {
     hash.update(&front[..HASH_AT]);
     hash.update(&[0; 8]);

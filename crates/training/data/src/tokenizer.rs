@@ -63,7 +63,8 @@ impl Tokenizer {
         Tokenizer::train_on(texts, bytes, vocabulary)
     }
 
-    /// As [`Tokenizer::train`], on texts of `bytes` bytes, in which no run of one class of characters is long.
+    /// Trains a tokenizer as [`Tokenizer::train`] does, on texts of `bytes` bytes, in which no run of one class of
+    /// characters is long.
     pub(crate) fn train_on<T: AsRef<str> + Send>(
         texts: impl Iterator<Item = T> + Send,
         bytes: usize,
@@ -259,7 +260,7 @@ impl Tokenizer {
         )
     }
 
-    /// As [`Tokenizer::encode`], with the bytes of each token.
+    /// Returns the same as [`Tokenizer::encode`], with the bytes of each token.
     fn encode_places(&self, text: &str) -> Result<(Vec<u32>, Vec<Range<usize>>), String> {
         match &self.kind {
             Kind::Bytes => Ok((text.bytes().map(u32::from).collect(), (0..text.len()).map(|at| at..at + 1).collect())),

@@ -43,7 +43,7 @@ pub struct RecordCase<'a> {
     pub stored: Dtype,
     /// The order in which products add their terms.
     pub products: Products,
-    /// In which numbers gradients are summed.
+    /// The data type in which gradients are summed.
     pub sums: GradientSums,
     /// Whether the group divides the tokens of the residual stream.
     pub sequence_parallel: SequenceParallel,

@@ -19,7 +19,7 @@ impl<'a> UnitRecords<'a> {
     /// Runs the units of `case` on a recording device.
     ///
     /// # Errors
-    /// As [`record_unit`].
+    /// The errors of [`record_unit`].
     pub fn new(case: RecordCase<'a>) -> Result<UnitRecords<'a>, RecordError> {
         let classes = case.model.classes();
         let units = PerClass::try_new(&classes, |class| {
@@ -88,7 +88,7 @@ impl<'a> UnitRecords<'a> {
 /// alone.
 ///
 /// # Errors
-/// As [`record_unit`].
+/// The errors of [`record_unit`].
 pub fn footprints(case: &RecordCase) -> Result<Footprints, RecordError> {
     Ok(UnitRecords::new(*case)?.footprints())
 }

@@ -33,7 +33,7 @@ impl Values {
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     known: BTreeMap<String, Arc<str>>,
-    /// Those of the step before.
+    /// The values of the step before.
     last: Arc<[Arc<str>]>,
 }
 

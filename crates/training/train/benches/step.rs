@@ -19,7 +19,8 @@ use testkit::layout::engine;
 use testkit::wrapped_engine::WrappedEngine;
 use timed::{FOLDER, Length, load, median, seconds_of_steps, text};
 use train::{
-    EngineOptions, GpuPlaces, GraphNotice, GraphUse, Observer, Ports, RunDevice, Setup, StepReport, StopRequest, open_engine,
+    EngineOptions, GpuPlaces, GraphNotice, GraphUse, Observer, Ports, RunDevice, Setup, StepReport, StopRequest,
+    open_engine,
 };
 
 mod timed;

@@ -1,6 +1,6 @@
-//! The wish of whoever watches a run.
+//! The request of an observer to stop a run.
 
-/// Whether a run continues after a step.
+/// Whether an observer asks a run to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopRequest {
     /// Continue with the next step.

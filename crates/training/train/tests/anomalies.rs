@@ -16,7 +16,7 @@ use testkit::text::{Labels, ProofText};
 use testkit::wrapped_engine::WrappedEngine;
 use train::{
     Anomaly, AnomalyReport, Assembly, Engine, MOST_SKIPPED_IN_A_ROW, Observer, Ports, RankEngine, Setup, SpikeKind,
-    UpdateOutcome, StepReport, TensorMap, TrainError, StopRequest, run,
+    StepReport, StopRequest, TensorMap, TrainError, UpdateOutcome, run,
 };
 
 const TEXT: ProofText = ProofText { vocabulary: 61, seed: 5, labels: Labels::Every };

@@ -7,7 +7,7 @@ use config::{LearningRateSchedule, ModelSpec, TrainSpec};
 use testkit::layout::engine;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
-use train::{Anomaly, Observer, Ports, Setup, StepReport, TrainError, StopRequest, run};
+use train::{Anomaly, Observer, Ports, Setup, StepReport, StopRequest, TrainError, run};
 
 /// The share of a new loss in the smoothed one, and the ratio to its minimum from which a run diverges, as
 /// docs/failures.md has them.

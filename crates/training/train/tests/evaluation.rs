@@ -9,8 +9,8 @@ use testkit::layout::engine;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
 use train::{
-    Assembly, Evaluation, EvaluationReport, Observer, Ports, Setup, Start, StepReport, TensorMap, Validation, StopRequest,
-    run, run_evaluation,
+    Assembly, Evaluation, EvaluationReport, Observer, Ports, Setup, Start, StepReport, StopRequest, TensorMap,
+    Validation, run, run_evaluation,
 };
 
 #[derive(Default)]

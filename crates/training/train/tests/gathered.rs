@@ -12,8 +12,8 @@ use testkit::layout::engine;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
 use train::{
-    Assembly, ForwardingSink, GatheringSink, LogitsSink, Observer, Ports, Setup, StepReport, TensorMap, TensorSink,
-    StopRequest, run, run_forward, take_logits,
+    Assembly, ForwardingSink, GatheringSink, LogitsSink, Observer, Ports, Setup, StepReport, StopRequest, TensorMap,
+    TensorSink, run, run_forward, take_logits,
 };
 
 const TEXT: ProofText = ProofText { vocabulary: 61, seed: 5, labels: Labels::Every };

@@ -9,8 +9,8 @@ use config::{
 use testkit::layout::engine;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use train::{
-    GENERATION_ROWS, Generation, Listener, LogitsSink, Sampling, SequenceBuffers, Setup, TensorMap, TokenSource, StopRequest,
-    run_forward, run_generation,
+    GENERATION_ROWS, Generation, Listener, LogitsSink, Sampling, SequenceBuffers, Setup, StopRequest, TensorMap,
+    TokenSource, run_forward, run_generation,
 };
 
 const STYLES: [Style; 2] = [Style::Gpt2, Style::Llama];

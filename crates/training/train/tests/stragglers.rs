@@ -13,7 +13,8 @@ use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
 use testkit::wrapped_engine::WrappedEngine;
 use train::{
-    Engine, Observer, Ports, RankEngine, Setup, StepReport, Straggler, StragglerWatch, Suspect, StopRequest, WorkTimes, run,
+    Engine, Observer, Ports, RankEngine, Setup, StepReport, StopRequest, Straggler, StragglerWatch, Suspect, WorkTimes,
+    run,
 };
 
 const TEXT: ProofText = ProofText { vocabulary: 61, seed: 5, labels: Labels::Every };

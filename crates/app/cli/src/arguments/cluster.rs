@@ -227,9 +227,9 @@ pub enum MeasuredDevice {
 /// Whose products are measured on GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MeasuredProducts {
-    /// Those of a run in blocks.
+    /// The products of a run in blocks.
     Blocks,
-    /// Those of a run with products of the device.
+    /// The products of a run with products of the device.
     Device,
 }
 

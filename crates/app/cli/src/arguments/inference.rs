@@ -22,7 +22,7 @@ pub struct FromArguments {
 /// The weights of a run that a command reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WeightsChoice {
-    /// Those of the last update
+    /// The weights of the last update
     Trained,
     /// Their moving average, of a run with train.ema_decay; from its newest checkpoint
     Ema,

@@ -8,7 +8,7 @@ use std::str::FromStr;
 pub enum TracedRanks {
     /// Every one.
     All,
-    /// Those of the first replica.
+    /// The ranks of the first replica.
     Replica,
     /// The first of each stage.
     Pipeline,

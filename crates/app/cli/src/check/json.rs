@@ -181,7 +181,7 @@ struct ProblemOfRun<'a> {
 /// A run that is not legal.
 ///
 /// # Errors
-/// As [`of_verdict`].
+/// The errors of [`of_verdict`].
 pub fn of_problems(problems: &[Problem]) -> Result<String, Failure> {
     let problems = problems.iter().map(|problem| ProblemOfRun {
         place: problem.location.as_ref().map(ToString::to_string),
@@ -203,7 +203,7 @@ struct TwoRuns<'a> {
 /// Two runs.
 ///
 /// # Errors
-/// As [`of_verdict`].
+/// The errors of [`of_verdict`].
 pub fn of_comparison(comparison: &Comparison) -> Result<String, Failure> {
     let differences = comparison.differences.iter();
     line(&TwoRuns {

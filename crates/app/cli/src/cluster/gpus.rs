@@ -124,7 +124,7 @@ pub struct Margin {
 }
 
 impl Margin {
-    /// That of a rank of `config`, which has a process of its own.
+    /// The margin of a rank of `config`, which has a process of its own.
     pub fn of(config: &RunConfig) -> Margin {
         let own = own_process_margin_bytes(config.train.precision.products(), devices::blocks_by(config));
         match config.run.device {

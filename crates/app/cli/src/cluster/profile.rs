@@ -14,7 +14,7 @@ use crate::arguments::cluster::RunClusterArguments;
 /// The cluster that a run is meant for, and the trainer, where it is not pleach.
 ///
 /// # Errors
-/// As [`profile`] and [`software`]; no cluster at all.
+/// The errors of [`profile`] and [`software`]; no cluster at all.
 pub fn of_run(
     run: &RunFile,
     arguments: &RunClusterArguments,
@@ -70,7 +70,7 @@ pub fn profile(name: &str) -> Result<Cluster, Failure> {
 /// The same as the value of `--base`.
 ///
 /// # Errors
-/// As [`profile`].
+/// The errors of [`profile`].
 pub fn base(name: &str) -> Result<Cluster, Failure> {
     profile_of("--base", name)
 }

@@ -1,7 +1,7 @@
 //! `pleach diff A B`: the first value at which two layouts of one run differ.
 
 use config::figures::{counted, grouped};
-use prove::{Difference, Exchange, Found, Holding, SingleProcess, ProofError, Watch, first_difference, run_first};
+use prove::{Difference, Exchange, Found, Holding, ProofError, SingleProcess, Watch, first_difference, run_first};
 use run::failure::Failure;
 use run::process_group::group::ProcessGroup;
 use run::process_group::member::GroupMember;

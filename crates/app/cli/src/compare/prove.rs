@@ -4,7 +4,7 @@ use std::fmt;
 
 use config::figures::counted;
 use prove::{
-    Bounded, Distance, Distances, EqualityClass, First, RunPart, NoWatch, Outcome, OutcomeSinks, Promise, Promised,
+    Bounded, Distance, Distances, EqualityClass, First, NoWatch, Outcome, OutcomeSinks, Promise, Promised, RunPart,
     is_noise, run_part, weights_hash,
 };
 use run::failure::Failure;

@@ -7,7 +7,7 @@ use files::{InputKind, read_text_of_file, same_file};
 use interchange::{Family, export, export_adapters, special_tokens};
 use mesh::Region;
 use run::failure::Failure;
-use run::folder::run_folder::{RunFolder, Remedy};
+use run::folder::run_folder::{Remedy, RunFolder};
 use run::messages::stderr::tell;
 use run::places::names::{RESUMES, WEIGHTS};
 use run::source::hugging_face_run::{TOKENIZER_FILES, copy_tokenizer, is_folder, tokenizer_of};

@@ -12,7 +12,7 @@ pub struct MergedWeights<'a> {
 }
 
 impl<'a> MergedWeights<'a> {
-    /// Those of `model`, from `weights`.
+    /// The merged weights of `model`, from `weights`.
     pub fn new(weights: &'a dyn TensorSource, model: &'a ModelSpec) -> MergedWeights<'a> {
         MergedWeights { weights, model }
     }

@@ -48,7 +48,7 @@ pub struct ListedGpu {
 pub enum CarriedKernels {
     /// None.
     None,
-    /// Those of an archive.
+    /// The kernels of an archive.
     Of {
         /// The oldest GPU of each target, such as sm_80.
         targets: Vec<String>,
@@ -60,7 +60,7 @@ pub enum CarriedKernels {
 }
 
 impl CarriedKernels {
-    /// Those of an archive, which is empty where there is none.
+    /// The kernels of an archive, which is empty where there is none.
     pub fn of(archive: &[u8]) -> CarriedKernels {
         if archive.is_empty() {
             return CarriedKernels::None;
@@ -100,7 +100,7 @@ impl NvidiaLibraries {
         NvidiaLibraries::of(&search(environment))
     }
 
-    /// Those of a search.
+    /// The libraries that a search finds.
     pub fn of(search: &Search) -> NvidiaLibraries {
         let library = driver::Library::open(search);
         let gpus = match &library {

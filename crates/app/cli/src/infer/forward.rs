@@ -10,17 +10,17 @@ use run::failure::Failure;
 use run::gpus::kernels;
 use run::messages::stderr::tell;
 use run::places::output_file::data_file;
-use run::process_group::group::{ProcessGroup, together};
 use run::process_group::delivery::{Deliverer, Destinations, receive_while};
+use run::process_group::group::{ProcessGroup, together};
 use run::process_group::meeting::Meeting;
-use run::process_group::process_ranks::ProcessRanks;
 use run::process_group::member::Part;
+use run::process_group::process_ranks::ProcessRanks;
 use run::process_group::signal_relay::end_all_while;
 use run::signals::interrupt;
 use run::source::run_source::RunSource;
 use train::{
-    ForwardingSink, LogitsSink, LossScalingReport, Observer, Ports, Setup, SetupError, Start, UpdateOutcome, StepReport,
-    TensorSink, StopRequest,
+    ForwardingSink, LogitsSink, LossScalingReport, Observer, Ports, Setup, SetupError, Start, StepReport, StopRequest,
+    TensorSink, UpdateOutcome,
 };
 
 use crate::arguments::inference::ForwardArguments;
@@ -60,7 +60,8 @@ pub fn forward(arguments: &ForwardArguments) -> Result<(), Failure> {
             }
         }
     };
-    let written = together(&meeting, |process_group| end_all_while(process_group, &signals, || computed(process_group)))?;
+    let written =
+        together(&meeting, |process_group| end_all_while(process_group, &signals, || computed(process_group)))?;
     if let Some(loss) = written.flatten() {
         let gradients = if arguments.grads { ", gradients" } else { "" };
         tell(&format!("loss {loss:.4}; written {}: logits, loss{gradients}\n", arguments.out.display()));

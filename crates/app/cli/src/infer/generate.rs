@@ -53,7 +53,7 @@ const SAMPLE_TOKENS: usize = 160;
 /// terminal. An interrupt ends it early.
 ///
 /// # Errors
-/// As [`generate`].
+/// The errors of [`generate`].
 pub fn sample(folder: &Path, prompt: &str, interrupt: &Interrupt) -> Result<(), Failure> {
     let mut source = RunSource::open(folder, &[], &[])?;
     // The sample is of one rank, in whichever process writes it.
@@ -125,7 +125,7 @@ fn continue_text(
     .map(|printed| printed.unwrap_or(Printed::InFirst))
 }
 
-/// Process 0 prints for all.
+/// The listener of a process that prints nothing: process 0 prints for all.
 struct QuietListener;
 
 impl Listener for QuietListener {

@@ -13,7 +13,7 @@ use crate::arguments::inference::FromArguments;
 /// The run that `arguments` name; `changes` replace keys of its file.
 ///
 /// # Errors
-/// As [`RunSource::open_weights`].
+/// The errors of [`RunSource::open_weights`].
 fn source(arguments: &FromArguments, changes: &[(&str, toml::Value)]) -> Result<RunSource, Failure> {
     RunSource::open_weights(&arguments.from, arguments.weights.which(), changes, &arguments.overrides)
 }

@@ -186,7 +186,7 @@ fn zero(parallelism: &Parallelism, number: &str) -> String {
     }
 }
 
-/// By how much the better layout is ahead, and on what the other spends more.
+/// A sentence with the time or memory by which the better layout is ahead, and the largest loss of the other.
 fn reason(better: &Found, worse: &Found) -> String {
     let more = |loss: Loss| worse.spent.on(loss) as i64 - better.spent.on(loss) as i64;
     let most = Loss::ALL.into_iter().max_by_key(|loss| more(*loss)).filter(|loss| more(*loss) > 0);

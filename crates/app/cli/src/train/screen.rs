@@ -8,7 +8,7 @@ use run::failure::Failure;
 use run::messages::stderr::{harmless, write_message};
 use run::records::step_line::{Colour, RemainingTime};
 use run::signals::interrupt::Interrupt;
-use run::{Visibility, EndedStep, Measured, Observer};
+use run::{EndedStep, Measured, Observer, Visibility};
 use sync::lock;
 
 use crate::arguments::TrainArguments;

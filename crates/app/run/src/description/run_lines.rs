@@ -48,7 +48,7 @@ fn adapters(model: &ModelSpec) -> String {
     format!("lora    {trained} trained, {} %: rank {rank}, alpha {alpha}, {targets}\n", three_digits(share))
 }
 
-/// In which order gradients are summed over replicas, where that is not rank order.
+/// The order in which gradients are summed over replicas, where that is not rank order.
 fn sum_order(parallelism: &Parallelism) -> String {
     match parallelism.sum_tree {
         tree if 1 < tree && tree < parallelism.degrees.dp => {
@@ -58,7 +58,7 @@ fn sum_order(parallelism: &Parallelism) -> String {
     }
 }
 
-/// Those of the stack, and the one after the final norm where there is one.
+/// The layers of the stack, and the one after the final norm where there is one.
 fn layers(model: &ModelSpec) -> String {
     let stack = counted(model.num_layers as u64, "layer");
     match model.top_query {

@@ -136,7 +136,7 @@ impl RunFolder {
     /// already are kept under another name, or replaced.
     ///
     /// # Errors
-    /// As [`RunFolder::open`]; a run that is not finished, and a folder that cannot be renamed.
+    /// The errors of [`RunFolder::open`]; a run that is not finished, and a folder that cannot be renamed.
     pub fn begin(run: &RunSpec, earlier: Earlier) -> Result<RunFolder, Failure> {
         let folder = RunFolder::open(run, Remedy::OtherFolder)?;
         let results = folder.results()?;

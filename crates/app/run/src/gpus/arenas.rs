@@ -47,7 +47,7 @@ pub fn check_host_memory(setup: &Setup, host: &[Rank], limit: Option<MemoryLimit
 /// of their own.
 ///
 /// # Errors
-/// As [`check_memory`].
+/// The errors of [`check_memory`].
 pub fn check_own_memory(device: &RunDevice, setup: &Setup, host: &[Rank], own: &[Rank]) -> Result<(), Failure> {
     let RunDevice::Gpus(gpus) = device else { return Ok(()) };
     for (local, rank) in host.iter().enumerate().filter(|(_, rank)| own.contains(rank)) {

@@ -70,7 +70,7 @@ fn launched(config: &RunConfig) -> &'static str {
     }
 }
 
-/// By which library products are multiplied; nothing where they are pleach's own.
+/// The library that multiplies products; nothing where they are pleach's own.
 fn multiplied(config: &RunConfig) -> String {
     match (config.train.precision.products(), config.run.device) {
         (Products::Blocks16, _) if blocks_by(config) == BlocksBy::KernelsOrLibrary => {
@@ -103,7 +103,7 @@ fn algorithm_of_each(config: &RunConfig) -> &'static str {
     }
 }
 
-/// By which library attention is computed; nothing where products are pleach's own.
+/// The library that computes attention; nothing where products are pleach's own.
 fn attended(config: &RunConfig) -> String {
     let by_library = match (config.train.precision.products(), attention(config), config.run.device) {
         (Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8, _, _)

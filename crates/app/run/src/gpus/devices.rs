@@ -45,10 +45,10 @@ pub fn run_device(config: &RunConfig) -> Result<RunDevice, Failure> {
     Ok(device)
 }
 
-/// As [`run_device`], with what was chosen before for products.
+/// Returns the same as [`run_device`], with what was chosen before for products.
 ///
 /// # Errors
-/// As [`run_device`].
+/// The errors of [`run_device`].
 pub fn run_device_with(config: &RunConfig, choices: ModelChoices) -> Result<RunDevice, Failure> {
     let device = run_device(config)?;
     match &device {
@@ -78,7 +78,7 @@ fn graphs(graphs: GpuGraphs) -> GraphUse {
 /// All GPUs of this machine, which have these products.
 ///
 /// # Errors
-/// As [`run_device`]; no GPU.
+/// The errors of [`run_device`]; no GPU.
 pub fn all_gpus(products: Option<Products>) -> Result<Arc<Gpus>, Failure> {
     let opened = RunDevice::open(DeviceChoice::Cuda, None, GraphUse::Off, &places());
     let checked = opened.and_then(|device| match (&device, products) {

@@ -41,7 +41,7 @@ pub fn warning(work: &ToCompile) -> Option<String> {
 /// Says both on the standard error.
 ///
 /// # Errors
-/// As [`to_compile`].
+/// The errors of [`to_compile`].
 pub fn tell(config: &RunConfig) -> Result<(), Failure> {
     if let Some(work) = to_compile(config)? {
         stderr::tell(&(line(&work) + &warning(&work).unwrap_or_default()));
@@ -53,7 +53,7 @@ pub fn tell(config: &RunConfig) -> Result<(), Failure> {
 /// the bits are the same.
 ///
 /// # Errors
-/// As [`to_compile`].
+/// The errors of [`to_compile`].
 pub fn without_compiling_again(config: &mut RunConfig) -> Result<(), Failure> {
     let numerics = Numerics::of(config.train.precision, config.train.sums);
     if to_compile(config)?.is_some() && check_numerics(DeviceChoice::Cpu, numerics).is_ok() {

@@ -32,7 +32,7 @@ pub struct AgentPlan {
     pub hosts: String,
     /// Number of all processes.
     pub processes: usize,
-    /// Those of this host.
+    /// The processes of this host.
     pub own: AgentProcess,
     /// Their working folder.
     pub directory: PathBuf,

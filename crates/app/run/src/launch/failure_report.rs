@@ -84,7 +84,7 @@ impl Watched {
         !self.known.contains(&attempt.number()) || attempt.started_ns().saturating_add(CLOCKS_NS) >= self.began_ns
     }
 
-    /// As [`Watched::note`], and writes the report, for nobody else is left to add to it.
+    /// Notes the ends as [`Watched::note`] does, and writes the report, for nobody else is left to add to it.
     pub fn report(&self, supervised: &Supervised, without: Without) {
         let (Some(attempt), Some(trained)) = (self.note(supervised, without), &self.trained) else {
             return;

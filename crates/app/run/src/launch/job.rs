@@ -28,7 +28,7 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// That of `spec`; pleach has the path of this one on other hosts unless they say another.
+    /// The shell of `spec`; pleach has the path of this one on other hosts unless they say another.
     ///
     /// # Errors
     /// An empty program, and a path of this program that is not known.
@@ -75,7 +75,7 @@ pub struct Job {
     hosts: Vec<Host>,
     rendezvous: Address,
     token: Token,
-    /// That of all starts of this launcher.
+    /// The secret of all starts of this launcher.
     secret: Secret,
     command: Vec<String>,
     program: PathBuf,

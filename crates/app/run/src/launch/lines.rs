@@ -15,7 +15,7 @@ const MAX_LINE: u64 = 64 << 10;
 /// Lines that a report shows of a program that failed.
 const KEPT: usize = 3;
 
-/// The last lines of a program's standard error that say something.
+/// The last lines of a program's standard error that are not empty.
 #[derive(Clone, Debug, Default)]
 pub struct LastLines {
     lines: Arc<Mutex<VecDeque<String>>>,

@@ -1,10 +1,10 @@
 //! `pleach launch`: the processes of a run, here and on other hosts.
 
 pub mod agent;
-mod launch_hosts;
 mod failure_report;
 pub mod guard;
 mod job;
+mod launch_hosts;
 mod leftovers;
 mod lines;
 mod other_launcher;
@@ -22,10 +22,10 @@ use config::shown_words;
 use launcher::{Host, RankPlacement, launch as launch_of, variable};
 
 use crate::failure::Failure;
-use crate::launch::launch_hosts::{Change, LaunchHosts};
 use crate::launch::failure_report::{Watched, Without};
 use crate::launch::guard::Guard;
 use crate::launch::job::Job;
+use crate::launch::launch_hosts::{Change, LaunchHosts};
 use crate::launch::lines::LastLines;
 use crate::launch::other_launcher::OtherLauncher;
 use crate::launch::probe::ReturnWatch;

@@ -19,7 +19,7 @@ const GLANCE: Duration = Duration::from_millis(10);
 /// The signal that ends a run with a checkpoint.
 const TERM: i32 = 15;
 
-/// Those of `hosts` on which pleach cannot be started, in their order. All are asked at the same time.
+/// The hosts among `hosts` on which pleach cannot be started, in their order. All are asked at the same time.
 ///
 /// # Errors
 /// A thread that cannot be started.

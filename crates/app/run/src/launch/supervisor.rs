@@ -42,7 +42,7 @@ pub struct Member {
     pub plan: Option<String>,
 }
 
-/// A wish of those who started this process.
+/// A request of the process that started this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// All processes receive this signal.
@@ -131,9 +131,12 @@ impl ProcessExit {
     fn is_killed_by_other_than(self, signal: Signal) -> bool {
         match self {
             ProcessExit::Killed(number) | ProcessExit::KilledThere(number) => number != signal.as_raw(),
-            ProcessExit::NoAgent | ProcessExit::NoCommand | ProcessExit::NoConnection | ProcessExit::Failed(_) | ProcessExit::Stopped(_) | ProcessExit::Done => {
-                false
-            }
+            ProcessExit::NoAgent
+            | ProcessExit::NoCommand
+            | ProcessExit::NoConnection
+            | ProcessExit::Failed(_)
+            | ProcessExit::Stopped(_)
+            | ProcessExit::Done => false,
         }
     }
 
@@ -395,7 +398,7 @@ fn end(all: &mut [Running]) -> Instant {
 }
 
 impl Running {
-    /// The fate, where it is news.
+    /// The end of the process, if it has ended since the last call.
     fn look(&mut self, guard: Option<&Guard>) -> Option<(String, ProcessExit)> {
         if self.exit.is_some() {
             return None;
@@ -425,7 +428,11 @@ impl Running {
         };
         let cause = match exit {
             ProcessExit::NoAgent | ProcessExit::NoCommand | ProcessExit::NoConnection => Some(CauseKind::NotStarted),
-            ProcessExit::Killed(_) | ProcessExit::KilledThere(_) | ProcessExit::Failed(_) | ProcessExit::Stopped(_) | ProcessExit::Done => None,
+            ProcessExit::Killed(_)
+            | ProcessExit::KilledThere(_)
+            | ProcessExit::Failed(_)
+            | ProcessExit::Stopped(_)
+            | ProcessExit::Done => None,
         };
         ProcessEnd { process, name: self.name.clone(), host, signal, exit_code, cause, by_itself }
     }

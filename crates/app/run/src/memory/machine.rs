@@ -46,7 +46,7 @@ pub fn process_limit() -> Option<MemoryLimit> {
     process_limit_below(Path::new("/"))
 }
 
-/// As [`process_limit`], by the files below `root`.
+/// Returns the same as [`process_limit`], by the files below `root`.
 fn process_limit_below(root: &Path) -> Option<MemoryLimit> {
     let limits = std::fs::read_to_string(root.join("proc/self/limits")).unwrap_or_default();
     let address_space = address_space_bytes(&limits);

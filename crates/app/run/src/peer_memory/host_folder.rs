@@ -30,7 +30,7 @@ pub struct HostFolder {
 }
 
 impl HostFolder {
-    /// That of the run in `run` on `host`. Nothing is made.
+    /// The folder of the run in `run` on `host`. Nothing is made.
     pub fn of(run: &Path, host: &str) -> HostFolder {
         HostFolder::within(Path::new(SHARED_MEMORY), run, host)
     }

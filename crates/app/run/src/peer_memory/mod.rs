@@ -183,7 +183,12 @@ impl PeerMemory {
         if every == 0 || hosts.len() > 1 { Ok(()) } else { Err(refused(&on_one_host(every, &process_group.host()))) }
     }
 
-    fn check_hosts(&self, config: &RunConfig, beginning: Beginning, process_group: &ProcessGroup) -> Result<(), Failure> {
+    fn check_hosts(
+        &self,
+        config: &RunConfig,
+        beginning: Beginning,
+        process_group: &ProcessGroup,
+    ) -> Result<(), Failure> {
         if self.every == 0 || self.hosts.len() > 1 {
             return Ok(());
         }

@@ -29,7 +29,7 @@ impl OutputFile {
     /// The same of an option that may not have been given.
     ///
     /// # Errors
-    /// As [`OutputFile::promised`].
+    /// The errors of [`OutputFile::promised`].
     pub fn promised_if(option: &str, path: Option<&Path>, inputs: &[PathBuf]) -> Result<Option<OutputFile>, Failure> {
         path.map(|path| OutputFile::promised(option, path, inputs)).transpose()
     }
@@ -73,7 +73,7 @@ impl OutputFile {
 /// The regular file of an option that names an output of data.
 ///
 /// # Errors
-/// As [`OutputFile::promised`]; the standard output, a pipe or a device.
+/// The errors of [`OutputFile::promised`]; the standard output, a pipe or a device.
 pub fn data_file(option: &str, path: &Path, inputs: &[PathBuf]) -> Result<PathBuf, Failure> {
     own_places::check_free(option, path)?;
     let output = Output::promised(path, Content::Data, inputs).map_err(refusal(option, path))?;

@@ -77,12 +77,12 @@ impl<'a> Deliverer<'a> {
         self.sent(self.send(Kind::Weight, message));
     }
 
-    /// As [`Deliverer::weight`], of a gradient.
+    /// Sends a gradient, as [`Deliverer::weight`] sends a weight.
     pub fn gradient(&self, message: Vec<u8>) {
         self.sent(self.send(Kind::Gradient, message));
     }
 
-    /// As [`Deliverer::weight`], of rows of logits.
+    /// Sends rows of logits, as [`Deliverer::weight`] sends a weight.
     pub fn logits(&self, message: Vec<u8>) {
         self.sent(self.send(Kind::Logits, message));
     }
@@ -167,7 +167,7 @@ pub struct PieceDestination<'a> {
 /// the tensors.
 ///
 /// # Errors
-/// That of `work`, a failure of the run, and messages that belong to another one.
+/// The error of `work`, a failure of the run, and messages that belong to another one.
 pub fn receive_while<T>(
     process_group: &ProcessGroup,
     model: &ModelSpec,
@@ -202,7 +202,7 @@ struct Receiver<'a> {
     begun: BTreeMap<u32, Instant>,
 }
 
-/// Whether a process has sent its last message.
+/// A message of another process: a part of its tensors, or the end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Received {
     Part,

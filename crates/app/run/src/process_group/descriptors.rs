@@ -7,7 +7,7 @@ use crate::failure::Failure;
 /// Descriptors of a process without others: its streams, files, listeners and queues of events, with room for those
 /// that are open for a moment.
 const OWN: usize = 20;
-/// Those of a launcher.
+/// The descriptors of a launcher.
 const LAUNCHER: usize = 12;
 /// Pipes of a process for its launcher: its output and its messages, or for an agent its input.
 const PIPES: usize = 2;
@@ -25,7 +25,7 @@ pub fn check_process(process: usize, processes: usize, ranks: usize) -> Result<(
 /// Checks that a launcher may supervise `members` processes.
 ///
 /// # Errors
-/// As [`check_process`].
+/// The errors of [`check_process`].
 pub fn check_launcher(members: usize) -> Result<(), Failure> {
     check(LAUNCHER + PIPES * members, || format!("a launcher of {members} processes"))
 }

@@ -16,8 +16,8 @@ use crate::process_group::core_share::{CoreNeed, core_share};
 use crate::process_group::engine::options;
 use crate::process_group::gpu_links::GpuLinks;
 use crate::process_group::listening_addresses::ListeningAddresses;
-use crate::process_group::mpi_world;
 use crate::process_group::member::GroupMember;
+use crate::process_group::mpi_world;
 
 /// Fresh ranks of this process for `setup` on `device`. All processes open the same engines in the same order.
 ///

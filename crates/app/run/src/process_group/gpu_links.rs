@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 
-/// Everything of a process that the others need to decide.
+/// The GPUs and the library of a process, from which all processes decide how GPUs are joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessGpus {
     pub host: String,
@@ -109,7 +109,10 @@ mod tests {
         let found = Ok("2.28.9");
         let cases = [
             (vec![member(0, 1, found), member(1, 2, found)], "process 1 has 2 ranks"),
-            (vec![member(0, 1, found), member(1, 1, found), member(0, 1, found)], "processes 0 and 2 share a GPU of h1"),
+            (
+                vec![member(0, 1, found), member(1, 1, found), member(0, 1, found)],
+                "processes 0 and 2 share a GPU of h1",
+            ),
             (vec![member(0, 1, found), member(1, 1, Err("it is missing"))], "process 1 on h1: it is missing"),
             // Of the others nothing is known but that they have one.
             (vec![member(0, 1, found), member(1, 1, found)], "no library in this test"),

@@ -1,4 +1,4 @@
-//! The processes of a command with ranks, as this one meets and leaves them.
+//! The process group of a command: the processes that run its ranks, as this one joins and leaves them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::memory::machine::memory_limit;
 use crate::process_group::engine::{available_cores, engine};
 use crate::process_group::gpu_links::{GpuLinks, refused};
 use crate::process_group::meeting::Meeting;
+use crate::process_group::member::{GroupMember, Part};
 use crate::process_group::open_files::allow_all_open_files;
 use crate::process_group::place::{Launched, Place, launched_host};
-use crate::process_group::member::{Part, GroupMember};
 use crate::process_group::{descriptors, engine_connection, mpi_world};
 
-/// The processes that run together.
+/// The processes that run a command's ranks.
 pub enum ProcessGroup {
     /// This one has all ranks.
     Alone,
@@ -34,7 +34,7 @@ pub enum ProcessGroup {
 /// is another process: its part is done.
 ///
 /// # Errors
-/// Those of [`ProcessGroup::meet`], of `work`, and failures of other processes.
+/// The errors of [`ProcessGroup::meet`], of `work`, and failures of other processes.
 pub fn together<T>(
     meeting: &Meeting<'_>,
     work: impl FnOnce(&ProcessGroup) -> Result<T, Failure>,
@@ -144,7 +144,9 @@ impl ProcessGroup {
     pub fn memory(&self, config: &RunConfig, setup: &Setup) -> Result<Vec<HostMemory>, Failure> {
         match (self, config.run.engine) {
             (ProcessGroup::Alone, _) | (ProcessGroup::Several(_), EngineChoice::Threads) => Ok(vec![]),
-            (ProcessGroup::Several(member), EngineChoice::Auto | EngineChoice::Processes) => member.memory(config, setup),
+            (ProcessGroup::Several(member), EngineChoice::Auto | EngineChoice::Processes) => {
+                member.memory(config, setup)
+            }
         }
     }
 
@@ -246,7 +248,9 @@ impl ProcessGroup {
                 Err(Failure::Input(refused(&reason)))
             }
             ProcessGroup::Alone => Ok(None),
-            ProcessGroup::Several(member) => member.gpu_links(config, setup, &self.host_ranks(config, setup)?.0).map(Some),
+            ProcessGroup::Several(member) => {
+                member.gpu_links(config, setup, &self.host_ranks(config, setup)?.0).map(Some)
+            }
         }
     }
 
@@ -309,7 +313,7 @@ impl ProcessGroup {
     /// Takes leave with the `result` of this process, which is a failure of the run where it is one.
     ///
     /// # Errors
-    /// That of `result`, and a failure of another process.
+    /// The error in `result`, and a failure of another process.
     pub fn leave<T>(self, result: Result<T, Failure>) -> Result<T, Failure> {
         let ProcessGroup::Several(member) = self else { return result };
         match result {

@@ -1,4 +1,4 @@
-//! One of several processes, in touch with the others.
+//! A process of a group of several, with its connection to the others.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use comm::processes::MpiEndpoint;
 use config::RunConfig;
 use mesh::Rank;
-use rendezvous::{Control, ControlError, FailureReport, ProcessEntry, Printer, Token};
+use rendezvous::{Control, ControlError, FailureReport, Printer, ProcessEntry, Token};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sync::lock;
@@ -31,7 +31,7 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// the first process that ends.
 const LAST_WORD: Duration = Duration::from_millis(1750);
 
-/// One of several processes, in touch with the others.
+/// A process of a group of several, with its connection to the others.
 pub struct GroupMember {
     /// In touch with all of them.
     pub control: Arc<Control>,
@@ -230,7 +230,9 @@ impl GroupMember {
 /// The failure that process `own` hears by `error`.
 fn failed(error: ControlError, own: usize) -> Failure {
     match &error {
-        ControlError::Failed(reported) if own > 0 && reported.process == 0 && reported.report.printer == Printer::Reporter => {
+        ControlError::Failed(reported)
+            if own > 0 && reported.process == 0 && reported.report.printer == Printer::Reporter =>
+        {
             Failure::OfFirst(error.to_string())
         }
         ControlError::Failed(_)

@@ -11,8 +11,8 @@ use mpi::{Abi, Found, Library, Surroundings, ThreadLevel, find, loader, mpiexec_
 
 use crate::failure::Failure;
 use crate::messages::stderr::tell;
-use crate::process_group::place::Place;
 use crate::process_group::member::GroupMember;
+use crate::process_group::place::Place;
 
 /// Whether a run of several processes moves its messages over MPI.
 pub fn is_wanted(config: &RunConfig) -> bool {

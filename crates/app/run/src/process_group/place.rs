@@ -45,10 +45,10 @@ impl Place {
         Ok(ascending(&all, self.process))
     }
 
-    /// As [`Place::ranks_of`], of all processes by number.
+    /// The ranks of all processes by number, each as [`Place::ranks_of`] returns them.
     ///
     /// # Errors
-    /// As [`Place::ranks_of`].
+    /// The errors of [`Place::ranks_of`].
     pub fn ranks_of_processes(&self, mesh: &Mesh, order: PlacementOrder) -> Result<Vec<Vec<Rank>>, Failure> {
         let all = self.placement(mesh, order)?;
         Ok((0..self.processes).map(|process| ascending(&all, process)).collect())

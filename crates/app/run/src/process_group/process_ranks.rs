@@ -26,11 +26,15 @@ impl<'a> ProcessRanks<'a> {
     ///
     /// # Errors
     /// Processes that cannot be connected.
-    pub fn open(process_group: &ProcessGroup, config: &RunConfig, setup: &'a Setup) -> Result<ProcessRanks<'a>, Failure> {
+    pub fn open(
+        process_group: &ProcessGroup,
+        config: &RunConfig,
+        setup: &'a Setup,
+    ) -> Result<ProcessRanks<'a>, Failure> {
         ProcessRanks::with_choices(process_group, config, setup, ModelChoices::new())
     }
 
-    /// As [`ProcessRanks::open`], with what was chosen before for products.
+    /// Returns the same as [`ProcessRanks::open`], with what was chosen before for products.
     ///
     /// # Errors
     /// Processes that cannot be connected.
@@ -46,15 +50,15 @@ impl<'a> ProcessRanks<'a> {
     /// Does `work` with the ranks. Where they fail and one does not come back, the process ends without it.
     ///
     /// # Errors
-    /// That of `work`.
+    /// The error of `work`.
     pub fn watched<T, E: Display>(&self, work: impl FnOnce(&Setup, &dyn Engine) -> Result<T, E>) -> Result<T, Failure> {
         self.watched_with(work, |_| {})
     }
 
-    /// As [`ProcessRanks::watched`]; `note` hears of the failure before the process ends without a rank.
+    /// Does the same as [`ProcessRanks::watched`]; `note` gets the failure before the process ends without a rank.
     ///
     /// # Errors
-    /// That of `work`.
+    /// The error of `work`.
     pub fn watched_with<T, E: Display>(
         &self,
         work: impl FnOnce(&Setup, &dyn Engine) -> Result<T, E>,

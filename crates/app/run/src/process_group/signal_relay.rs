@@ -35,7 +35,7 @@ pub fn relay_while<T>(member: &GroupMember, interrupt: &Interrupt, work: impl Fn
 /// its exit code.
 ///
 /// # Errors
-/// Those of `work`, and a thread that cannot be started.
+/// The errors of `work`, and a thread that cannot be started.
 pub fn end_all_while<T>(
     process_group: &ProcessGroup,
     signals: &AtOnce,

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Serialize, Serializer};
-use train::{Anomaly, EvaluationReport, UpdateOutcome, StepReport};
+use train::{Anomaly, EvaluationReport, StepReport, UpdateOutcome};
 
 use crate::records::anomaly::anomaly_name;
 use crate::records::rates::Rates;
@@ -113,7 +113,7 @@ struct EvaluationRecord {
 /// A measurement on held-out text as a line, without its end.
 ///
 /// # Errors
-/// As [`of_step`].
+/// The errors of [`of_step`].
 pub fn of_evaluation(report: &EvaluationReport, now: SystemTime) -> std::io::Result<String> {
     let EvaluationReport { step, loss, tokens, wall } = *report;
     let record = EvaluationRecord {
@@ -140,7 +140,7 @@ struct ValidationRecord<'a> {
 /// A measurement on the text `name` as a line, without its end.
 ///
 /// # Errors
-/// As [`of_step`].
+/// The errors of [`of_step`].
 pub fn of_validation(name: &str, report: &EvaluationReport, now: SystemTime) -> std::io::Result<String> {
     let EvaluationReport { step, loss, tokens, wall } = *report;
     let record = ValidationRecord {
@@ -168,7 +168,7 @@ struct SampleRecord<'a> {
 /// A prompt and the text that was generated after it as a line, without its end.
 ///
 /// # Errors
-/// As [`of_step`].
+/// The errors of [`of_step`].
 pub fn of_sample(step: u32, [prompt, generated]: [&str; 2], now: SystemTime) -> std::io::Result<String> {
     let text = format!("{prompt}{generated}");
     let record = SampleRecord { event: "sample", step, text, prompt, generated, time: unix_seconds(now) };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use config::figures::grouped;
-use train::{LossScalingReport, UpdateOutcome, StepReport};
+use train::{LossScalingReport, StepReport, UpdateOutcome};
 
 use crate::records::rates::Rates;
 
@@ -16,12 +16,12 @@ pub enum Colour {
     Off,
 }
 
-/// Whether a line tells how long the run still takes.
+/// Whether a line has the remaining time of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemainingTime {
-    /// It changes with every step.
+    /// The line is replaced with every step.
     Shown,
-    /// It stays, and the time left does not.
+    /// The line stays on the screen, where the time would be out of date.
     Hidden,
 }
 
@@ -33,7 +33,7 @@ struct Field {
     emphasis: Emphasis,
 }
 
-/// How a value is meant.
+/// The importance of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Emphasis {
     Usual,

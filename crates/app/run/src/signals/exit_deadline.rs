@@ -11,7 +11,7 @@ use crate::signals::watchdog::watch;
 /// How long the last message may take: a pipe that is full and that nobody reads must not keep the process.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Ends the process where a signal came and this is still there when the grace is over.
+/// Ends the process that a signal has not ended within `run.grace_seconds`, unless this is dropped before.
 #[derive(Debug)]
 pub struct ExitDeadline {
     _running: Sender<()>,

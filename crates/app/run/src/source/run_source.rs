@@ -44,7 +44,7 @@ pub struct RunSource {
 /// The weights of a run that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhichWeights {
-    /// Those of the last update.
+    /// The weights of the last update.
     Trained,
     /// Their moving average, from the newest checkpoint.
     Average,
@@ -57,7 +57,7 @@ pub enum Weights {
     File(TensorReader),
     /// Those between two steps, or their averages.
     Checkpoint(Checkpoint, StatePart),
-    /// Those of another program.
+    /// The weights of another program.
     HuggingFace(HuggingFaceFolder),
 }
 
@@ -162,10 +162,10 @@ impl RunSource {
         RunSource::open_weights(folder, WhichWeights::Trained, changes, overrides)
     }
 
-    /// As [`RunSource::open`], with these weights of the run.
+    /// Returns the same as [`RunSource::open`], with these weights of the run.
     ///
     /// # Errors
-    /// As [`RunSource::open`], and a run without them.
+    /// The errors of [`RunSource::open`], and a run without them.
     pub fn open_weights(
         folder: &Path,
         choice: WhichWeights,

@@ -61,10 +61,10 @@ pub fn downloaded(data: &DataSpec) -> Result<DataSpec, Failure> {
     Ok(data)
 }
 
-/// As [`downloaded`], for one path of the command line.
+/// Returns the same as [`downloaded`], for one path of the command line.
 ///
 /// # Errors
-/// As [`downloaded`].
+/// The errors of [`downloaded`].
 pub fn downloaded_path(path: &Path) -> Result<PathBuf, Failure> {
     let requests = Trusted::of_command_line(Requests);
     Ok(local(path, Some(&requests), Path::new(FOLDER), None)?.into_owned())

@@ -9,7 +9,7 @@ use crate::store::unanswered::{Deadline, on_screen};
 /// Time in which requests are tried where no key gives it.
 pub const SECONDS: f32 = 600.0;
 
-/// How long requests of a command are tried, and whether people hear of it meanwhile.
+/// How long requests of a command are tried, and whether attempts are reported meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RetryTime {
     /// For `run.store_seconds`.

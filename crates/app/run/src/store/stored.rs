@@ -29,10 +29,11 @@ pub fn of_run(run: &RunSpec, patient: impl Fn(f32) -> RetryTime) -> Result<Optio
     run.store.as_ref().map(|store| open("run.store", store, patient(run.store_seconds))).transpose()
 }
 
-/// As [`of_run`], for requests during the steps of the run; `on_unanswered` hears of those that are not answered soon.
+/// Returns the same as [`of_run`], for requests during the steps of the run; `on_unanswered` is called with those that
+/// are not answered soon.
 ///
 /// # Errors
-/// As [`of_run`].
+/// The errors of [`of_run`].
 pub fn in_background(run: &RunSpec, on_unanswered: OnUnanswered) -> Result<Option<StoredRun>, Failure> {
     let settings = settings(RetryTime::InBackground(run.store_seconds)).with_on_unanswered(on_unanswered);
     run.store.as_ref().map(|store| open_with("run.store", store, &settings)).transpose()
@@ -41,7 +42,7 @@ pub fn in_background(run: &RunSpec, on_unanswered: OnUnanswered) -> Result<Optio
 /// Opens the place at `text`, which `key` names.
 ///
 /// # Errors
-/// As [`of_run`].
+/// The errors of [`of_run`].
 pub fn open(key: &str, text: &Trusted<String>, patient: RetryTime) -> Result<StoredRun, Failure> {
     open_with(key, text, &settings(patient))
 }
@@ -169,7 +170,7 @@ fn patient(overrides: &[String]) -> RetryTime {
     RetryTime::OfRun(seconds.filter(|seconds| (0.0..=86_400.0).contains(seconds)).unwrap_or(SECONDS))
 }
 
-/// What [`bring_newest`] found.
+/// The result of [`bring_newest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewestCheckpoint {
     /// The checkpoint after these steps was downloaded.

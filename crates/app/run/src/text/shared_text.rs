@@ -9,8 +9,8 @@ use rendezvous::TextHash;
 use crate::failure::Failure;
 use crate::messages::patience::announced_while;
 use crate::process_group::group::ProcessGroup;
-use crate::process_group::place::own_number;
 use crate::process_group::member::GroupMember;
+use crate::process_group::place::own_number;
 use crate::store::downloads::downloaded;
 use crate::text::text_transfer::TextTransfer;
 use crate::text::tokenize_progress::TokenizeProgress;
@@ -69,7 +69,9 @@ impl OwnText {
                 let sources = match own {
                     OwnSources::Here(sources) => sources,
                     // All ranks are here, and so must the text be.
-                    OwnSources::Missing(_) => Sources::open_with_listener(data, &TokenizeProgress::begin()).map_err(input)?,
+                    OwnSources::Missing(_) => {
+                        Sources::open_with_listener(data, &TokenizeProgress::begin()).map_err(input)?
+                    }
                 };
                 let given = made(&sources, &data.tokenizer)?;
                 Dataset::new(data, sources, given).map_err(input)

@@ -138,10 +138,7 @@ impl<'a> TextTransfer<'a> {
                         .and_then(|(spec, listed)| Some(root(spec).join(&listed.files.get(file)?.0)));
                     let path = files.ok_or_else(|| Failure::Work(format!("{REQUESTS}: unknown file {file}")))?;
                     let piece = piece(&path, offset).map_err(|error| in_file(&path, &error))?;
-                    member
-                        .control
-                        .send_to(process, PIECES, piece)
-                        .map_err(|error| Failure::Work(error.to_string()))?;
+                    member.control.send_to(process, PIECES, piece).map_err(|error| Failure::Work(error.to_string()))?;
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use blame::{Attempt, Attempts, Cause, CauseKind, ReportedFailure, Moment, OwnFailure, ProcessPart};
+use blame::{Attempt, Attempts, Cause, CauseKind, Moment, OwnFailure, ProcessPart, ReportedFailure};
 use config::{RunConfig, without_credentials};
 use sync::lock;
 use train::{Ending, Ports, Rings, TrainError};
@@ -15,8 +15,8 @@ use crate::layout::without_host;
 use crate::messages::stderr::tell;
 use crate::places::newest_checkpoint::{newest_checkpoint, shown_by};
 use crate::process_group::group::ProcessGroup;
-use crate::process_group::process_ranks::ProcessRanks;
 use crate::process_group::member::GroupMember;
+use crate::process_group::process_ranks::ProcessRanks;
 use crate::training::session::Session;
 use crate::watch::fail_status;
 
@@ -118,7 +118,7 @@ impl<'a> RunAttempt<'a> {
     /// of several processes, `pleach launch` writes it, or `pleach blame`, or the next attempt.
     ///
     /// # Errors
-    /// That of `result`.
+    /// The error in `result`.
     pub fn conclude<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
         let is_first = self.member.is_none_or(GroupMember::is_first);
         match &result {

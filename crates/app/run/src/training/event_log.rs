@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use sync::lock;
 
 use crate::messages::stderr;
-use crate::training::observer::{Visibility, Observer};
+use crate::training::observer::{Observer, Visibility};
 
 /// A stream of a process that people or programs read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +27,8 @@ impl Stream {
     }
 }
 
-/// The log of a run, and who hears its messages. A run continues where they do not arrive: a stream that cannot be
-/// written is left out from then on, and the log has all.
+/// The log of a run, and the observer that gets its messages. A run continues where they do not arrive: a stream that
+/// cannot be written is left out from then on, and the log has all.
 pub struct EventLog<'a> {
     observer: &'a dyn Observer,
     log: Mutex<Log>,

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use checkpoint::{Committer, PieceCollector};
 use train::{
-    EvaluationReport, Observer, SampleReport, SaveReport, SavedIn, SavingPlace, Start, StepReport, StopRequest, WorkTimes,
-    Worker,
+    EvaluationReport, Observer, SampleReport, SaveReport, SavedIn, SavingPlace, Start, StepReport, StopRequest,
+    WorkTimes, Worker,
 };
 
 use crate::failure::Failure;
 use crate::folder::run_folder::RunFolder;
 use crate::places::author::confirmed;
 use crate::process_group::delivery::{self, Destinations, PieceDestination};
-use crate::process_group::member::{Part, GroupMember};
+use crate::process_group::member::{GroupMember, Part};
 use crate::signals::interrupt::Interrupt;
 use crate::text::run_text::Text;
 use crate::training::once_per_run::OncePerRun;

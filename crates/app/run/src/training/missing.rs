@@ -25,7 +25,8 @@ impl Missing {
     /// # Errors
     /// Every reason, the steps that are done, the newest checkpoint and the steps after it.
     pub fn check(self, ending: Ending, steps: u32, folder: &Path) -> Result<(), Failure> {
-        self.refusal(ending, steps, folder, newest_checkpoint(folder)).map_or(Ok(()), |refusal| Err(Failure::Write(refusal)))
+        self.refusal(ending, steps, folder, newest_checkpoint(folder))
+            .map_or(Ok(()), |refusal| Err(Failure::Write(refusal)))
     }
 
     fn refusal(self, ending: Ending, steps: u32, folder: &Path, newest: Option<u32>) -> Option<String> {

@@ -3,8 +3,8 @@
 mod algorithms_file;
 mod attempt;
 mod candidates;
-mod first_process;
 mod event_log;
+mod first_process;
 mod library_versions;
 mod measured_trace;
 mod missing;

@@ -11,21 +11,22 @@ use crate::records::rates::Rates;
 use crate::records::step_line::{Colour, RemainingTime, step_line};
 use crate::signals::interrupt::Interrupt;
 
-/// Who reads what an observer shows.
+/// Whether people read the output of an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visibility {
-    /// People, who want to know more than the steps.
+    /// People read it: they get more than the steps.
     Shown,
-    /// Programs or nobody: messages are in the log alone.
+    /// Programs read it, or nobody: messages are in the log alone.
     Hidden,
 }
 
-/// Hears of a run, in process 0. The folder of the run has all that it hears in `metrics.jsonl` and `train.log`.
+/// Receives the events of a run, in process 0. The folder of the run has all of them in `metrics.jsonl` and
+/// `train.log`.
 ///
 /// A run does not end because its observer cannot show something: an error is in the log, and the observer hears of no
 /// step after it.
 pub trait Observer: Sync {
-    /// Who reads.
+    /// Whether people read the output.
     fn visibility(&self) -> Visibility {
         Visibility::Hidden
     }

@@ -21,8 +21,8 @@ use crate::peer_memory::PeerMemory;
 use crate::places::names::LOG;
 use crate::places::output_file::OutputFile;
 use crate::places::own_places;
-use crate::process_group::group::ProcessGroup;
 use crate::process_group::engine::{available_cores, crowded, threads};
+use crate::process_group::group::ProcessGroup;
 use crate::records::communication::communication;
 use crate::records::rates::{Capacity, Meter};
 use crate::records::timeline;
@@ -34,7 +34,7 @@ use crate::training::attempt::RunAttempt;
 use crate::training::event_log::EventLog;
 use crate::training::measured_trace::{Recorder, Recording};
 use crate::training::missing::Missing;
-use crate::training::progress::{Progress, EndResults};
+use crate::training::progress::{EndResults, Progress};
 use crate::training::session::{RunRequest, Session};
 use crate::verdict::Verdict;
 use crate::watch::{Event, Watchers};
@@ -96,16 +96,7 @@ impl<'a> OncePerRun<'a> {
             tell_metrics(address, &event_log);
         }
         if event_log.is_shown() {
-            let engine = describe_engine(config.run.device, config.run.threads_per_rank);
-            let products = product_line::line(config.train.precision, &engine);
-            let memory = memory_line(verdict)
-                + &host::line(&session.process_group.memory(config, &verdict.setup)?)
-                + &session.memory.map_or(String::new(), PeerMemory::line);
-            let device = session.process_group.device_lines(config, &verdict.setup)?;
-            let mpi = session.process_group.mpi_line();
-            let crowded = crowded(config, session.process_group.ranks_of(config, &verdict.setup)?.len(), available_cores());
-            let text = text.description();
-            event_log.say(&format!("{}{products}{memory}{device}{mpi}{crowded}{text}\n", describe(config)));
+            event_log.say(&description(session)?);
         }
         if let Some(work) = kernels::to_compile(config)? {
             event_log.say(&kernels::line(&work));
@@ -129,7 +120,17 @@ impl<'a> OncePerRun<'a> {
         let progress = progress.with_stragglers(StragglerWatch::new(&verdict.setup, turns));
         let progress = progress.with_watchers(Arc::clone(&watchers));
         watchers.turn(Event::Started, &format!("training from step {} to {steps}", start.steps() + 1));
-        Ok(OncePerRun { session, folder, trace, interrupt, _exit_deadline: exit_deadline, event_log, weights, progress, watchers })
+        Ok(OncePerRun {
+            session,
+            folder,
+            trace,
+            interrupt,
+            _exit_deadline: exit_deadline,
+            event_log,
+            weights,
+            progress,
+            watchers,
+        })
     }
 
     /// Says something that was found after the run was described.
@@ -164,7 +165,8 @@ impl<'a> OncePerRun<'a> {
     }
 
     fn concluded(self, ending: Result<Ending, Failure>) -> Result<(), Failure> {
-        let OncePerRun { session, folder, trace, interrupt, _exit_deadline, event_log, weights, progress, watchers: _ } = self;
+        let OncePerRun { session, folder, trace, interrupt, _exit_deadline, event_log, weights, progress, watchers: _ } =
+            self;
         let verdict = session.verdict;
         let steps = verdict.config.train.steps;
         // All files are finished, also where one of them fails.
@@ -196,7 +198,7 @@ impl<'a> OncePerRun<'a> {
                     folder.path().display()
                 ),
             }),
-            // A wish that no signal and no file explains.
+            // A request to stop that no signal and no file explains.
             (Ending::Stopped { steps: done }, None) => Err(Failure::Work(format!(
                 "the run was stopped after step {done} of {steps} without a cause that is known; `pleach train --resume {}` \
                  resumes from there",
@@ -301,4 +303,20 @@ fn tell_sample(session: &Session<'_>, interrupt: &Interrupt, event_log: &EventLo
     if let Err(failure) = sampled {
         event_log.say(&format!("no sample: {failure}\n"));
     }
+}
+
+/// What is said of a run before its first step: model, layout, products, memory, devices and text.
+fn description(session: &Session<'_>) -> Result<String, Failure> {
+    let Session { verdict, text, .. } = *session;
+    let config = &verdict.config;
+    let engine = describe_engine(config.run.device, config.run.threads_per_rank);
+    let products = product_line::line(config.train.precision, &engine);
+    let memory = memory_line(verdict)
+        + &host::line(&session.process_group.memory(config, &verdict.setup)?)
+        + &session.memory.map_or(String::new(), PeerMemory::line);
+    let device = session.process_group.device_lines(config, &verdict.setup)?;
+    let mpi = session.process_group.mpi_line();
+    let crowded = crowded(config, session.process_group.ranks_of(config, &verdict.setup)?.len(), available_cores());
+    let text = text.description();
+    Ok(format!("{}{products}{memory}{device}{mpi}{crowded}{text}\n", describe(config)))
 }

@@ -21,7 +21,7 @@ pub struct Run {
     start_from: StartFrom,
 }
 
-/// How it starts.
+/// The start of a run.
 enum StartFrom {
     Seed(Verdict),
     Weights(Verdict, Box<RunSource>),

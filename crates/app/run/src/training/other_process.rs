@@ -14,7 +14,7 @@ use crate::training::ranks::{RankOutputs, Ranks};
 use crate::training::session::Session;
 use crate::training::work_times::TimesSender;
 
-/// Hears all and prints nothing: process 0 asks and reports for all.
+/// The observer of a process that prints nothing: process 0 asks and reports for all.
 struct QuietObserver<'a> {
     /// Takes the times of ranks to process 0.
     times: TimesSender<'a>,

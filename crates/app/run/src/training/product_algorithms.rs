@@ -19,7 +19,7 @@ use crate::gpus::devices;
 use crate::places::names::ALGORITHMS;
 use crate::process_group::group::ProcessGroup;
 use crate::process_group::member::Part;
-use crate::training::algorithms_file::{self, AlgorithmsByPlatform, PlatformAlgorithms, Platform};
+use crate::training::algorithms_file::{self, AlgorithmsByPlatform, Platform, PlatformAlgorithms};
 use crate::training::library_versions;
 use crate::training::session::Session;
 
@@ -44,7 +44,7 @@ struct Decision {
     note: String,
 }
 
-/// The choice of tiles of a process on a GPU model, as it tells the others.
+/// The choice of tiles of a process on a GPU model, as it is sent to process 0.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct TileReport {
     gpu: String,
@@ -83,7 +83,8 @@ pub fn decide(session: &Session<'_>) -> Result<Decided, Failure> {
     if is_recorded {
         let (platforms, attention) = (own.keys().cloned().collect::<Vec<_>>(), gpus.attention_version());
         let libraries = (&platforms[..], attention.as_ref());
-        let line = library_versions::record(process_group, &config.run.folder, libraries, config.run.product_algorithms)?;
+        let line =
+            library_versions::record(process_group, &config.run.folder, libraries, config.run.product_algorithms)?;
         decided.notes.extend(line);
     }
     if let Some(which) = algorithms {
@@ -162,7 +163,8 @@ impl Chooser<'_> {
         let Session { verdict, process_group, .. } = self.session;
         let path = &verdict.config.run.folder.join(ALGORITHMS);
         let (kept, unread) = of_first(process_group, "algorithms of the run", || Ok(read(path)))?;
-        let kept = kept.map_or(Ok(AlgorithmsByPlatform::new()), |text| algorithms_file::read(&text)).map_err(Failure::Work)?;
+        let kept =
+            kept.map_or(Ok(AlgorithmsByPlatform::new()), |text| algorithms_file::read(&text)).map_err(Failure::Work)?;
         let own: BTreeMap<Platform, usize> = own.into_iter().map(|(of, index)| (of_file(which, of), index)).collect();
         let platforms: Vec<Platform> = own.keys().cloned().collect();
         let of_all = all_gather(process_group, "GPUs that multiply", &platforms)?;
@@ -176,7 +178,9 @@ impl Chooser<'_> {
         }
         decided.notes.extend(unread);
         let mut all = kept.clone();
-        for Decision { of, note } in all_gather(process_group, "algorithms of products", &decisions)?.into_iter().flatten() {
+        for Decision { of, note } in
+            all_gather(process_group, "algorithms of products", &decisions)?.into_iter().flatten()
+        {
             algorithms_file::add(&mut all, of.platform.clone(), of.algorithms().map_err(Failure::Work)?);
             decided.notes.push(note);
         }
@@ -285,7 +289,12 @@ fn note_of_tiles(reports: &TileReport) -> String {
 }
 
 /// The line about a choice among proposed algorithms.
-fn note_of_proposed(platform: &Platform, choice: &Choice, known: &ChosenAlgorithms, kept: &AlgorithmsByPlatform) -> String {
+fn note_of_proposed(
+    platform: &Platform,
+    choice: &Choice,
+    known: &ChosenAlgorithms,
+    kept: &AlgorithmsByPlatform,
+) -> String {
     let (on, timed) = (platform.described(), counted(choice.timed as u64, "product"));
     let others = choice.other_than_first;
     let chosen = format!("the fastest algorithms of {timed} on {on}, {others} of them not the first one proposed");
@@ -369,8 +378,12 @@ mod tests {
             let gpu = gpu.to_string();
             TileReport { gpu, timed, other_than_first: timed / 2, left, seconds, failure: None }
         };
-        let all =
-            [reports("H200", 12, 0, 0.62), reports("H200", 11, 1, 3.06), reports("H100", 3, 9, 3.0), reports("GH200", 0, 2, 0.1)];
+        let all = [
+            reports("H200", 12, 0, 0.62),
+            reports("H200", 11, 1, 3.06),
+            reports("H100", 3, 9, 3.0),
+            reports("GH200", 0, 2, 0.1),
+        ];
         let expected = [
             "products by the fastest tiles of 12 products on H200, 6 of them not the estimated one, timed in 3.1 s\n",
             "products by the fastest tiles of 3 products on H100, 1 of them not the estimated one, timed in 3.0 s; 9 products \

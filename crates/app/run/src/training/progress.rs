@@ -7,7 +7,7 @@ use checkpoint::{Committed, Finished};
 use config::figures::bytes;
 use device::DeviceError;
 use sync::{into_inner, lock};
-use train::{EvaluationReport, SaveReport, SavedIn, StepReport, StragglerWatch, StopRequest, WorkTimes, Worker};
+use train::{EvaluationReport, SaveReport, SavedIn, StepReport, StopRequest, StragglerWatch, WorkTimes, Worker};
 
 use crate::failure::Failure;
 use crate::records::anomaly::anomaly_line;
@@ -23,7 +23,7 @@ use crate::training::observer::{EndedStep, Measured, Observer};
 use crate::training::uploads::Message;
 use crate::watch::Watchers;
 
-/// Tells each step and writes it to the run's metrics; wishes to stop when its metrics cannot be written, and after
+/// Tells each step and writes it to the run's metrics; requests a stop when its metrics cannot be written, and after
 /// Ctrl-C.
 pub struct Progress<'a> {
     steps: u32,

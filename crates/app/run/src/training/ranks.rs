@@ -21,7 +21,7 @@ pub struct Ranks<'a> {
     pub memory: Option<&'a MemoryAttempt>,
 }
 
-/// Where what they compute goes.
+/// The receivers of the ranks' results.
 pub struct RankOutputs<'a> {
     /// Hears of steps.
     pub observer: &'a dyn Observer,

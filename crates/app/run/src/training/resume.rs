@@ -10,7 +10,7 @@ use serde_json::json;
 use train::{Start, check_tensors};
 
 use crate::failure::Failure;
-use crate::folder::run_folder::{RunFolder, Remedy};
+use crate::folder::run_folder::{Remedy, RunFolder};
 use crate::layout::changes::{Changed, changes, key_of, with_changes};
 use crate::layout::other_model;
 use crate::messages::stderr::tell;
@@ -169,7 +169,11 @@ struct Resumed {
 
 impl Resumed {
     /// Meets the other processes, which must resume from the same checkpoint, and does `work`.
-    fn meet(&self, request: RunRequest<'_>, work: impl FnOnce(&Session<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
+    fn meet(
+        &self,
+        request: RunRequest<'_>,
+        work: impl FnOnce(&Session<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let path = self.candidate.checkpoint.path();
         let command = format!("train from {} after step {}", path.display(), self.candidate.found.steps);
         let manifest = file_hash(&path.join(MANIFEST))?;

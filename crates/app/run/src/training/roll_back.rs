@@ -26,7 +26,7 @@ const TOPIC: &str = "checkpoint to return to";
 /// the `folder`.
 ///
 /// # Errors
-/// Those of `run`, and a run that cannot return.
+/// The errors of `run`, and a run that cannot return.
 pub fn returning(
     session: &Session<'_>,
     folder: Option<&RunFolder>,

@@ -18,7 +18,7 @@ use crate::text::shared_text::OwnText;
 use crate::training::observer::Observer;
 use crate::verdict::Verdict;
 
-/// The run that a user asks for, and the observer that hears of it.
+/// The run that a user asks for, and its observer.
 #[derive(Clone, Copy)]
 pub struct RunRequest<'a> {
     pub spec: &'a TrainSpec,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use train::{Anomaly, SaveReport, UpdateOutcome, StepReport};
+use train::{Anomaly, SaveReport, StepReport, UpdateOutcome};
 
 use crate::records::rates::Rates;
 
@@ -31,7 +31,7 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// Those of a run of `steps` steps, `done` of which were done before.
+    /// The numbers of a run of `steps` steps, `done` of which were done before.
     pub fn new(done: u32, steps: u32) -> Numbers {
         Numbers { steps, step: done, ..Numbers::default() }
     }

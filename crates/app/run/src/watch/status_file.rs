@@ -46,7 +46,7 @@ pub struct StatusFile {
 }
 
 impl StatusFile {
-    /// That of the run of `steps` steps in `folder`, of which `done` are done.
+    /// The status file of the run of `steps` steps in `folder`, of which `done` are done.
     pub fn new(folder: &Path, done: u32, steps: u32) -> StatusFile {
         StatusFile { path: folder.join(STATUS), steps, latest: (done, None), renewed: None }
     }

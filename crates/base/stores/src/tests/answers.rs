@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::served::{Served, answer};
-use stores::{Address, Object, RetryLimit, Remote, Settings, StoreError};
+use stores::{Address, Object, Remote, RetryLimit, Settings, StoreError};
 
 /// The place `address`, with the store at `endpoint`.
 fn remote(address: &str, endpoint: &str) -> Remote {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::served::{Asked, Served, answer};
-use stores::{Address, Object, RetryLimit, Remote, Settings, StoreError};
+use stores::{Address, Object, Remote, RetryLimit, Settings, StoreError};
 
 /// The keys of the tests; no message may have them.
 const KEYS: [(&str, &str); 3] = [

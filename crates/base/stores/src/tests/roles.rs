@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::served::{Asked, Served, answer};
-use stores::{Address, RetryLimit, Remote, Settings, StoreError};
+use stores::{Address, Remote, RetryLimit, Settings, StoreError};
 
 const LENT: &str = r#"{"Code":"Success","AccessKeyId":"lent-key","SecretAccessKey":"lent-secret","Token":"lent-token","Expiration":"2099-01-01T00:00:00Z"}"#;
 

@@ -258,7 +258,7 @@ impl Kernel for ScaleRows<'_> {
     }
 }
 
-/// As [`ScaleRows`], into rows elsewhere, where a number is rounded once more if they are narrow.
+/// Scales rows as [`ScaleRows`] does, into rows elsewhere, where a number is rounded once more if they are narrow.
 pub(super) struct ScaledRows<'a, E> {
     pub from: MatRef<'a>,
     pub factors: &'a [f32; QUERIES],

@@ -43,7 +43,7 @@ impl Ahead {
         });
     }
 
-    /// For how many runs of rows there is room.
+    /// The number of runs of rows for which there is space.
     #[cfg(test)]
     pub fn capacity(&self) -> usize {
         self.pending.capacity()

@@ -83,7 +83,7 @@ pub(crate) fn assert_fits(c: (usize, usize), bias: Option<usize>, sizes: (usize,
     assert!(bias.is_none_or(|bias| bias == columns), "the bias is not of length {columns}");
 }
 
-/// As [`gemm`], with its blocks packed in the given buffers.
+/// Multiplies as [`gemm`] does, with its blocks packed in the given buffers.
 fn gemm_packed(
     product: Product<'_>,
     mut c: MatMut<'_>,

@@ -15,8 +15,8 @@ const MAX_ROWS: usize = 1024;
 /// Columns of all tiles are a divisor of this: blocks end with whole tiles.
 const COLUMNS: usize = 32;
 
-/// As [`super::gemm`], for a narrow C with a bias of its type. An element is the `f32` that `gemm` would give for the
-/// same operands, rounded once; with `Write::Accumulate` the old value enters that sum.
+/// Multiplies as [`super::gemm`] does, for a narrow C with a bias of its type. An element is the `f32` that `gemm`
+/// would give for the same operands, rounded once; with `Write::Accumulate` the old value enters that sum.
 ///
 /// Panics as [`super::gemm`].
 pub fn gemm_rounded<E: Stored>(

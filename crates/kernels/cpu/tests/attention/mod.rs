@@ -253,8 +253,8 @@ fn large_scores_stay_finite() {
     }
 }
 
-/// Those of BLOOM-176B, whose 112 heads are not a power of two: 64 of a series of 64, then 48 of one of 128; ranks take
-/// theirs by global number.
+/// The slopes of BLOOM-176B, whose 112 heads are not a power of two: 64 of a series of 64, then 48 of one of 128; ranks
+/// take theirs by global number.
 #[test]
 fn slopes_of_any_number_of_heads() {
     let slope = |first_head: usize, head: usize| Alibi { first_head, num_heads: 112 }.slope(head);

@@ -158,7 +158,7 @@ struct Query {
     size: f64,
 }
 
-/// By what a probability is multiplied.
+/// The factor of a probability.
 pub fn keep_factor(attention: &Attention<'_>, token: usize, head: usize, key: usize) -> f64 {
     let Some(dropout) = attention.dropout else { return 1.0 };
     let counter = [

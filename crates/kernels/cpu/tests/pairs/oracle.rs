@@ -27,7 +27,7 @@ fn terms(number: f32) -> [f32; 3] {
     })
 }
 
-/// By how much the terms that enter miss a number: those below 2^-126 are zeros.
+/// The error of the terms that enter in place of a number: those below 2^-126 are zeros.
 fn missed(number: f64) -> f64 {
     let least = f64::from(f32::MIN_POSITIVE);
     match number.abs() {
@@ -46,7 +46,7 @@ pub struct Exact {
     pub added: f64,
     /// `sum |a| + sum |b|`
     pub operands: f64,
-    /// By how much the sum may change where operands enter in terms.
+    /// The most by which the sum may change where operands enter in terms.
     pub missed: f64,
 }
 
@@ -106,7 +106,7 @@ impl Case<Bf16> {
         self.bias.as_ref().map_or(value, |bias| value + bias[column])
     }
 
-    /// By how much a computed element may be off, as the kernel's documentation says.
+    /// The largest error of a computed element, as the kernel's documentation says.
     pub fn bound(&self, exact: &Exact) -> f64 {
         let (steps, blocks) = (self.k.min(PAIRS_BLOCK), self.k.div_ceil(PAIRS_BLOCK));
         let lost = f64::from(f32::MIN_POSITIVE) * (exact.operands + (self.k + 2 * blocks) as f64);
@@ -134,15 +134,15 @@ impl Case<f32> {
         self.bias.as_ref().map_or(value, |bias| value + bias[column])
     }
 
-    /// By how much an element of a chained product may be off: roundings to 24 bits, and to a multiple of 2^-149
-    /// below 2^-126.
+    /// The largest error of an element of a chained product: roundings to 24 bits, and to a multiple of 2^-149 below
+    /// 2^-126.
     pub fn bound_chained(&self, exact: &Exact) -> f64 {
         let (steps, blocks) = (self.k.min(K_BLOCK), self.k.div_ceil(K_BLOCK));
         let subnormal = 2.0f64.powi(-150) * (self.k + blocks + 1) as f64;
         of_roundings(steps + blocks + 1) * (exact.products + exact.added) + subnormal
     }
 
-    /// By how much a computed element may be off, as the kernel's documentation says.
+    /// The largest error of a computed element, as the kernel's documentation says.
     pub fn bound_in_terms(&self, exact: &Exact) -> f64 {
         let (steps, blocks) = (self.k.min(PAIRS_BLOCK), self.k.min(TERMS_RUN).div_ceil(PAIRS_BLOCK));
         let roundings = of_roundings(steps.div_ceil(2) + 1 + 6 * blocks + self.k.div_ceil(TERMS_RUN) + 1);

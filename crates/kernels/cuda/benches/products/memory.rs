@@ -31,7 +31,7 @@ pub struct Memory {
     pub a: DevicePointer,
     pub b: DevicePointer,
     pub bias: DevicePointer,
-    /// In which outputs begin.
+    /// The range of memory in which outputs begin.
     pub begun: DevicePointer,
     pub expected: DevicePointer,
     pub out: DevicePointer,

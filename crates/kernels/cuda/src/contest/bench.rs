@@ -125,7 +125,12 @@ impl<'a> Bench<'a> {
     }
 
     /// Milliseconds of the operations some times by a candidate; `None` where the library refuses it.
-    fn measured_ms(&self, contest: &ProductContest, candidate: &Candidate, repetitions: usize) -> Result<Option<f32>, DeviceError> {
+    fn measured_ms(
+        &self,
+        contest: &ProductContest,
+        candidate: &Candidate,
+        repetitions: usize,
+    ) -> Result<Option<f32>, DeviceError> {
         let what = || format!("time {} by {candidate:?}", contest.product.of_library);
         let failed = |cause: DriverError| accelerator_error(what(), cause);
         let (stream, [from, to]) = (self.stream(), self.events.each_ref().map(Owned::handle));

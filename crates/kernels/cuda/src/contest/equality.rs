@@ -25,7 +25,7 @@ pub(super) struct Results {
 }
 
 impl Results {
-    /// Those of a product after its matrices.
+    /// The places of a product's results, after its matrices.
     pub fn of(contest: &ProductContest) -> Results {
         let product = &contest.product.of_library.product;
         let ([.., own, _], _) = offsets(product);

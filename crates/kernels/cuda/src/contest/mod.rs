@@ -93,7 +93,7 @@ impl Candidate {
     }
 }
 
-/// A product with its candidates.
+/// A product with the candidates that are timed against each other.
 struct ProductContest {
     product: RunProduct,
     /// Its operations, each with the tile that was chosen before.
@@ -177,7 +177,8 @@ fn contests(
                 let what = || format!("ask {} for algorithms of {product}", library.name());
                 let proposed = proposed(library, product).map_err(|cause| accelerator_error(what(), cause))?;
                 let kernels = (algorithms == TimedAlgorithms::Equal).then_some(Candidate::Kernels);
-                contest.candidates = kernels.into_iter().chain(proposed.into_iter().map(Candidate::Algorithm)).collect();
+                contest.candidates =
+                    kernels.into_iter().chain(proposed.into_iter().map(Candidate::Algorithm)).collect();
                 let known = known.get(product);
                 let is_known = |candidate: &&Candidate| known == Some(&candidate.words());
                 match (contest.candidates.iter().find(is_known), contest.candidates.as_slice()) {
@@ -226,7 +227,9 @@ fn grouped(products: &[RunProduct], source: Source<'_>) -> Vec<ProductContest> {
         };
         let Some((op, matrices_bytes)) = op else { continue };
         match contests.iter_mut().find(|contest| contest.product == product) {
-            None => contests.push(ProductContest { product, ops: vec![(op, tile)], matrices_bytes, candidates: vec![] }),
+            None => {
+                contests.push(ProductContest { product, ops: vec![(op, tile)], matrices_bytes, candidates: vec![] })
+            }
             Some(contest) if contest.ops.contains(&(op, tile)) => {}
             Some(contest) => {
                 contest.ops.push((op, tile));

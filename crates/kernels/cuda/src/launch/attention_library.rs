@@ -20,7 +20,7 @@ pub(crate) struct LibraryAttention {
 /// for other operations and other attention, which is computed by pleach's kernels.
 ///
 /// # Errors
-/// As [`super::launches`].
+/// The errors of [`super::launches`].
 pub(crate) fn library_attention(op: &Op, site: &Site) -> Result<Option<LibraryAttention>, DeviceError> {
     if let Op::Attention { operands } = op {
         return of_pass("attention", site, operands, None);

@@ -23,7 +23,7 @@ pub(super) fn launches_of_fused(site: &Site, op: &Op) -> Result<Vec<Launch>, Dev
 /// The one launch of an operation, whose tensors fit together; `None` where there is no kernel for it.
 ///
 /// # Errors
-/// As [`super::launches`].
+/// The errors of [`super::launches`].
 pub(super) fn in_one_launch(site: &Site, op: &Op) -> Result<Option<Launch>, DeviceError> {
     let is_in_blocks = match site.products {
         Products::Blocks16 | Products::Blocks8 => true,

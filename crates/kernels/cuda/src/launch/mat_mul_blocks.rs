@@ -46,7 +46,7 @@ impl Loading {
     /// Bytes of a chunk that is copied at once.
     const CHUNK_BYTES: usize = 16;
 
-    /// That of an operand at this place.
+    /// The loading of an operand at this place.
     pub fn of(operand: Tensor, place: Place) -> Loading {
         match operand.dtype {
             Dtype::F32 => Loading::Rounded,

@@ -31,7 +31,7 @@ fn entry(tile: Tile, narrow: Narrow, end: End) -> &'static str {
 /// The one launch of an operation, whose tensors fit together.
 ///
 /// # Errors
-/// As [`super::launches`].
+/// The errors of [`super::launches`].
 pub(super) fn by_warps(site: &Site, fused: &Fused) -> Result<Launch, DeviceError> {
     let Fused { end, curve, factors, y, .. } = *fused;
     let narrow = Narrow::of(factors)?;

@@ -22,7 +22,7 @@ fn elements(a: Tensor, b: Tensor, out: Tensor) -> Option<[MatrixElement; 2]> {
 /// do not have: those are computed by pleach's kernels.
 ///
 /// # Errors
-/// As [`super::launches`].
+/// The errors of [`super::launches`].
 pub(crate) fn library_product(op: &Op, site: &Site) -> Result<Option<(MatrixProduct, MatrixPlaces)>, DeviceError> {
     let Op::MatMul { orientation, a, b, bias, out, write } = *op else { return Ok(None) };
     let Some([factors, result]) = elements(a, b, out) else { return Ok(None) };

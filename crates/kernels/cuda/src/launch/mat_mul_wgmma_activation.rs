@@ -23,7 +23,7 @@ fn entry(end: End) -> &'static str {
 /// The one launch of an operation, whose tensors fit together; `None` where factors cannot be copied in boxes.
 ///
 /// # Errors
-/// As [`super::launches`].
+/// The errors of [`super::launches`].
 pub(super) fn by_warpgroups(site: &Site, fused: &Fused) -> Result<Option<Launch>, DeviceError> {
     let Fused { end, curve, factors, y, .. } = *fused;
     let factor = |tensor: Tensor| Ok(Factor { tensor, place: site.matrix(tensor, tensor.dtype)? });

@@ -161,7 +161,7 @@ pub(crate) fn matrix_shape(site: &Site, rows: usize, cols: usize, threads: u32) 
     LaunchShape { grid: [grid_x as u32, grid_y as u32, 1], block, shared_bytes: 0 }
 }
 
-/// As [`matrix_shape`], for threads that have `count` neighbours each.
+/// Returns the same as [`matrix_shape`], for threads that have `count` neighbours each.
 pub(crate) fn vectors_shape(site: &Site, rows: usize, cols: usize, count: usize, threads: u32) -> LaunchShape {
     matrix_shape(site, rows, cols.div_ceil(count), threads)
 }

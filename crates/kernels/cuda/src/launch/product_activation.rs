@@ -81,7 +81,7 @@ pub(super) struct Fused {
 }
 
 impl Fused {
-    /// That of an operation whose tensors have one narrow type and are not empty; `None` for others.
+    /// The fused form of an operation whose tensors have one narrow type and are not empty; `None` for others.
     pub fn of(op: &Op) -> Option<Fused> {
         let fused = if let Op::MatMulActivation { a, b, bias, activation, x, y } = *op {
             let (form, curve) = Form::of(activation);

@@ -107,7 +107,7 @@ impl Order {
     }
 }
 
-/// As [`assert_same`], with products in this order.
+/// Asserts the same as [`assert_same`], with products in this order.
 pub fn assert_same_in(order: Order, sources: &[&str], cases: Cases) {
     let code = code_for(order.target, sources);
     let bench = Bench::in_order(order, &code, Checks::default());
@@ -204,7 +204,7 @@ impl Bench {
         self.compare_all(case, &[*op]);
     }
 
-    /// As [`Bench::compare`], for operations one after the other.
+    /// Compares as [`Bench::compare`] does, for operations one after the other.
     pub fn compare_all(&self, case: &Case, ops: &[Op]) {
         let mut first = self.first.borrow_mut();
         if first.is_none() {

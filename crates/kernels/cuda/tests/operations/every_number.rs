@@ -32,7 +32,7 @@ const SHORT: u32 = 1 << 12;
 
 /// Functions by their names in `math.cuh`.
 const FUNCTIONS: [&str; 5] = ["exp", "log", "sigmoid", "tanh", "erf"];
-/// Those of attention in blocks: of any number, and of those from zero on.
+/// The powers of attention in blocks: of any number, and of those from zero on.
 const POWERS: [&str; 2] = ["power_of_any", "power_from_zero"];
 
 /// The bits of a function of numbers whose bits are `first`, `first + step` and so on.

@@ -225,13 +225,13 @@ pub fn assert_found(name: &str, cases: &[Cases], implied: &[Implied]) {
     assert_found_in(Order::CHAINED, name, &[], cases, implied);
 }
 
-/// As [`assert_found`], with products in this order, and with cases that use other sources, too.
+/// Asserts the same as [`assert_found`], with products in this order, and with cases that use other sources, too.
 pub fn assert_found_in(order: Order, name: &str, others: &[&str], cases: &[Cases], implied: &[Implied]) {
     let cases: Vec<(Order, Cases)> = cases.iter().map(|cases| (order, *cases)).collect();
     assert_found_by(name, others, &cases, implied);
 }
 
-/// As [`assert_found_in`], with an order for each case.
+/// Asserts the same as [`assert_found_in`], with an order for each case.
 pub fn assert_found_by(name: &str, others: &[&str], cases: &[(Order, Cases)], implied: &[Implied]) {
     let compiler = compiler();
     let target = cases[0].0.target;

@@ -144,7 +144,11 @@ impl NcclEnd {
     }
 
     /// Waits until a call of NCCL is submitted.
-    fn done(&self, submitted_call: &SubmittedCall<'_>, submitted: Result<Progress, CollectiveError>) -> Result<(), DeviceError> {
+    fn done(
+        &self,
+        submitted_call: &SubmittedCall<'_>,
+        submitted: Result<Progress, CollectiveError>,
+    ) -> Result<(), DeviceError> {
         match submitted {
             Ok(Progress::Done) => Ok(()),
             Ok(Progress::Continues) => self.rank.watch.settle(submitted_call.communicator, submitted_call.name),
@@ -189,7 +193,11 @@ impl NcclEnd {
         self.call(stream, Operation::AllReduce, x, |submitted_call| match (x.dtype, reduction) {
             (Dtype::I64, Reduction::Sum(_)) => {
                 let place = self.address(x);
-                let sum = submitted_call.communicator.all_reduce((place, place), (x.len(), Element::I64), submitted_call.stream);
+                let sum = submitted_call.communicator.all_reduce(
+                    (place, place),
+                    (x.len(), Element::I64),
+                    submitted_call.stream,
+                );
                 self.done(submitted_call, sum)
             }
             (Dtype::F32 | Dtype::Bf16 | Dtype::F16 | Dtype::I32 | Dtype::I64, _) => {
@@ -200,7 +208,12 @@ impl NcclEnd {
 
     /// Joins `x` on every member: blocks of equal slices by an all-to-all, sums and a gather, the rest by a gather and
     /// the same sums everywhere.
-    fn join_everywhere(&self, submitted_call: &SubmittedCall<'_>, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
+    fn join_everywhere(
+        &self,
+        submitted_call: &SubmittedCall<'_>,
+        x: Tensor,
+        reduction: Reduction,
+    ) -> Result<(), DeviceError> {
         let (members, width) = (self.members(), x.dtype.size_bytes());
         let whole = x.len() * members * width <= ONE_SHOT_BYTES;
         let most = SCRATCH_BYTES / (members * width);
@@ -214,27 +227,40 @@ impl NcclEnd {
             let slice = (left / members).min(most);
             let block = x.elements(start..start + slice * members);
             let (from, scratch) = (self.address(block), self.scratch(submitted_call)?);
-            let moved = submitted_call.communicator.all_to_all((from, scratch), (slice * width, Element::Bytes), submitted_call.stream);
+            let moved = submitted_call.communicator.all_to_all(
+                (from, scratch),
+                (slice * width, Element::Bytes),
+                submitted_call.stream,
+            );
             self.done(submitted_call, moved)?;
             let own = block.elements(slice * self.position()..slice * (self.position() + 1));
             self.add(submitted_call, (own, reduction), &places(scratch, slice * width, members), self.address(own))?;
             let pieces = (self.address(own), from);
-            let gathered = submitted_call.communicator.all_gather(pieces, (slice * width, Element::Bytes), submitted_call.stream);
+            let gathered =
+                submitted_call.communicator.all_gather(pieces, (slice * width, Element::Bytes), submitted_call.stream);
             self.done(submitted_call, gathered)?;
             start += slice * members;
         }
         Ok(())
     }
 
-    fn join_whole(&self, submitted_call: &SubmittedCall<'_>, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
+    fn join_whole(
+        &self,
+        submitted_call: &SubmittedCall<'_>,
+        x: Tensor,
+        reduction: Reduction,
+    ) -> Result<(), DeviceError> {
         let (place, scratch, bytes) = (self.address(x), self.scratch(submitted_call)?, x.size_bytes());
-        let gathered = submitted_call.communicator.all_gather((place, scratch), (bytes, Element::Bytes), submitted_call.stream);
+        let gathered =
+            submitted_call.communicator.all_gather((place, scratch), (bytes, Element::Bytes), submitted_call.stream);
         self.done(submitted_call, gathered)?;
         self.add(submitted_call, (x, reduction), &places(scratch, bytes, self.members()), place)
     }
 
     fn scratch(&self, submitted_call: &SubmittedCall<'_>) -> Result<DevicePointer, DeviceError> {
-        self.rank.scratch(submitted_call.stream).map_err(driver_error("allocate memory for the terms of sums over NCCL"))
+        self.rank
+            .scratch(submitted_call.stream)
+            .map_err(driver_error("allocate memory for the terms of sums over NCCL"))
     }
 
     pub(super) fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
@@ -245,7 +271,8 @@ impl NcclEnd {
         self.call(stream, operation, x, |submitted_call| match x.dtype {
             Dtype::I64 => {
                 let pieces = (self.address(x), self.address(x.elements(own.clone())));
-                let sum = submitted_call.communicator.reduce_scatter(pieces, (slice, Element::I64), submitted_call.stream);
+                let sum =
+                    submitted_call.communicator.reduce_scatter(pieces, (slice, Element::I64), submitted_call.stream);
                 self.done(submitted_call, sum)
             }
             Dtype::F32 | Dtype::Bf16 | Dtype::F16 | Dtype::I32 => {
@@ -270,7 +297,11 @@ impl NcclEnd {
         let (bytes, own_place) = (own.size_bytes(), self.address(own));
         let mut terms = places(scratch, bytes, self.members());
         if part.len() == slice {
-            let moved = submitted_call.communicator.all_to_all((self.address(x), scratch), (bytes, Element::Bytes), submitted_call.stream);
+            let moved = submitted_call.communicator.all_to_all(
+                (self.address(x), scratch),
+                (bytes, Element::Bytes),
+                submitted_call.stream,
+            );
             self.done(submitted_call, moved)?;
         } else {
             terms[self.position()] = own_place;
@@ -279,7 +310,10 @@ impl NcclEnd {
                 others.try_for_each(|member| {
                     let (amount, from) = ((bytes, Element::Bytes), self.address(of(member)));
                     submitted_call.communicator.send(from, amount, member, submitted_call.stream)?;
-                    submitted_call.communicator.receive(terms[member], amount, member, submitted_call.stream).map(|_| ())
+                    submitted_call
+                        .communicator
+                        .receive(terms[member], amount, member, submitted_call.stream)
+                        .map(|_| ())
                 })
             });
             self.done(submitted_call, moved)?;
@@ -303,7 +337,14 @@ impl NcclEnd {
         to.is_dense_of(from.dtype)?;
         self.call(stream, Operation::AllToAll, from, |submitted_call| {
             let amount = (from.size_bytes() / self.members(), Element::Bytes);
-            self.done(submitted_call, submitted_call.communicator.all_to_all((self.address(from), self.address(to)), amount, submitted_call.stream))
+            self.done(
+                submitted_call,
+                submitted_call.communicator.all_to_all(
+                    (self.address(from), self.address(to)),
+                    amount,
+                    submitted_call.stream,
+                ),
+            )
         })
     }
 
@@ -317,7 +358,10 @@ impl NcclEnd {
             let amount = (from.size_bytes(), Element::Bytes);
             let moved = self.rank.together(|| {
                 submitted_call.communicator.send(self.address(from), amount, next, submitted_call.stream)?;
-                submitted_call.communicator.receive(self.address(to), amount, previous, submitted_call.stream).map(|_| ())
+                submitted_call
+                    .communicator
+                    .receive(self.address(to), amount, previous, submitted_call.stream)
+                    .map(|_| ())
             });
             self.done(submitted_call, moved)
         })

@@ -42,7 +42,7 @@ struct UnderWay {
     since: Option<Instant>,
 }
 
-/// A message that waits for its turn.
+/// A message in the queue of its stream.
 struct QueuedMessage {
     from: DevicePointer,
     bytes: usize,

@@ -117,7 +117,15 @@ impl RankTransports {
 
     fn host(&self, arena: &Arc<Arena>, queues: Arc<StreamQueues>) -> HostCommunicator {
         let hosts = HostMap::one_host();
-        HostCommunicator::new(&self.transports, self.group.clone(), &hosts, RankTransports::channels(), arena, queues, &|_| None)
+        HostCommunicator::new(
+            &self.transports,
+            self.group.clone(),
+            &hosts,
+            RankTransports::channels(),
+            arena,
+            queues,
+            &|_| None,
+        )
     }
 }
 
@@ -147,7 +155,10 @@ fn on_ranks_within<T: Send>(
     };
     let rank = &rank;
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..members).map(transports_of_rank).map(|transports_of_rank| scope.spawn(move || rank(&transports_of_rank))).collect();
+        let threads: Vec<_> = (0..members)
+            .map(transports_of_rank)
+            .map(|transports_of_rank| scope.spawn(move || rank(&transports_of_rank)))
+            .collect();
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     })
 }
@@ -253,7 +264,8 @@ fn on_gpu(
         for (number, (call, dtype, len)) in calls().into_iter().enumerate() {
             let places = place(number, call, dtype, len);
             overwrite();
-            rank.upload(stream, places[0], &values(transports_of_rank.group.rank().0, number, dtype, len)).expect("uploaded");
+            rank.upload(stream, places[0], &values(transports_of_rank.group.rank().0, number, dtype, len))
+                .expect("uploaded");
             let result = issue(&*group, stream, call, places);
             // Kept by work of another stream, which waits for this one; then the place is overwritten at once.
             let to = Tensor { offset_bytes: kept(number), ..result };

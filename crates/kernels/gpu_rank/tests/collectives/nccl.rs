@@ -45,7 +45,13 @@ struct Member {
 
 const BYTES: usize = 1 << 18;
 
-fn member(name: &str, code: &CompiledSource, transports_of_rank: &RankTransports, timeouts: Timeouts, has_queues: bool) -> Member {
+fn member(
+    name: &str,
+    code: &CompiledSource,
+    transports_of_rank: &RankTransports,
+    timeouts: Timeouts,
+    has_queues: bool,
+) -> Member {
     let copied = copied(name, transports_of_rank.group.rank().0);
     let device = Arc::new(CudaDevice::open(Arc::clone(&copied.gpu), &[], BYTES).expect("a device"));
     let order = if has_queues { QueueOrder::PerStream } else { QueueOrder::One };
@@ -57,7 +63,11 @@ fn member(name: &str, code: &CompiledSource, transports_of_rank: &RankTransports
     let (channels, queues) = (RankTransports::channels(), Arc::clone(&transports_of_rank.queues));
     let lanes = NcclLanes { transports: &transports_of_rank.transports, channels, queues, rank: Arc::clone(&nccl) };
     let group = NcclCommunicator::new(transports_of_rank.group.clone(), lanes);
-    Member { group, rank: RankDevice::new(streams, Arc::clone(&transports_of_rank.queues)).with_nccl(Arc::clone(&nccl)), nccl }
+    Member {
+        group,
+        rank: RankDevice::new(streams, Arc::clone(&transports_of_rank.queues)).with_nccl(Arc::clone(&nccl)),
+        nccl,
+    }
 }
 
 /// The failure of each rank.
@@ -99,7 +109,9 @@ fn groups_over_nccl_have_the_bits_of_the_host_in_any_order_of_completion() {
             let own = member(&format!("bits-{members}"), &code, transports_of_rank, timeouts, !queued.is_empty());
             let write = |(number, (call, dtype, len)): (usize, (Call, Dtype, usize))| {
                 let places = place(number, call, dtype, len);
-                own.rank.upload(stream, places[0], &values(transports_of_rank.group.rank().0, number, dtype, len)).expect("uploaded");
+                own.rank
+                    .upload(stream, places[0], &values(transports_of_rank.group.rank().0, number, dtype, len))
+                    .expect("uploaded");
                 let result = issue(&own.group, stream, call, places);
                 own.rank.wait(Stream::Compute, own.rank.record(stream)).expect("waited");
                 let mut bytes = vec![0; result.size_bytes()];
@@ -122,7 +134,8 @@ fn messages_may_be_received_in_another_order_than_they_were_sent() {
     let timeouts = Timeouts::new(Duration::from_secs(60));
     let read = on_ranks(2, &[], |transports_of_rank| {
         let own = member("order", &code, transports_of_rank, timeouts, false);
-        let (position, at) = (transports_of_rank.group.position(), |index: usize| Tensor::new(64 * index, 1, 8, Dtype::F32));
+        let (position, at) =
+            (transports_of_rank.group.position(), |index: usize| Tensor::new(64 * index, 1, 8, Dtype::F32));
         let mut all = vec![];
         for round in 0..2u64 {
             // Both send first, and neither waits for the other. Lent memory is not written again.
@@ -180,7 +193,7 @@ fn a_rank_that_does_not_come_is_named_within_the_deadline() {
 /// A deadline that ranks keep on a busy machine, and that a test can wait for.
 const SHORT: Timeouts = Timeouts::new(Duration::from_secs(2));
 
-/// Returns when another rank of the seat's world has failed.
+/// Returns when another rank of the world has failed.
 fn until_a_failure(transports_of_rank: &RankTransports) {
     while transports_of_rank.transports[0].failure().is_none() {
         std::thread::sleep(Duration::from_millis(1));
@@ -190,7 +203,11 @@ fn until_a_failure(transports_of_rank: &RankTransports) {
 /// Tells rank 2 that the previous member has come to its second call, an all-reduce of 32 bytes, without giving it to
 /// NCCL.
 fn announce_to_rank_2(transports_of_rank: &RankTransports) {
-    let calls = Channel::new(Arc::clone(&transports_of_rank.transports[0]), transports_of_rank.group.clone(), RankTransports::channels().collectives);
+    let calls = Channel::new(
+        Arc::clone(&transports_of_rank.transports[0]),
+        transports_of_rank.group.clone(),
+        RankTransports::channels().collectives,
+    );
     calls.post_send(2, 1, &[0u64, 32]).expect("sent");
 }
 
@@ -220,7 +237,8 @@ fn a_gpu_that_does_not_come_and_a_rank_that_is_lost_let_the_others_continue() {
         }
         announce_to_rank_2(transports_of_rank);
         std::thread::sleep(Duration::from_millis(50));
-        transports_of_rank.transports[0].abort(AbortCause { rank: Rank(1), description: "its process was killed".into() });
+        transports_of_rank.transports[0]
+            .abort(AbortCause { rank: Rank(1), description: "its process was killed".into() });
         Ok(())
     };
     let said = failures(Timeouts::new(Duration::from_secs(60)), "lost", lost);

@@ -63,7 +63,7 @@ impl<'a> Described<'a> {
         Ok(())
     }
 
-    /// Those of the first factor, which is b, the second one, which is a, and d.
+    /// The layouts of the first factor, which is b, the second one, which is a, and d.
     pub(super) fn layouts(&self) -> [MatrixLayout; 3] {
         [self.matrices[0], self.matrices[1], self.matrices[2]]
     }

@@ -162,7 +162,7 @@ impl Graph {
         Ok(y)
     }
 
-    /// As [`Graph::inner`], of single precision: `mode(x, others)` with the form of x.
+    /// Returns the same as [`Graph::inner`], of single precision: `mode(x, others)` with the form of x.
     pub(super) fn map(&mut self, mode: Choice, x: Node, others: &[Node]) -> Result<Node, AttentionError> {
         let y = self.inner(x.form, F32)?;
         self.map_into(mode, x, others, y)

@@ -38,7 +38,7 @@ pub(super) struct OpenGpu {
     /// Zeroes new memory.
     zeroing: Arc<Owned<Stream>>,
     graphs: Registry<ExecutableGraph>,
-    /// Those of kernels, by the number of the graph that is launched.
+    /// The graphs of kernels, by the number of the graph that is launched.
     kernel_graphs: KernelGraphs,
     streams: Registry<Stream>,
     events: Registry<Event>,

@@ -152,7 +152,7 @@ impl Communicator {
         Communicator::of_current_context(library, ids, ranks, rank)
     }
 
-    /// As [`Communicator::begin`], for the GPU whose context is that of the calling thread.
+    /// Returns the same as [`Communicator::begin`], for the GPU whose context is that of the calling thread.
     ///
     /// # Errors
     /// No context, or a GPU that the library cannot use.

@@ -17,7 +17,7 @@ pub fn all_gather<T: Pod>(call: &Call, data: &mut [T]) -> Result<(), CommError> 
     gather_slices(call, Operation::AllGather, data)
 }
 
-/// As [`all_gather`], for slices that may differ by one element.
+/// Gathers as [`all_gather`] does, for slices that may differ by one element.
 pub(super) fn gather_slices<T: Pod>(call: &Call, operation: Operation, data: &mut [T]) -> Result<(), CommError> {
     if call.others.is_empty() {
         return Ok(());

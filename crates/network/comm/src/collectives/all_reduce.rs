@@ -31,10 +31,10 @@ pub fn all_reduce<R: Reduction>(call: &Call, data: &mut [R::Element]) -> Result<
     gather_slices(call, OPERATION, data)
 }
 
-/// As [`all_reduce`], in the order of `tree`.
+/// Reduces as [`all_reduce`] does, in the order of `tree`.
 ///
 /// # Errors
-/// As [`all_reduce`].
+/// The errors of [`all_reduce`].
 pub fn all_reduce_in_runs<R>(call: &Call, data: &mut [R::Element], tree: SumTree) -> Result<(), CommError>
 where
     R: Reduction<Partial = <R as Reduction>::Element>,

@@ -79,7 +79,7 @@ impl Call<'_> {
         self.transport.receive(from, self.tag, operation, len_bytes, fold)
     }
 
-    /// As [`Call::receive`], where the bytes of each sender replace a slice of `into`.
+    /// Receives as [`Call::receive`] does, where the bytes of each sender replace a slice of `into`.
     pub(crate) fn receive_into(
         &self,
         from: &[Rank],

@@ -19,11 +19,11 @@ pub fn reduce_scatter<R: Reduction>(call: &Call, data: &mut [R::Element]) -> Res
     reduce_slices::<R>(call, Operation::ReduceScatter, data)
 }
 
-/// As [`reduce_scatter`], in the order of `tree`. Where that is not rank order, the other slices are unspecified
-/// afterwards.
+/// Reduces as [`reduce_scatter`] does, in the order of `tree`. Where that is not rank order, the other slices are
+/// unspecified afterwards.
 ///
 /// # Errors
-/// As [`reduce_scatter`].
+/// The errors of [`reduce_scatter`].
 pub fn reduce_scatter_in_runs<R>(call: &Call, data: &mut [R::Element], tree: SumTree) -> Result<(), CommError>
 where
     R: Reduction<Partial = <R as Reduction>::Element>,
@@ -35,7 +35,7 @@ where
     }
 }
 
-/// As [`reduce_scatter`], for slices that may differ by one element.
+/// Reduces as [`reduce_scatter`] does, for slices that may differ by one element.
 pub(super) fn reduce_slices<R: Reduction>(
     call: &Call,
     operation: Operation,

@@ -144,7 +144,7 @@ pub(super) fn fold_in_rank_order<R: Reduction>(
     }
 }
 
-/// As [`fold_in_rank_order`], in the order of `runs`.
+/// Folds as [`fold_in_rank_order`] does, in the order of `runs`.
 pub(super) fn fold_in_runs<R: Reduction>(
     own: &mut [R::Element],
     position: usize,

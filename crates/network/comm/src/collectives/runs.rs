@@ -50,8 +50,8 @@ impl Runs {
     }
 }
 
-/// As [`reduce_slices`](super::reduce_scatter::reduce_slices), in the order of `runs`. The slices of other members are
-/// unspecified afterwards.
+/// Reduces as [`reduce_slices`](super::reduce_scatter::reduce_slices) does, in the order of `runs`. The slices of other
+/// members are unspecified afterwards.
 pub(super) fn reduce_in_runs<R>(
     call: &Call,
     operation: Operation,

@@ -75,7 +75,7 @@ pub struct CollectiveShape<'a> {
     pub width_bytes: usize,
     /// The members, and where they are.
     pub hosts: &'a GroupHosts,
-    /// In which order a sum adds.
+    /// The order in which a sum adds.
     pub tree: SumTree,
 }
 

@@ -5,8 +5,8 @@ use std::ops::Range;
 use bytemuck::Pod;
 use mpi::{Collective, Parts};
 
+use super::member::{LibraryMember, Role};
 use super::pieces::Piecewise;
-use super::member::{Role, LibraryMember};
 use crate::collectives::Call;
 use crate::error::CommError;
 use crate::operation::Operation;
@@ -33,14 +33,18 @@ impl LibraryMember {
                     // Pieces are equally long everywhere, so the process with most members decides.
                     let most = self.library.by_process.iter().map(Vec::len).max().unwrap_or(1);
                     let longest = LibraryMember::longest_piece(2 * members * most, 1);
-                    let mut work =
-                        Exchange { member: self, own: (from, &mut *to), chunks, of_followers: &mut of_followers, slice };
+                    let mut work = Exchange {
+                        member: self,
+                        own: (from, &mut *to),
+                        chunks,
+                        of_followers: &mut of_followers,
+                        slice,
+                    };
                     self.in_pieces(call, operation, (slice, longest), &mut work)
                 })?;
-                let mut messages = followers
-                    .chunks(1)
-                    .enumerate()
-                    .map(|(follower, to)| call.message(to, operation, &of_followers[follower * len..(follower + 1) * len]));
+                let mut messages = followers.chunks(1).enumerate().map(|(follower, to)| {
+                    call.message(to, operation, &of_followers[follower * len..(follower + 1) * len])
+                });
                 call.exchange(len, &mut messages, &mut || Ok(()))
             }
         }
@@ -53,9 +57,9 @@ struct Exchange<'a> {
     member: &'a LibraryMember,
     /// The leader's two buffers.
     own: (&'a [u8], &'a mut [u8]),
-    /// The buffers that its mates send.
+    /// The buffers that its followers send.
     chunks: &'a dyn Chunks,
-    /// The buffers that its mates receive, one after the other.
+    /// The buffers that its followers receive, one after the other.
     of_followers: &'a mut [u8],
     slice: usize,
 }

@@ -5,8 +5,8 @@ use std::ops::Range;
 use bytemuck::Pod;
 use mpi::{Collective, Parts};
 
+use super::member::{LibraryMember, Role};
 use super::pieces::{PIECE_BYTES, Piecewise};
-use super::member::{Role, LibraryMember};
 use crate::collectives::Call;
 use crate::error::CommError;
 use crate::operation::Operation;
@@ -49,7 +49,9 @@ impl LibraryMember {
         let outside = CommError::NoSuchPosition { rank: call.group.rank(), position: root, members: call.group.size() };
         let process = self.library.by_process.iter().position(|members| members.contains(&root)).ok_or(outside)?;
         match &self.role {
-            Role::Follower { leader } if root == call.group.position() => self.hand_over(call, operation, *leader, bytes),
+            Role::Follower { leader } if root == call.group.position() => {
+                self.hand_over(call, operation, *leader, bytes)
+            }
             Role::Follower { leader } => self.take_over(call, operation, *leader, bytes),
             Role::Leader { .. } => {
                 self.announce(call, operation, len)?;
@@ -96,7 +98,8 @@ impl LibraryMember {
         without: Option<mesh::Rank>,
     ) -> Result<(), CommError> {
         let Role::Leader { followers, .. } = &self.role else { return Ok(()) };
-        let followers: Vec<mesh::Rank> = followers.iter().copied().filter(|follower| Some(*follower) != without).collect();
+        let followers: Vec<mesh::Rank> =
+            followers.iter().copied().filter(|follower| Some(*follower) != without).collect();
         let message = call.message(&followers, operation, bytes);
         call.exchange(bytes.len(), &mut std::iter::once(message), &mut || Ok(()))
     }

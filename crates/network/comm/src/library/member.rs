@@ -1,4 +1,4 @@
-//! The place of a member among the processes of its group, and its waits.
+//! A member of a group whose collectives a library makes: its process, its role and its waits.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -19,7 +19,7 @@ const SETTLING: Duration = Duration::from_secs(5);
 /// Bytes of the word by which a leader tells the next one the length of its buffer.
 const WORD_BYTES: usize = size_of::<u64>();
 
-/// The part of a member in the collectives of a library.
+/// A member of a group whose collectives a library makes.
 pub(crate) struct LibraryMember {
     pub(super) library: LibraryGroup,
     /// The process of this member among those of the communicator.

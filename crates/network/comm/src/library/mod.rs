@@ -13,8 +13,8 @@
 
 mod exchange;
 mod gathers;
-mod pieces;
 mod member;
+mod pieces;
 mod sums;
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) use member::LibraryMember;
 pub enum LibrarySums {
     /// All: those of `f32` in an order that the library chooses.
     All,
-    /// Those of integers, which are the same in any order; `f32` sums stay in rank order.
+    /// The sums of integers, which are the same in any order; `f32` sums stay in rank order.
     Integers,
 }
 

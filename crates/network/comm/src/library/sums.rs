@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use mpi::{Collective, Number, Parts};
 
+use super::member::{LibraryMember, NoChunks, Role};
 use super::pieces::Piecewise;
-use super::member::{NoChunks, Role, LibraryMember};
 use crate::collectives::{Call, Reduction, Sum, WrappingSum};
 use crate::error::CommError;
 use crate::operation::Operation;

@@ -61,7 +61,7 @@ impl Arrival {
         true
     }
 
-    /// As [`Arrival::grant`], where a library of MPI has the place.
+    /// Grants a piece as [`Arrival::grant`] does, where a library of MPI has the place.
     pub(super) fn grant_over_mpi(&self, sender: usize, part: Part) -> bool {
         let senders = &mut lock(&self.senders);
         if senders[sender].is_withdrawn {

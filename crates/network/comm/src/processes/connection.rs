@@ -42,7 +42,7 @@ pub(super) enum Fault {
     Socket(rustix::io::Errno),
 }
 
-/// The way of pieces.
+/// The path on which the pieces of messages travel.
 pub(super) enum PiecePath {
     /// After their frames.
     Socket,
@@ -208,7 +208,9 @@ impl Connection {
     pub(super) fn learn_memory(&self, place: MemoryPlace) -> Result<(), Fault> {
         match self.piece_path {
             PiecePath::Memory(_) => {}
-            PiecePath::Socket | PiecePath::Mpi(_) => return Err(Fault::Unexpected("an address of its memory over a network")),
+            PiecePath::Socket | PiecePath::Mpi(_) => {
+                return Err(Fault::Unexpected("an address of its memory over a network"));
+            }
         }
         if let Some(memory) = PeerMemory::of(place) {
             let _ = self.peer_memory.set(memory);

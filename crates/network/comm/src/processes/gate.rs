@@ -1,4 +1,4 @@
-//! Where connections begin: those to processes of lower numbers, those from processes of higher ones, and strangers.
+//! Where connections begin: those to processes of lower numbers, those from processes of higher ones, and others.
 //!
 //! A connection is worth nothing before its proof of the secret is right. Until then it has a fixed number of bytes
 //! here, is one of a few, and goes at its deadline. When there are too many, the oldest of the host that has most of
@@ -263,7 +263,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Drops strangers until at most `kept` are left: each time the oldest of the host that has most.
+    /// Drops connections without a proof until at most `kept` are left: each time the oldest of the host that has most.
     fn drop_strangers(&mut self, kept: usize) {
         loop {
             let strangers =
@@ -280,7 +280,7 @@ impl Gate {
         }
     }
 
-    /// Drops strangers whose preamble is late. The answers of this world have the deadline of the world.
+    /// Drops connections whose preamble is late. The answers of this world have the deadline of the world.
     pub(super) fn expire(&mut self) {
         let is_late = |pending: &Pending| pending.stranger().is_some() && pending.since.elapsed() >= PREAMBLE_DEADLINE;
         let before = self.pending.len();
@@ -288,7 +288,7 @@ impl Gate {
         self.refusals.late.fetch_add((before - self.pending.len()) as u64, Ordering::Relaxed);
     }
 
-    /// How long until a stranger is late.
+    /// How long until the preamble of a connection is late.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         let oldest = self.pending.iter().find(|pending| pending.stranger().is_some())?;
         Some(PREAMBLE_DEADLINE.saturating_sub(oldest.since.elapsed()))
@@ -432,7 +432,9 @@ impl Gate {
         let piece_path = match (self.maps_memory_of(process), file) {
             (true, Some(file)) if fstat(&file)?.st_ino == number => PiecePath::Memory(Window::map(&file)?),
             (true, Some(_)) => return Err(std::io::Error::other("another file came in the place of its memory")),
-            (false, None) => self.tags.as_ref().map_or(PiecePath::Socket, |tags| PiecePath::Mpi(tags.route_to(process))),
+            (false, None) => {
+                self.tags.as_ref().map_or(PiecePath::Socket, |tags| PiecePath::Mpi(tags.route_to(process)))
+            }
             (true, None) => return Err(std::io::Error::other("its preamble came without memory")),
             (false, Some(_)) => return Err(std::io::Error::other("it sends memory that this process does not map")),
         };
@@ -489,7 +491,7 @@ fn host(from: Option<SocketAddrAny>) -> Option<IpAddr> {
 }
 
 impl Pending {
-    /// The host of a stranger; none for a connection of this process.
+    /// The host that connected; none for a connection of this process.
     fn stranger(&self) -> Option<Option<IpAddr>> {
         match self.origin {
             Origin::Them(host) => Some(host),

@@ -34,7 +34,7 @@ const LEAST_PIECES: usize = 64;
 const ATTEMPT: Duration = Duration::from_secs(1);
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// Who a process is in a world of several.
+/// A process as a member of a world of several.
 #[derive(Debug)]
 pub struct WorldMember {
     /// Its number in the process map.
@@ -170,7 +170,7 @@ pub fn open(member: WorldMember) -> Result<LocalRanks, OpenError> {
     open_unless(member, &|| None)
 }
 
-/// As [`open`], until `ended` returns the reason for which the run has ended.
+/// Returns the same as [`open`], until `ended` returns the reason for which the run has ended.
 ///
 /// # Errors
 /// See [`OpenError`].

@@ -74,7 +74,7 @@ pub enum ProcessMapError {
     Rank {
         /// The rank.
         rank: Rank,
-        /// In how many processes it is.
+        /// The number of processes that have it.
         processes: usize,
     },
     /// A process without ranks.

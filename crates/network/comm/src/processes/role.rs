@@ -66,7 +66,7 @@ impl Role {
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    /// As [`Role::wake`], unless the calling thread is the rank that has the role.
+    /// Wakes as [`Role::wake`] does, unless the calling thread is the rank that has the role.
     pub(super) fn poke(&self) {
         if *lock(&self.poller) != Some(std::thread::current().id()) {
             self.wake();
@@ -119,7 +119,7 @@ impl Role {
     }
 }
 
-/// The role in the hands of a rank.
+/// The role, locked by a rank.
 pub(super) struct LockedRole<'a> {
     role: &'a Role,
     sockets: MutexGuard<'a, Option<Sockets>>,

@@ -28,7 +28,7 @@ const TOKEN: WorldToken = WorldToken::new([3; 32]);
 const LANES: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 const TIMEOUTS: Timeouts = Timeouts::new(Duration::from_secs(60));
 
-/// The seat of process 0 with ranks 0 and 1, in a world with process 1 and rank 2.
+/// Process 0 with ranks 0 and 1, in a world with process 1 and rank 2.
 fn member() -> WorldMember {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let process = |ranks: &[usize], host: &str| Process {

@@ -1,7 +1,7 @@
 //! The unread messages of one rank, and the place where that rank waits.
 
 use super::remote::{Announced, Credit, Polling, Remote};
-use super::shared_memory::{Hold, BorrowedBytes, Ticket};
+use super::shared_memory::{BorrowedBytes, Hold, Ticket};
 use crate::operation::Operation;
 use crate::tag::Tag;
 use crate::transport::Loan;
@@ -56,7 +56,9 @@ impl Payload {
     pub(crate) fn len_bytes(&self) -> usize {
         match self {
             Payload::Announced(announced) => announced.len_bytes(),
-            Payload::Copied(_) | Payload::Arrived { .. } | Payload::BorrowedBytes(_) | Payload::Loan(..) => self.bytes().len(),
+            Payload::Copied(_) | Payload::Arrived { .. } | Payload::BorrowedBytes(_) | Payload::Loan(..) => {
+                self.bytes().len()
+            }
         }
     }
 

@@ -1,9 +1,9 @@
 //! Memory that one thread lends to others.
 //!
-//! The argument: a [`BorrowedBytes`] remembers the place of borrowed bytes after the borrow itself is gone from its type. Each
-//! one holds its [`Ticket`] open from creation to drop. [`lending`] creates them only inside a scope that outlives
-//! them: it does not return, nor unwind, before its ticket is closed, and the borrow outlives the call of `lending`. So
-//! while a `BorrowedBytes` exists, its bytes are borrowed.
+//! The argument: a [`BorrowedBytes`] remembers the place of borrowed bytes after the borrow itself is gone from its
+//! type. Each one holds its [`Ticket`] open from creation to drop. [`lending`] creates them only inside a scope that
+//! outlives them: it does not return, nor unwind, before its ticket is closed, and the borrow outlives the call of
+//! `lending`. So while a `BorrowedBytes` exists, its bytes are borrowed.
 
 use super::inbox::Inbox;
 use std::marker::PhantomData;

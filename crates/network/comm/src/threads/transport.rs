@@ -28,7 +28,7 @@ pub struct ThreadTransport {
     own: Mutex<LocalState>,
 }
 
-/// State that only this rank touches.
+/// State that only this rank accesses.
 #[derive(Default)]
 struct LocalState {
     /// Reused by every receive.

@@ -2,7 +2,7 @@
 
 use crate::processes::relay::{Fate, HEADER_BYTES, Relay, Way};
 use crate::processes::{PATIENT, receive, tag};
-use crate::worlds::wire::{Wire, open, members};
+use crate::worlds::wire::{Wire, members, open};
 use comm::processes::ProcessMap;
 use comm::{AbortCause, CommError, Message, Operation, ThreadTransport, Transport};
 use mesh::Rank;

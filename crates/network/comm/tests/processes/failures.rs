@@ -1,7 +1,7 @@
 //! The failure of a world as code outside of its ranks sees and causes it.
 
 use crate::processes::{PATIENT, receive};
-use crate::worlds::wire::{Wire, open, members};
+use crate::worlds::wire::{Wire, members, open};
 use comm::{AbortCause, CommError, Transport};
 use mesh::Rank;
 use std::sync::mpsc;

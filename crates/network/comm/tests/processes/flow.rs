@@ -1,7 +1,7 @@
 //! Room for messages: no message blocks another one, and memory is that of the formula.
 
 use crate::processes::{PATIENT, communicator, receive, tag};
-use crate::worlds::wire::{Wire, open, members};
+use crate::worlds::wire::{Wire, members, open};
 use comm::processes::{LocalRanks, receive_memory_bytes};
 use comm::{Message, Operation, ThreadTransport, Transport};
 use mesh::Rank;

@@ -106,7 +106,8 @@ fn take_part(kind: &str) -> LocalRanks {
     });
     let process_map = ProcessMap::new(processes.collect()).unwrap();
     let token = WorldToken::new([0xa5; 32]);
-    open(WorldMember { process, process_map, listeners, token, num_lanes: NonZeroUsize::MIN, timeouts: PATIENT }).unwrap()
+    open(WorldMember { process, process_map, listeners, token, num_lanes: NonZeroUsize::MIN, timeouts: PATIENT })
+        .unwrap()
 }
 
 fn input(rank: usize) -> Vec<f32> {

@@ -1,7 +1,7 @@
 //! Connections that are not of the world, while it runs.
 
 use crate::processes::{PATIENT, communicator};
-use crate::worlds::wire::{Wire, open, members};
+use crate::worlds::wire::{Wire, members, open};
 use comm::processes::{Listeners, LocalRanks, OpenError, ProcessMap, Refusals, WorldMember, WorldToken};
 use comm::{ThreadTransport, Timeouts};
 use rustix::net::{

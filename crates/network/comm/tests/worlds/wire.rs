@@ -31,7 +31,7 @@ pub fn processes(wire: Wire, world_size: usize, timeouts: Timeouts) -> Vec<Vec<T
 
 #[cfg(target_os = "linux")]
 #[allow(unused_imports)]
-pub use linux::{open, members, spread};
+pub use linux::{members, open, spread};
 
 #[cfg(target_os = "linux")]
 mod linux {
@@ -51,7 +51,7 @@ mod linux {
         (0..processes).map(|process| (process..world_size).step_by(processes).collect()).collect()
     }
 
-    /// The seats of processes with these ranks.
+    /// The processes with these ranks.
     pub fn members(wire: Wire, ranks: &[Vec<usize>], num_lanes: usize, timeouts: Timeouts) -> Vec<WorldMember> {
         let mut listeners = Vec::new();
         let mut processes = Vec::new();

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use rendezvous::{
-    Directory, FailureReport, FrameError, Identity, Introduction, MAX_BYTES, Message, ProcessEntry, ProcessFailure,
-    Printer, StopSignal, TextHash, decode, encode,
+    Directory, FailureReport, FrameError, Identity, Introduction, MAX_BYTES, Message, Printer, ProcessEntry,
+    ProcessFailure, StopSignal, TextHash, decode, encode,
 };
 
 fn entry(process: usize) -> ProcessEntry {

@@ -42,8 +42,8 @@ pub fn measure() -> Result<Cluster, MeasureError> {
     measure_ranks(cores().max(2))
 }
 
-/// As [`measure`], while `ranks` ranks compute at the same time, at least two. More than there are cores take turns,
-/// and each is as slow as in a run of that many.
+/// Measures as [`measure`] does, while `ranks` ranks compute at the same time, at least two. More than there are
+/// cores take turns, and each is as slow as in a run of that many.
 ///
 /// # Errors
 /// See [`MeasureError`].

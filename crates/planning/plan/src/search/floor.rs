@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cluster::{Software, Updates};
 use config::{
-    Degrees, MemoryKind, Kept, LayerRecompute, Masters, Optimizer, Parallelism, PerClass, RunConfig, ScheduleKind,
+    Degrees, Kept, LayerRecompute, Masters, MemoryKind, Optimizer, Parallelism, PerClass, RunConfig, ScheduleKind,
     ScheduleSpec, Stage, StateKind, TrainSpec, Unit, UnitLayout, params, unique_parameters,
 };
 use mesh::AxisSet;

@@ -7,11 +7,12 @@ use sim::{ProductFormat, peak_flops_per_ns};
 use train::SetupError;
 
 use super::candidates::{Candidates, Refusals};
-use super::{Answer, Question, Headroom, decide};
+use super::{Answer, Headroom, Question, decide};
 use crate::PreparedStep;
 
-/// As [`super::search`], with layouts on fewer accelerators than asked for as well. Each number is searched, from the
-/// largest on, until the number left could not be faster than the best layouts even at the peak of every accelerator.
+/// Searches as [`super::search`] does, with layouts on fewer accelerators than asked for as well. Each number is
+/// searched, from the largest on, until the number left could not be faster than the best layouts even at the peak of
+/// every accelerator.
 ///
 /// # Errors
 /// As there.

@@ -2,7 +2,7 @@
 //!
 //! Layouts that a rule of `config::check` refuses are counted and left out. A layout whose memory floor does not fit
 //! cannot fit; a layout whose least time is not below the time of the K-th best cannot be among the K best. Both bounds
-//! come in two rungs, a cheap one ([`Floors`]) and a close one ([`Recordings`]). Always the layout of the least bound
+//! are of two kinds, a cheap one ([`Floors`]) and a close one ([`Recordings`]). Always the layout of the least bound
 //! is taken: its bound is made closer, or it is simulated event by event, until the least bound that is left is not
 //! below the K-th best time. So the answer is that of simulating everything.
 
@@ -112,7 +112,7 @@ enum Headroom {
     Close,
 }
 
-/// Which bound on its time is known of a layout.
+/// The bound on a layout's time that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BoundKind {
     Floor,
@@ -131,8 +131,8 @@ enum Step {
     Simulated(Box<Found>),
 }
 
-/// Layouts on each rung that are taken a step on at once: so many that cores have work, and no more, for some may turn
-/// out to be in vain. The counts do not depend on the machine.
+/// Layouts of each kind of bound that are bounded closer at once: so many that cores have work, and no more, for some
+/// may turn out to be in vain. The counts do not depend on the machine.
 const AT_ONCE: [usize; 2] = [32, 2];
 
 /// Decides every layout.
@@ -168,7 +168,9 @@ fn decide(
             some.par_iter().with_max_len(1).map(|(_, layout)| layout.step(recordings, question, late_ns)).collect();
         for ((place, layout), step) in some.into_iter().zip(steps) {
             match step? {
-                Step::Bound(least_ns) => open.put(least_ns.max(place.0), place.1, Open { bound_kind: BoundKind::Cells, ..layout }),
+                Step::Bound(least_ns) => {
+                    open.put(least_ns.max(place.0), place.1, Open { bound_kind: BoundKind::Cells, ..layout })
+                }
                 Step::OverMemory => answer.counts.over_memory += 1,
                 Step::Slow => answer.counts.simulated += 1,
                 Step::Simulated(found) => answer.add(*found, question),
@@ -185,8 +187,13 @@ struct OpenLayouts {
 }
 
 impl OpenLayouts {
-    /// All layouts whose memory floor fits, on the first rung.
-    fn new(layouts: Vec<Parallelism>, recordings: &Recordings, question: &Question, answer: &mut Answer) -> OpenLayouts {
+    /// All layouts whose memory floor fits, with the cheap bound.
+    fn new(
+        layouts: Vec<Parallelism>,
+        recordings: &Recordings,
+        question: &Question,
+        answer: &mut Answer,
+    ) -> OpenLayouts {
         let mut open_layouts = OpenLayouts { open: BTreeMap::new() };
         let mut floors = Floors::new(recordings);
         for (index, parallelism) in layouts.into_iter().enumerate() {
@@ -209,7 +216,7 @@ impl OpenLayouts {
         self.open.insert((least_ns, index), layout);
     }
 
-    /// The first layouts, as far as they are on one rung and their bounds below `late_ns`.
+    /// The first layouts, as far as they have the same kind of bound and their bounds below `late_ns`.
     fn take(&mut self, late_ns: u64) -> Vec<((u64, usize), Open)> {
         let mut some: Vec<((u64, usize), Open)> = vec![];
         while let Some(entry) = self.open.first_entry() {

@@ -285,7 +285,7 @@ impl<'a> Pipeline<'a> {
         all.into_iter().max().unwrap_or(0).max(tied_ns)
     }
 
-    /// With whom the rank of the embedding sums the gradients of a tied table.
+    /// The ranks with which the rank of the embedding sums the gradients of a tied table.
     fn tied_partner(&self) -> Partner {
         match self.order.schedule.stage_map.as_slice() {
             [embedding, .., head] if embedding != head => Partner::Ends { embedding: *embedding, head: *head },

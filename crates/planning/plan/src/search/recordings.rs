@@ -138,7 +138,7 @@ impl<'a> Recordings<'a> {
         StepOrder::updating(&recording.records, parallelism, train, updates(self.software))
     }
 
-    /// That of the layout's passes, which is one of those of [`Recordings::new`].
+    /// The recording of the layout's passes, which is one of those of [`Recordings::new`].
     pub(super) fn of(&self, parallelism: &Parallelism) -> &Recording<'a> {
         &self.by_key[&Key::of(parallelism)]
     }

@@ -55,7 +55,7 @@ impl Question<'_> {
     /// Remedies, if no layout of the question fits.
     ///
     /// # Errors
-    /// As [`super::search`].
+    /// The errors of [`super::search`].
     pub fn remedies(&self) -> Result<Remedies, SetupError> {
         let mut recordings = self.recordings(&[])?;
         let least = self.least_memory(&self.legal(), &mut recordings, f64::INFINITY)?;
@@ -173,7 +173,7 @@ impl Question<'_> {
     }
 }
 
-/// By which factor numbers differ, as a logarithm; words are all as near.
+/// The logarithm of the factor by which numbers differ; the same for all words.
 fn distance(one: &str, other: &str) -> f64 {
     match (one.parse::<f64>(), other.parse::<f64>()) {
         (Ok(one), Ok(other)) => (one.max(0.5) / other.max(0.5)).ln().abs(),

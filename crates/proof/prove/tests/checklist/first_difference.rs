@@ -4,7 +4,7 @@ use config::{Init, ModelSpec, Parallelism, SequenceParallel, Unit, UnitLayout, Z
 use device::{DropoutKey, Op};
 use mesh::Axis;
 use program::PeerGroup;
-use prove::{Found, Holding, SingleProcess, ProofError, Watch, first_difference, run_first};
+use prove::{Found, Holding, ProofError, SingleProcess, Watch, first_difference, run_first};
 use testkit::intercepted::{Call, alter_ops, drop_calls, drop_ops};
 use testkit::models::Style;
 use testkit::wrapped_engine::WrappedEngine;

@@ -97,7 +97,8 @@ fn skips_together(at: (usize, usize, usize), first: First) -> Verdict {
     let parallelism = config::Parallelism { zero: config::ZeroStage::Off, ..degrees(at) };
     let outcome = Case::new(&model, parallelism, &train).wrapped(&wrap).watched(&replicas).outcome()?;
     let steps: Vec<_> = outcome.scaling.iter().flatten().map(|step| (step.update, step.factor)).collect();
-    let expected = [(UpdateOutcome::Updated, 8192.0), (UpdateOutcome::Skipped, 8192.0), (UpdateOutcome::Updated, 4096.0)];
+    let expected =
+        [(UpdateOutcome::Updated, 8192.0), (UpdateOutcome::Skipped, 8192.0), (UpdateOutcome::Updated, 4096.0)];
     let otherwise = (steps != expected).then(|| format!("the fates of steps are {steps:?}"));
     verdict(replicas_agree(&replicas).err().into_iter().chain(otherwise))
 }

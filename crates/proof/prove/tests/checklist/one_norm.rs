@@ -16,7 +16,7 @@ use crate::checklist::rig::*;
 /// Nearly all steps are clipped.
 const CLIP: f32 = 0.1;
 
-/// By what each rank multiplies the gradients of each step: step, coefficient.
+/// The factors by which each rank multiplies the gradients of each step: step, coefficient.
 #[derive(Default)]
 struct Coefficients(Mutex<Vec<(usize, f32)>>);
 

@@ -146,7 +146,7 @@ pub fn within_bounds(model: &ModelSpec, oracle: &Outcome, other: &Outcome) -> Ve
     within(GRADIENT_BOUND, model, oracle, other)
 }
 
-/// As [`within_bounds`], with another bound for gradients.
+/// Compares as [`within_bounds`] does, with another bound for gradients.
 pub fn within(gradient_bound: f64, model: &ModelSpec, oracle: &Outcome, other: &Outcome) -> Verdict {
     let distance = Distance::between(oracle, other, |name| has_no_gradient(model, name));
     let (gradient, weight) = (&distance.gradient, &distance.weight);

@@ -10,7 +10,9 @@ use device::{Arena, ArenaSize, Device, DeviceError, Dtype, Numerics, Op, Stream,
 use mesh::{Axis, Rank};
 use program::PeerGroup;
 use testkit::intercepted::{Call, intercept_calls};
-use train::{Engine, EngineDescription, Observer, Ports, RankEngine, Setup, StepReport, ThreadEngine, StopRequest, Worker};
+use train::{
+    Engine, EngineDescription, Observer, Ports, RankEngine, Setup, StepReport, StopRequest, ThreadEngine, Worker,
+};
 
 use crate::conservation::cases::Case;
 use crate::conservation::recorded::{StepWork, Work, ends_step};

@@ -6,7 +6,9 @@ use comm::Timeouts;
 use config::{ModelSpec, Parallelism, TrainSpec, ZeroStage};
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
-use train::{Engine, Observer, Ports, RankFailure, Setup, StepReport, ThreadEngine, TrainError, StopRequest, queued_streams};
+use train::{
+    Engine, Observer, Ports, RankFailure, Setup, StepReport, StopRequest, ThreadEngine, TrainError, queued_streams,
+};
 
 pub const TOKENS: ProofText = ProofText { vocabulary: 61, seed: 5, labels: Labels::Every };
 

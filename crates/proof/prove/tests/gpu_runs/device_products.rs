@@ -8,7 +8,7 @@ use prove::{EqualityClass, Outcome, Promise};
 use testkit::layout::Layout;
 use testkit::soft_gpus::{soft_gpus, soft_gpus_with_attention};
 
-use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, part_of_run, outcome, stored_layout, with_more_sequences};
+use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, outcome, part_of_run, stored_layout, with_more_sequences};
 
 const STEPS: u32 = 2;
 

@@ -7,7 +7,8 @@ use testkit::layout::Layout;
 use testkit::models::proof_text;
 use testkit::soft_gpus::soft_gpus;
 use train::{
-    Evaluation, Generation, Listener, LogitsSink, Sampling, Setup, StopRequest, run_evaluation, run_forward, run_generation,
+    Evaluation, Generation, Listener, LogitsSink, Sampling, Setup, StopRequest, run_evaluation, run_forward,
+    run_generation,
 };
 
 use crate::gpu_runs::rig::{On, layout};

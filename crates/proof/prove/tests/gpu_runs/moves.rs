@@ -9,7 +9,9 @@ use softgpu::Settings;
 use testkit::soft_gpus::{gpus_of, soft_driver, soft_gpus};
 use testkit::wrapped_gpu::{CallOutcome, GpuCall, Judge, WrappedDriver};
 
-use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, layout, part_of_run, part_that_saves_every, outcome, with_more_sequences};
+use crate::gpu_runs::rig::{
+    Folder, On, ZERO_THREE, layout, outcome, part_of_run, part_that_saves_every, with_more_sequences,
+};
 
 #[needs::cuda]
 #[test]

@@ -17,7 +17,7 @@ use comm::processes::{Listeners, Process, ProcessMap, WorldToken};
 use config::{ChunkOrder, ContextKind, DeviceChoice, Overlap, ParamSpec, Tied, TrainSpec, ZeroStage};
 use mesh::{Rank, Region};
 use nvidia::Search;
-use prove::{RunPart, OutcomeSinks, run_part};
+use prove::{OutcomeSinks, RunPart, run_part};
 use testkit::layout::Layout;
 use testkit::models::proof_text;
 use train::{

@@ -9,7 +9,7 @@ use testkit::layout::Layout;
 use testkit::soft_gpus::{gpus_of, soft_driver, soft_gpus};
 use testkit::wrapped_gpu::{CallOutcome, GpuCall, Judge, WrappedDriver};
 
-use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, part_of_run, outcome, stored_layout};
+use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, outcome, part_of_run, stored_layout};
 
 fn offloaded(format: Format, degrees: [usize; 3], zero: ZeroStage, overlap: Overlap) -> Layout {
     let mut layout = stored_layout(format, Tied::Yes, degrees, zero, overlap, 2);
@@ -68,8 +68,11 @@ fn a_run_moves_to_offloaded_state_and_back_with_the_same_bits() {
     let plain = without(&layout);
     let expected = outcome(&plain, &On::Cpus).expect("a run on CPUs");
     let folder = Folder::new();
-    let parts =
-        [part_of_run(&plain, &On::Cpus, 1, &folder.0), part_of_run(&layout, &gpus, 2, &folder.0), part_of_run(&plain, &gpus, 3, &folder.0)];
+    let parts = [
+        part_of_run(&plain, &On::Cpus, 1, &folder.0),
+        part_of_run(&layout, &gpus, 2, &folder.0),
+        part_of_run(&plain, &gpus, 3, &folder.0),
+    ];
     let moved = parts.into_iter().reduce(|whole, part| whole.followed_by(part)).expect("parts");
     assert!(moved == expected, "{:?} {:?}", moved.losses, expected.losses);
 }

@@ -9,7 +9,7 @@ use config::{
     Activation, Blocks, Format, Gathering, GradientReduction, GradientSums, LocalAttention, ModelSpec, Norm, NormKind,
     Overlap, Parallelism, Products, Reach, Reshard, Tied, TrainSpec, ZeroStage,
 };
-use prove::{First, RunPart, NoWatch, Outcome, ProofError, outcome_of, outcome_of_run};
+use prove::{First, NoWatch, Outcome, ProofError, RunPart, outcome_of, outcome_of_run};
 use testkit::layout::{Layout, engine};
 use testkit::models::{plain_layout, proof_text};
 use testkit::numbers::{GLOBAL_BATCH, Numbers, model, training};
@@ -46,7 +46,7 @@ pub fn layout(tied: Tied, degrees: [usize; 3], zero: ZeroStage, overlap: Overlap
     stored_layout(Format::Fp32, tied, degrees, zero, overlap, steps)
 }
 
-/// As [`layout`], with parameters and activations stored in `format`.
+/// Returns the same as [`layout`], with parameters and activations stored in `format`.
 pub fn stored_layout(
     format: Format,
     tied: Tied,
@@ -98,7 +98,7 @@ pub fn part_of_run(layout: &Layout, on: &On, until: u32, folder: &Path) -> Outco
     part_that_saves_every(0, layout, on, until, folder)
 }
 
-/// As [`part_of_run`], with a checkpoint after `every` steps each.
+/// Runs as [`part_of_run`] does, with a checkpoint after `every` steps each.
 pub fn part_that_saves_every(every: u32, layout: &Layout, on: &On, until: u32, folder: &Path) -> Outcome {
     let store = Store::open(folder, Arc::new(Disk), Retention { newest: usize::MAX, every: 0, best: 0 });
     let store = store.expect("a store");

@@ -25,8 +25,8 @@ struct Order {
 }
 
 impl Order {
-    /// That of `calls` without the one at the place `left_out`. The host's polls of events are not counted: they add
-    /// order only.
+    /// The order of `calls` without the one at the place `left_out`. The host's polls of events are not counted: they
+    /// add order only.
     fn of(calls: &[GpuCall], left_out: Option<usize>) -> Order {
         let mut streams: BTreeMap<StreamHandle, Clock> = BTreeMap::new();
         let mut events: BTreeMap<EventHandle, Clock> = BTreeMap::new();

@@ -50,7 +50,9 @@ pub fn whole(layout: &Layout) -> Outcome {
 /// `before` until `cut` steps are done, `after` from there to the end.
 pub fn in_two(before: &Layout, after: &Layout, cut: u32) -> Outcome {
     let folder = Folder::new();
-    let parts =
-        [LayoutPart { layout: before.clone(), until: cut }, LayoutPart { layout: after.clone(), until: after.train.steps }];
+    let parts = [
+        LayoutPart { layout: before.clone(), until: cut },
+        LayoutPart { layout: after.clone(), until: after.train.steps },
+    ];
     outcome_of_parts(&parts, &proof_text(), &folder.0).expect("a run in parts")
 }

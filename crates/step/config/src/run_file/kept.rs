@@ -66,7 +66,7 @@ impl KeptRunFile {
     /// The same with another text, which no code confirms.
     ///
     /// # Errors
-    /// Those of `edit`.
+    /// The errors of `edit`.
     pub fn edited<E>(&self, edit: impl FnOnce(&str) -> Result<String, E>) -> Result<KeptRunFile, E> {
         edit(self.text()).map(KeptRunFile)
     }
@@ -99,7 +99,7 @@ impl KeptRunFile {
     /// The run, as [`RunConfig::load_with`] reads it. `overrides` are the user's; of the text only a user's keys act.
     ///
     /// # Errors
-    /// As [`RunConfig::load_with`].
+    /// The errors of [`RunConfig::load_with`].
     pub fn load(
         &self,
         name: &str,
@@ -113,7 +113,7 @@ impl KeptRunFile {
     /// The run as far as its text alone tells, to describe it: no key acts, and no file is read.
     ///
     /// # Errors
-    /// As [`RunConfig::load`].
+    /// The errors of [`RunConfig::load`].
     pub fn described(&self, name: &str) -> Result<RunConfig, Vec<Problem>> {
         self.load(name, Author::Unknown, &[], &NoFiles).map(|kept| kept.config)
     }

@@ -60,7 +60,7 @@ pub fn without(Idle { other: (key, _), with, .. }: &Idle<'_>) -> Option<(String,
     Some((format!("has no effect without {key} = {}", with[0]), "leave it out".into()))
 }
 
-/// As [`without`], where the value of the other key is known.
+/// Returns the same as [`without`], where the value of the other key is known.
 pub fn without_known(idle: &Idle<'_>) -> Option<(String, String)> {
     if idle.is_known { without(idle) } else { None }
 }
@@ -163,7 +163,7 @@ impl<'a> Keys<'a> {
         self.judged_as(consequence, name, slot, T::Item::read)
     }
 
-    /// As [`Keys::judged`], for a value that `read` reads.
+    /// Returns the same as [`Keys::judged`], for a value that `read` reads.
     pub fn judged_as<'k, T: Slot>(
         &'k mut self,
         consequence: Consequence,

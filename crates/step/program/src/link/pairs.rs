@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Event;
-use crate::{Partner, Program, Rule, Value, Violation, TransferDirection};
+use crate::{Partner, Program, Rule, TransferDirection, Value, Violation};
 
 /// Per event: the other end of its transfer.
 #[derive(Clone, Debug)]

@@ -34,7 +34,7 @@ pub struct CompileInput<'a> {
     pub masters: Masters,
     /// Whether the optimizer averages them.
     pub averages: Averages,
-    /// In which numbers gradients are summed.
+    /// The data type in which gradients are summed.
     pub sums: GradientSums,
     /// The choice of what is in memory of the host between its uses.
     pub offload: Offload,
@@ -125,7 +125,7 @@ pub fn compile(input: &CompileInput) -> Result<Vec<Program>, CompileError> {
 /// The program of one pipeline coordinate: that of [`compile`].
 ///
 /// # Errors
-/// As [`compile`].
+/// The errors of [`compile`].
 ///
 /// # Panics
 /// A coordinate that is not below `pp`.

@@ -6,12 +6,12 @@ use config::{Microbatch, Unit};
 
 use crate::{Half, Instr, RankView, UnitPasses};
 
-/// Turns from a forward turn to its backward turn at which activations stay in the arena: with one turn in between, a
+/// Unit passes from a forward to its backward at which activations stay in the arena: with one in between, a
 /// fetch would be issued before the copy to the host has ended.
 const NEAR: usize = 2;
 
-/// Copies what a layer's forward pass leaves to memory of the host after it, and back one turn before its backward
-/// pass, which that turn then hides. Where the backward pass follows soon, there are no copies.
+/// Copies what a layer's forward pass leaves to memory of the host after it, and back one unit's passes before its
+/// backward pass, whose time then hides the copy. Where the backward pass follows soon, there are no copies.
 ///
 /// At most three layers have activations in the arena, where backward passes are in one piece: the one that computes,
 /// the one before it, which is copied, and the one after it, which is fetched.
@@ -29,7 +29,7 @@ pub(super) fn insert(instrs: Vec<Instr>, view: &RankView) -> Vec<Instr> {
     out
 }
 
-/// A turn with its first and its last instruction.
+/// Passes of a unit with their first and their last instruction.
 struct Placed {
     unit_passes: UnitPasses,
     first: usize,
@@ -59,13 +59,14 @@ impl Insertions {
     fn of(all_passes: &[Placed], view: &RankView) -> Insertions {
         let mut insertions = Insertions::default();
         let mut forward: HashMap<(Unit, Microbatch), usize> = HashMap::new();
-        for (number, Placed { unit_passes: UnitPasses { unit, microbatch, half }, .. }) in all_passes.iter().enumerate() {
+        for (number, Placed { unit_passes: UnitPasses { unit, microbatch, half }, .. }) in all_passes.iter().enumerate()
+        {
             let (unit, microbatch) = (*unit, *microbatch);
             match half {
                 Half::Forward => {
                     forward.insert((unit, microbatch), number);
                 }
-                // Weights that have a turn of their own find what the turn of the inputs fetched.
+                // Weight passes that are apart find what the input passes fetched.
                 Half::Backward => {
                     let made = forward.remove(&(unit, microbatch)).filter(|made| number - made > NEAR);
                     let kept = view.offloaded_activations(unit).next();

@@ -102,7 +102,7 @@ impl StageCosts {
     /// All stages are [`CellCosts::EVEN`].
     pub const EVEN: StageCosts = StageCosts { usual: CellCosts::EVEN, stages: vec![], updates: Updates::AfterNorm };
 
-    /// Those of one stage.
+    /// The costs of one stage.
     pub fn of(&self, stage: Stage) -> &CellCosts {
         self.stages.get(stage.0 as usize).unwrap_or(&self.usual)
     }

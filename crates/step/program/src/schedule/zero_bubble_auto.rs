@@ -82,7 +82,7 @@ const LEAST_GAIN: usize = 2;
 #[derive(Clone, Copy)]
 enum Weighting {
     Scaled {
-        /// By how much stages differ from the usual one, in hundredths of how much they do.
+        /// The difference of stages from the usual one, in hundredths of their real difference.
         unlike: usize,
         backward: Backward,
         /// In hundredths of a forward.
@@ -140,7 +140,7 @@ impl Weighting {
         StageCosts { usual: of_cells(&costs.usual), stages, updates: costs.updates }
     }
 
-    /// Those of a stage with `own` times.
+    /// The times of a stage with `own` times.
     fn times(self, own: &CellTimes, usual: &CellTimes) -> CellTimes {
         let (unlike, backward, transfer) = match self {
             Weighting::Even { transfer } => return CellTimes { transfer, ..CellTimes::EVEN },

@@ -310,7 +310,7 @@ pub fn run(verified: &Verified, seed: u64) -> Result<Outcome, Fault> {
     run_with(verified, verified.waits(), seed)
 }
 
-/// As [`run`], with other waits.
+/// Runs as [`run`] does, with other waits.
 pub fn run_with(verified: &Verified, waits: &[Waits], seed: u64) -> Result<Outcome, Fault> {
     let mut ranks: Vec<Rank> = vec![];
     for ((program, plan), waits) in verified.programs().iter().zip(&verified.plan().ranks).zip(waits) {

@@ -33,7 +33,7 @@ fn with_changed(
     })
 }
 
-/// As [`with_changed`], where the rank's program is changed.
+/// Returns the same as [`with_changed`], where the rank's program is changed.
 fn verified(setup: &Setup, rank: usize, change: impl Fn(&mut Program)) -> Result<WorldStep, (Rule, String)> {
     with_changed(setup, rank, |_, own| change(&mut own.program))
 }

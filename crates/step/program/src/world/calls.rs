@@ -18,7 +18,7 @@ pub(super) struct Call {
     pub value: Value,
 }
 
-/// With whom.
+/// The other ranks of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallPartner {
     /// To this position of the pipeline.

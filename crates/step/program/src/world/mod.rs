@@ -27,7 +27,7 @@ pub struct WorldRank {
     pub program: Program,
     /// The bytes of its values.
     pub sizes: Sizes,
-    /// With whom it communicates.
+    /// The ranks with which it communicates.
     pub peers: Peers,
 }
 

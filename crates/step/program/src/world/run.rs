@@ -8,7 +8,7 @@ use crate::peers::PeerGroup;
 use crate::quick_hash::QuickMap;
 use crate::{Instr, Rule, Value, Violation};
 
-/// One way between two ranks, activations and gradients apart.
+/// A direction between two ranks, activations and gradients apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct ChannelKey {
     from: usize,
@@ -16,7 +16,7 @@ struct ChannelKey {
     is_activation: bool,
 }
 
-/// The values on one way between two ranks.
+/// The values of a channel that were sent and not received.
 #[derive(Debug, Default)]
 struct Channel {
     /// Values with their bytes.

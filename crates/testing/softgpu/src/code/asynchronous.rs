@@ -73,7 +73,7 @@ pub enum PhaseKind {
 /// The phase that a wait names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// That of the state that an arrival returned.
+    /// The phase of the state that an arrival returned.
     Of(Row),
     /// The newest one of this parity.
     Parity(Row),
@@ -159,9 +159,9 @@ pub enum BulkGroup {
 /// The dim along which the elements of a matrix are next to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Major {
-    /// That of the sum.
+    /// The dim of the sum.
     K,
-    /// That of the result.
+    /// The dim of the result.
     Outer,
 }
 

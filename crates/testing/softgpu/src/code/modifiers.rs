@@ -10,7 +10,7 @@ pub struct Modifiers<'a> {
 }
 
 impl<'a> Modifiers<'a> {
-    /// Those of `statement`.
+    /// The modifiers of `statement`.
     pub fn of(statement: &'a Statement) -> Modifiers<'a> {
         let mut read = vec![false; statement.parts.len()];
         read[0] = true;

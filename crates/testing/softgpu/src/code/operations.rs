@@ -257,7 +257,7 @@ pub struct MultiplyWide {
 pub struct Number {
     /// The operation.
     pub op: NumberOp,
-    /// Of which numbers.
+    /// The format of its numbers.
     pub format: NumberFormat,
     /// How the result is rounded.
     pub rounding: Rounding,
@@ -355,7 +355,7 @@ pub struct Conversion {
 /// A predicate of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Comparison {
-    /// Of which type.
+    /// The type of its numbers.
     pub kind: ComparisonKind,
     pub test: Test,
     /// The predicate to combine with, and the operation.
@@ -451,7 +451,7 @@ pub struct Atomic {
     pub address: Address,
     /// How.
     pub op: AtomicOp,
-    /// Of which type.
+    /// The type of its numbers.
     pub scalar: Scalar,
     /// The value before.
     pub to: Slot,

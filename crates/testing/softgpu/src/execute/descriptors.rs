@@ -104,7 +104,7 @@ impl Matrix {
     /// Reads elements `[outer][k]` for a range of the outer dim, a multiple of 8, by a function that reads a chunk.
     ///
     /// # Errors
-    /// Those of the function.
+    /// The errors of the function.
     pub fn read<E>(
         &self,
         outer: Range<usize>,

@@ -73,7 +73,7 @@ pub struct Accessor<'a> {
 pub enum Reads {
     /// All.
     OfAnything,
-    /// Those of bytes that were written.
+    /// Reads of bytes that were written.
     OfWritten,
 }
 

@@ -15,15 +15,15 @@ use crate::streams::WorkOrder;
 /// The memory that a warp sees.
 #[derive(Debug)]
 pub struct Memory<'a> {
-    /// That of the GPU.
+    /// The memory of the GPU.
     pub global: &'a mut Global,
     /// The allocation that was found last.
     pub last: &'a mut usize,
     /// The arguments.
     pub parameters: &'a [u8],
-    /// That of the block.
+    /// The memory of the block.
     pub shared: &'a mut Shared,
-    /// That of the warp's threads.
+    /// The memory of the warp's threads.
     pub local: &'a mut Local,
     pub checks: &'a Checks,
     /// The ranges that the launch may use; all memory where there are none.
@@ -350,7 +350,7 @@ impl Memory<'_> {
 enum Backing {
     /// An allocation.
     Global(usize),
-    /// That of the block.
+    /// The memory of the block.
     Shared,
     /// The arguments.
     Parameters,

@@ -33,7 +33,7 @@ impl Clock {
 pub enum Origin {
     /// A stream's.
     Stream(StreamHandle),
-    /// That of a chain of nodes of a graph, which a stream launched.
+    /// The work of a chain of nodes of a graph, which a stream launched.
     Chain(StreamHandle, usize),
 }
 

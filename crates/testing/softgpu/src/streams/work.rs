@@ -47,7 +47,7 @@ pub enum Work {
     Fill {
         /// Where.
         to: DevicePointer,
-        /// To what.
+        /// The value that it is set to.
         value: u8,
         /// How much.
         bytes: usize,

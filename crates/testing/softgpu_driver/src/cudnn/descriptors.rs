@@ -102,7 +102,7 @@ impl Descriptors {
     /// Four numbers of a part.
     ///
     /// # Errors
-    /// As [`Descriptors::all`]; another count.
+    /// The errors of [`Descriptors::all`]; another count.
     pub fn four(&self, descriptor: u64, part: u32) -> Result<[i64; 4], Status> {
         self.all(descriptor, part)?.try_into().map_err(|_| BAD_PARAMETER)
     }
@@ -110,7 +110,7 @@ impl Descriptors {
     /// The only number of a part.
     ///
     /// # Errors
-    /// As [`Descriptors::four`].
+    /// The errors of [`Descriptors::four`].
     pub fn one(&self, descriptor: u64, part: u32) -> Result<u64, Status> {
         match *self.all(descriptor, part)? {
             [number] => Ok(number as u64),
@@ -121,7 +121,7 @@ impl Descriptors {
     /// The value of an enumeration.
     ///
     /// # Errors
-    /// As [`Descriptors::all`].
+    /// The errors of [`Descriptors::all`].
     pub fn choice(&self, descriptor: u64, part: u32) -> Result<i32, Status> {
         let bytes = self.0.get(descriptor).and_then(|found| found.parts.get(&part)).ok_or(BAD_PARAMETER)?;
         bytes.first_chunk().map(|bytes| i32::from_le_bytes(*bytes)).ok_or(BAD_PARAMETER)

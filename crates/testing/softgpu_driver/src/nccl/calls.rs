@@ -11,7 +11,7 @@ use softgpu::SoftGpu;
 
 use super::collective::{Call, Element, Kind, Request};
 use super::hub;
-use super::member::{Order, Refusal, Member, State, Submission, UnderWay, submit};
+use super::member::{Member, Order, Refusal, State, Submission, UnderWay, submit};
 use crate::context::{Context, entered};
 use crate::handles::Handles;
 
@@ -136,7 +136,7 @@ impl Ends {
     }
 }
 
-/// Those of a GPU, from the first call on.
+/// The ends of a GPU, from the first call on.
 fn ends_of(context: &Context) -> Result<Ends, DriverError> {
     let mut all = sync::lock(&GROUPS.ends);
     if let Some(ends) = all.get(&context.ordinal) {

@@ -133,7 +133,7 @@ struct Reads {
 }
 
 impl Order {
-    /// That of a GPU.
+    /// The order of a GPU.
     pub fn new(gpu: Arc<SoftGpu>) -> Result<Order, DriverError> {
         let stream = gpu.create_stream()?;
         let number = RandomState::new().hash_one(std::process::id());
@@ -365,7 +365,8 @@ pub fn submit(submissions: &[Submission]) -> Result<(), Refusal> {
         member.gpu.keep_promise(after, *stream)?;
         waits.push((*stream, promise, written, call.to, result));
     }
-    for ((stream, promise, written, to, result), Submission { member, name, .. }) in waits.into_iter().zip(submissions) {
+    for ((stream, promise, written, to, result), Submission { member, name, .. }) in waits.into_iter().zip(submissions)
+    {
         member.gpu.wait_for_promise(stream, promise)?;
         // Nothing is written where the call has come to nothing.
         let write = move |_: &[Vec<u8>]| -> Vec<Vec<u8>> {

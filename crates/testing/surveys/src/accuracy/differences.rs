@@ -44,7 +44,8 @@ pub fn layer_times() -> Result<Vec<LayerTime>, AccuracyError> {
 /// Pairs of runs with and without sequence parallelism.
 pub const PAIRS: Runs = runs!("sequence_parallel_gains.csv", ALL, "a100-80g-dgx", "scaling-2023");
 
-/// By which share of the shorter step a pair's longer one takes more: without sequence parallelism in place of with it.
+/// The share of the shorter step by which a pair's longer one takes more: without sequence parallelism in place of with
+/// it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gain {
     pub model: String,

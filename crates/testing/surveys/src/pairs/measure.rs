@@ -38,7 +38,7 @@ pub enum LossScale {
     Lowered,
 }
 
-/// By how much the scale of the loss is lowered for runs that skip different steps.
+/// The factor by which the scale of the loss is lowered for runs that skip different steps.
 const LOWERED: f32 = 1.0 / 256.0;
 
 /// Runs both layouts of `pair`, and compares each distance with its bound. If the layouts skip different steps, nothing

@@ -49,7 +49,9 @@ pub fn run(arguments: &Arguments) -> Result<(), String> {
     match arguments.mode {
         None => run_all(arguments),
         Some(Mode::One { part, ranks }) => one(part, ranks),
-        Some(Mode::JoiningProcesses { port, first, count, processes }) => JoiningProcesses { port, first, count, processes }.take_part(),
+        Some(Mode::JoiningProcesses { port, first, count, processes }) => {
+            JoiningProcesses { port, first, count, processes }.take_part()
+        }
     }
 }
 

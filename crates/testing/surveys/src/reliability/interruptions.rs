@@ -41,7 +41,8 @@ pub fn full_disks(reference: &Reference, trials: usize, kept: &Kept) -> Result<S
             }
             StopRequest::None
         };
-        let saved = run_saved(Arc::new(disk.clone()), folder.path(), stop_request).map_err(|error| error.to_string())?;
+        let saved =
+            run_saved(Arc::new(disk.clone()), folder.path(), stop_request).map_err(|error| error.to_string())?;
         let is_told = |steps: u32| saved.ends.iter().any(|(of, failure)| *of == steps && failure.is_some() != is_freed);
         let held = reference.same(&saved.outcome, 0).and_then(|()| match newest_is_sound(folder.path())? {
             newest if is_freed == (newest == reference.steps()) => Ok(()),

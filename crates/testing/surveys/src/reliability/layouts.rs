@@ -98,8 +98,10 @@ fn faults(
 ) -> Result<Vec<String>, ProofError> {
     let tokens = proof_text();
     let undisturbed = before.outcome(&tokens)?;
-    let parts =
-        [LayoutPart { layout: before.clone(), until: CUT }, LayoutPart { layout: after.clone(), until: after.train.steps }];
+    let parts = [
+        LayoutPart { layout: before.clone(), until: CUT },
+        LayoutPart { layout: after.clone(), until: after.train.steps },
+    ];
     let resumed = outcome_of_parts(&parts, &tokens, folder.path())?;
     let promise = Promise::of(class, &before.model, &before.train, before.train.steps);
     let distance = Distance::between(&undisturbed, &resumed, |name| is_noise(&before.model, name));

@@ -87,8 +87,8 @@ fn bits(losses: &[f64]) -> Vec<u64> {
     losses.iter().map(|loss| loss.to_bits()).collect()
 }
 
-/// Runs the reference with a checkpoint after each step on `storage`. `stop_request` is asked in each step, with the steps that
-/// are done. Returns the results of the checkpoints, in the order of their ends.
+/// Runs the reference with a checkpoint after each step on `storage`. `stop_request` is asked in each step, with the
+/// steps that are done. Returns the results of the checkpoints, in the order of their ends.
 pub(super) fn run_saved(
     storage: Arc<dyn Storage>,
     folder: &Path,
@@ -97,7 +97,7 @@ pub(super) fn run_saved(
     run_reported(storage, folder, Log { stop_request, report: |_: &StepReport| (), saved: Mutex::default() })
 }
 
-/// As [`run_saved`] to the end; `report` hears of each step before its checkpoint begins.
+/// Runs as [`run_saved`] does, to the end; `report` is called with each step before its checkpoint begins.
 pub(super) fn run_and_report(
     storage: Arc<dyn Storage>,
     folder: &Path,

@@ -44,7 +44,7 @@ tokenizer = "bytes"
 /// The state that replicas shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharded {
-    /// That of the optimizer, over all replicas: ZeRO-1.
+    /// The state of the optimizer, over all replicas: ZeRO-1.
     Optimizer,
     /// All state, in groups of 16 replicas: ZeRO-3.
     AllInGroups,

@@ -21,7 +21,7 @@ const PROCESSES_OF_A_HOST: usize = 8;
 /// The longest wait.
 const LONG: Duration = Duration::from_secs(600);
 
-/// Connections of one process that stand for processes `first` and further ones.
+/// Connections of one process, each in place of a process: `first` and further ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoiningProcesses {
     /// Port of process 0.

@@ -40,7 +40,7 @@ impl Form {
         Form::several(three(STEP, 2, Reshard::AfterBackward)),
     ];
 
-    /// Those of the support matrix: every stage, once without and once with sharding groups where they change
+    /// The forms of the support matrix: every stage, once without and once with sharding groups where they change
     /// something, gradients summed once a step and per microbatch.
     pub const OF_MATRIX: [Form; 8] = [
         Form::WHOLE,
@@ -53,7 +53,7 @@ impl Form {
         Form::several(three(MICROBATCH, 1, Reshard::AfterUse)),
     ];
 
-    /// Those of long sequences, in one group.
+    /// The forms of long sequences, in one group.
     pub const OF_LONG: [Form; 5] = [
         Form::WHOLE,
         Form::one(ZeroStage::One),

@@ -21,7 +21,7 @@ const PIECE_BYTES: usize = 1 << 20;
 pub struct Stained(Vec<Arc<Mutex<usize>>>);
 
 impl Stained {
-    /// Those of a run on this number of ranks.
+    /// The bytes of a run on this number of ranks.
     pub fn of(ranks: usize) -> Stained {
         Stained((0..ranks).map(|_| Arc::default()).collect())
     }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use blame::{
-    Attempt, Attempts, Cause, CauseKind, Entry, ReportedFailure, LauncherPart, Moment, OwnFailure, Peers, ProcessEnd,
-    ProcessPart, RING_ENTRIES, RankHistory, RankReport, Report, Ring, RingHeader,
+    Attempt, Attempts, Cause, CauseKind, Entry, LauncherPart, Moment, OwnFailure, Peers, ProcessEnd, ProcessPart,
+    RING_ENTRIES, RankHistory, RankReport, Report, ReportedFailure, Ring, RingHeader,
 };
 
 struct Folder(PathBuf);

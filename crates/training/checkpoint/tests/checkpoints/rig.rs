@@ -106,7 +106,7 @@ pub fn save(store: &Store, steps: u32) -> Finished {
     save_as(store, state(steps), |_| true)
 }
 
-/// As [`save`], without the blocks of pieces that `is_put` leaves out.
+/// Saves as [`save`] does, without the blocks of pieces that `is_put` leaves out.
 pub fn save_as(store: &Store, state: RunState, is_put: impl Fn(&PieceEntry) -> bool) -> Finished {
     let (mut finished, steps) = (None, state.steps);
     let writer = ProcessWriter::new(store.folder(), 2);

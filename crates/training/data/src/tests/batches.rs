@@ -2,7 +2,7 @@
 
 use config::{IGNORED_LABEL, Positions, RunConfig, TrainSpec, Visible};
 use data::{
-    Batches, Corpus, Document, MixturePart, Mixture, Order, Packing, Shares, Tokenizer, Window, embedded, split,
+    Batches, Corpus, Document, Mixture, MixturePart, Order, Packing, Shares, Tokenizer, Window, embedded, split,
 };
 
 fn document(name: &str, text: &str) -> Document {

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::tests::folder::Folder;
 use config::{DataSpec, Positions, SourceSpec, TokenizerSpec, Trusted, Visible};
 use data::{
-    Content, Dataset, Document, Earlier, Listener, Progress, NoListener, TokenFile, TokenFileWriter, Tokenizer, tokenize,
+    Content, Dataset, Document, Earlier, Listener, NoListener, Progress, TokenFile, TokenFileWriter, Tokenizer,
+    tokenize,
 };
 
 /// Documents of words, some empty, one longer than a part.

@@ -76,7 +76,7 @@ pub trait Listener {
     fn progress(&self, progress: Progress);
 }
 
-/// Hears nothing.
+/// Ignores all progress.
 #[derive(Clone, Copy, Debug)]
 pub struct NoListener;
 
@@ -203,7 +203,7 @@ pub(crate) fn inputs(sources: &[SourceSpec]) -> Result<Vec<Input>, DataError> {
     DataError::all(errors).map(|()| inputs)
 }
 
-/// As [`tokenize`], of content whose key is known.
+/// Tokenizes as [`tokenize`] does, content whose key is known.
 pub(crate) fn write(
     inputs: &[Input],
     tokenizer: &Tokenizer,

@@ -32,7 +32,7 @@ const BLOCK_BYTES: usize = 1 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Mark {
-    /// Of what the tokens are made.
+    /// The content that the tokens are made of.
     key: String,
     /// Where the work continues.
     input: u64,

@@ -96,7 +96,7 @@ fn sizes(fields: &Fields) -> Result<[usize; 6], InterchangeError> {
     ])
 }
 
-/// What [`sizes`] reads.
+/// The keys that [`sizes`] reads.
 fn write_sizes(model: &ModelSpec) -> Map<String, Value> {
     object([
         ("num_hidden_layers", model.num_layers.into()),
@@ -175,7 +175,7 @@ fn layer_norm(epsilon: f32) -> Norm {
 /// The library's names of functions, the one that is written first.
 type Activations = [(&'static str, Activation)];
 
-/// Those of a block without a gate.
+/// The activations of a block without a gate.
 const PLAIN: &Activations = &[
     ("gelu", Activation::GeluErf),
     ("gelu_new", Activation::GeluTanh),

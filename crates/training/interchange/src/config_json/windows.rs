@@ -99,7 +99,7 @@ fn types_of_layers(
         .ok_or_else(|| fields.refused(KEY, format!("must name {names} alone")))
 }
 
-/// What [`read`] reads.
+/// The keys that [`read`] reads.
 pub(super) fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
     let window = model.local_attention.as_ref().map(|local| local.window);
     let reach = |layer: usize| model.reach_of(Unit::Layer(layer as u32));

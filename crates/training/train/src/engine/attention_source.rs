@@ -30,7 +30,7 @@ pub enum AttentionUse {
 /// cuDNN, once it has been looked for.
 type Opened = OnceLock<Result<Arc<cudnn::Library>, LibraryError>>;
 
-/// The library for a rank.
+/// The attention library of a rank.
 pub(crate) struct RankAttention {
     pub library: Box<dyn AttentionLibrary>,
     pub workspace_bytes: usize,

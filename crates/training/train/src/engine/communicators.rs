@@ -33,10 +33,10 @@ impl Communicators {
         Communicators::try_open(groups, rank, |which, group| Ok(open(which, group)))
     }
 
-    /// As [`Communicators::open`], where `open` may fail.
+    /// Returns the same as [`Communicators::open`], where `open` may fail.
     ///
     /// # Errors
-    /// As [`Communicators::open`], and those of `open`.
+    /// The errors of [`Communicators::open`] and of `open`.
     pub fn try_open(
         groups: &PeerGroups,
         rank: Rank,

@@ -326,7 +326,11 @@ impl Gpus {
     }
 
     /// The library of attention for a rank on the open GPU of this index, where there is one.
-    pub(crate) fn attention_library(&self, index: usize, gpu: &Arc<dyn Gpu>) -> Result<Option<RankAttention>, DeviceError> {
+    pub(crate) fn attention_library(
+        &self,
+        index: usize,
+        gpu: &Arc<dyn Gpu>,
+    ) -> Result<Option<RankAttention>, DeviceError> {
         self.attention.open(&self.facts[index], gpu)
     }
 
@@ -427,7 +431,7 @@ impl Gpus {
     /// Checks that the GPU of rank number `local` of this host has the memory for it alone, and for NCCL.
     ///
     /// # Errors
-    /// As [`Gpus::check_memory`].
+    /// The errors of [`Gpus::check_memory`].
     pub fn check_memory_of_one(&self, local: usize, arena_bytes: u64, products: Products) -> Result<(), GpuError> {
         let index = self.of_rank(local);
         let free = self.context(index)?.free_memory().map_err(|cause| GpuError::Driver { cause })?;

@@ -20,7 +20,7 @@ pub struct ProductChoice {
     pub tiles: Arc<ChosenTiles>,
 }
 
-/// Those of each GPU model, by its name.
+/// The choices of each GPU model, by its name.
 pub type ModelChoices = BTreeMap<String, ProductChoice>;
 
 /// Those that ranks take.

@@ -58,10 +58,10 @@ impl RunDevice {
         RunDevice::open_with_attention(choice, wanted, graphs, AttentionUse::Kernels, places)
     }
 
-    /// As [`RunDevice::open`], with attention by a library, if runs may use one.
+    /// Returns the same as [`RunDevice::open`], with attention by a library, if runs may use one.
     ///
     /// # Errors
-    /// As [`RunDevice::open`].
+    /// The errors of [`RunDevice::open`].
     pub fn open_with_attention(
         choice: DeviceChoice,
         wanted: Option<usize>,

@@ -20,7 +20,7 @@ use program::{PeerGroup, PeerGroups};
 use crate::engine::open_engine::EngineOptions;
 use crate::engine::{Communicators, Engine, EngineDescription, RankEngine};
 
-/// The place of a process among those of a run.
+/// A process as a member of a run: its number, its ranks and its listeners.
 pub struct ProcessMember {
     /// Its number in the process map.
     pub process: usize,
@@ -206,7 +206,7 @@ impl ThreadEngine {
     /// The communicators of `rank`, each as `open` makes it.
     ///
     /// # Errors
-    /// As [`ThreadEngine::communicators`], and those of `open`.
+    /// The errors of [`ThreadEngine::communicators`] and of `open`.
     pub(super) fn groups(
         &self,
         rank: Rank,
@@ -219,7 +219,7 @@ impl ThreadEngine {
     }
 }
 
-/// Everything that a group of a rank communicates over.
+/// The transports, hosts and channels of a group of a rank.
 pub(super) struct GroupTransports<'a> {
     /// The rank's ends of the transport, by stream.
     pub transports: &'a StreamTransports,

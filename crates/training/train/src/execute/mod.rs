@@ -28,7 +28,7 @@ impl Worker<'_> {
     /// the waits that it needs.
     ///
     /// # Errors
-    /// As [`Worker::execute`], and failures of what it waits for.
+    /// The errors of [`Worker::execute`], and failures of what it waits for.
     pub fn issue(&mut self, instr: Instr) -> Result<(), DeviceError> {
         let stream = instr.stream();
         for awaited in self.position.waits.of(self.position.at) {
@@ -108,12 +108,18 @@ impl Worker<'_> {
             Instr::OffloadState { unit } => {
                 offload::copy(&self.ports, &self.position, &self.state.units[&unit], offload::CopyDirection::Offload)
             }
-            Instr::OffloadActs { unit, microbatch } => {
-                offload::copy_activations(&self.ports, &self.position, (unit, microbatch), offload::CopyDirection::Offload)
-            }
-            Instr::FetchActs { unit, microbatch } => {
-                offload::copy_activations(&self.ports, &self.position, (unit, microbatch), offload::CopyDirection::Fetch)
-            }
+            Instr::OffloadActs { unit, microbatch } => offload::copy_activations(
+                &self.ports,
+                &self.position,
+                (unit, microbatch),
+                offload::CopyDirection::Offload,
+            ),
+            Instr::FetchActs { unit, microbatch } => offload::copy_activations(
+                &self.ports,
+                &self.position,
+                (unit, microbatch),
+                offload::CopyDirection::Fetch,
+            ),
             Instr::Save { unit } => {
                 self.ports.saving.as_mut().map_or(Ok(()), |saving| saving.save(unit, effects.reads))
             }
@@ -318,7 +324,7 @@ fn activation_tag(unit: Unit, microbatch: Microbatch) -> u64 {
     2 * message_number(unit, microbatch)
 }
 
-/// As [`activation_tag`], for gradients.
+/// The tag of a gradient, as [`activation_tag`] is that of an activation.
 fn gradient_tag(unit: Unit, microbatch: Microbatch) -> u64 {
     2 * message_number(unit, microbatch) + 1
 }

@@ -8,7 +8,7 @@ use crate::worker::ports::RankPorts;
 use crate::worker::run_position::RunPosition;
 use crate::worker::unit_state::UnitState;
 
-/// Which way something is copied.
+/// The direction of a copy between the arena and memory of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyDirection {
     /// From memory of the host, before it is used.
@@ -21,7 +21,12 @@ pub enum CopyDirection {
 ///
 /// # Errors
 /// The device's.
-pub fn copy(ports: &RankPorts<'_>, position: &RunPosition<'_>, state: &UnitState, direction: CopyDirection) -> Result<(), DeviceError> {
+pub fn copy(
+    ports: &RankPorts<'_>,
+    position: &RunPosition<'_>,
+    state: &UnitState,
+    direction: CopyDirection,
+) -> Result<(), DeviceError> {
     let staged = state.staged(position);
     let pairs = state.optimizer_parts().zip(staged.optimizer_parts());
     let mut pairs = pairs.map(|((_, host), (_, staged))| (host.tensor, staged.tensor));

@@ -156,12 +156,12 @@ pub struct StepOutcome {
     pub valid: u64,
     /// Whether a loss or a gradient was not finite anywhere.
     pub not_finite: bool,
-    /// Whether any rank wished to stop.
+    /// Whether any rank requested to stop.
     pub stop: bool,
 }
 
-/// Puts this rank's wish among the step's sums, in the order of the stream that adds them up, so that all ranks stop
-/// after the same step.
+/// Puts this rank's stop request among the step's sums, in the order of the stream that adds them up, so that all ranks
+/// stop after the same step.
 ///
 /// # Errors
 /// The device's.

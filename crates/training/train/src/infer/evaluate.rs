@@ -152,7 +152,7 @@ pub(crate) fn evaluate_whole<'a>(
     sums.report(worker, 0)
 }
 
-/// Measures between steps, on all ranks. `None`, on all of them, where one wished to stop before the last pass.
+/// Measures between steps, on all ranks. `None`, on all of them, where one requested to stop before the last pass.
 pub(crate) fn evaluate<'a>(
     worker: &mut Worker<'a>,
     tokens: &'a HeldOut<'a>,

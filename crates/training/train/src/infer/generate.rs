@@ -144,7 +144,7 @@ struct Agreed {
     stop: bool,
 }
 
-/// One rank has drawn, one may wish to stop; the sums tell all.
+/// One rank has drawn the token, one may request to stop; the sums have both.
 fn agree(worker: &mut Worker<'_>, drawn: i64, stop_request: StopRequest) -> Result<Agreed, DeviceError> {
     let sums = worker.state.constants.norm_sums;
     let mut words = [0i64; SUM_WORDS];

@@ -73,7 +73,7 @@ pub enum TrainError {
         loss: f64,
         /// As reported.
         gradient_norm: f64,
-        /// In which numbers gradients were summed.
+        /// The data type in which gradients were summed.
         sums: GradientSums,
     },
 }

@@ -100,7 +100,7 @@ pub(crate) enum Flow {
     End,
 }
 
-/// One rank's part in a launch.
+/// A rank of a launch, before it is opened.
 #[derive(Clone, Copy)]
 pub(crate) struct RankLaunch<'a> {
     /// The run.

@@ -27,10 +27,10 @@ use crate::run::step_verdict::StepVerdict;
 use crate::run::work_times::WorkTimes;
 use crate::setup::Setup;
 use crate::setup::start::{Start, check_tensors};
+use crate::stop_request::StopRequest;
 use crate::storage::deliver;
 use crate::storage::saving::{SavePorts, SaveWriters, Saving, start_saving};
 use crate::storage::sink::TensorSink;
-use crate::stop_request::StopRequest;
 use crate::worker::Worker;
 use crate::worker::batch::TokenSource;
 use crate::worker::loss_scale::UpdateOutcome;
@@ -88,14 +88,15 @@ impl<'a> Ports<'a> {
 pub enum Ending {
     /// All steps were done.
     Finished,
-    /// The observer wished to stop after this many steps.
+    /// The observer requested to stop after this many steps.
     Stopped {
         /// Steps done.
         steps: u32,
     },
 }
 
-/// Runs `setup` on `engine`: one thread per rank of this process, until the last step or the observer's wish.
+/// Runs `setup` on `engine`: one thread per rank of this process, until the last step or the observer's request to
+/// stop.
 ///
 /// # Errors
 /// The first rank's failure, with its step and instruction; every other rank stops because of it.
@@ -103,10 +104,10 @@ pub fn run(setup: &Setup, engine: &dyn Engine, ports: Ports<'_>) -> Result<Endin
     run_ranks(setup, engine, ports, engine.ranks().into_iter())
 }
 
-/// As [`run`], for some of the ranks of the engine, on one on which none waits for another.
+/// Runs as [`run`] does, but only some of the ranks of the engine, none of which waits for another.
 ///
 /// # Errors
-/// As [`run`].
+/// The errors of [`run`].
 pub fn run_ranks(
     setup: &Setup,
     engine: &dyn Engine,
@@ -213,11 +214,12 @@ fn run_steps<'a>(
                 update,
                 skipped_steps: worker.state.loss_scale.skipped_steps(),
             });
-            stop_request = ports.observer.step(&StepReport { loss_scaling, anomaly, ..report(setup, step, &outcome, started) });
+            stop_request =
+                ports.observer.step(&StepReport { loss_scaling, anomaly, ..report(setup, step, &outcome, started) });
         }
         hashes.take(&*worker.ports.device, step + 1, started.elapsed())?;
         let is_last = step + 1 == setup.train.steps;
-        // Who wishes to stop does not wait for a measurement.
+        // A request to stop skips the measurement.
         let mut stop_check = StopCheck { stop_request, ..stop_check };
         let between = if outcome.stop {
             Between::stopped()
@@ -243,7 +245,7 @@ fn run_steps<'a>(
 /// The results of the work between two steps, the same on all ranks.
 struct Between {
     held_out_loss: Option<f64>,
-    /// Whether any rank wished to stop, in the step or since.
+    /// Whether any rank requested to stop, in the step or since.
     is_stopped: bool,
 }
 
@@ -263,7 +265,9 @@ fn measure<'a>(
     let is_due = |evaluation: &Evaluation<'_>| is_last || evaluation.is_due_after(steps);
     let mut held_out_loss = None;
     if let Some((_, tokens)) = measured.held_out.as_ref().filter(|(evaluation, _)| is_due(evaluation)) {
-        let Some(report) = evaluate(worker, tokens, (steps, progress), stop_check)? else { return Ok(Between::stopped()) };
+        let Some(report) = evaluate(worker, tokens, (steps, progress), stop_check)? else {
+            return Ok(Between::stopped());
+        };
         held_out_loss = Some(report.loss);
         if stop_check.is_asking {
             stop_check.observer.evaluation(&report);
@@ -306,19 +310,23 @@ fn report(setup: &Setup, step: u32, outcome: &reduce::StepOutcome, started: Inst
     }
 }
 
-/// Whom a rank asks whether the run continues.
+/// The observer and the newest stop request, as a rank has them between two steps.
 #[derive(Clone, Copy)]
 struct StopCheck<'a> {
-    /// The wish after the step before.
+    /// The request after the step before.
     stop_request: StopRequest,
-    /// Whether this rank asks: one does, for all.
+    /// Whether this rank asks the observer: rank 0 does, for all.
     is_asking: bool,
     observer: &'a dyn Observer,
 }
 
 impl StopCheck<'_> {
     fn newest(&self) -> StopRequest {
-        if self.is_asking && self.stop_request == StopRequest::None { self.observer.stop_request() } else { self.stop_request }
+        if self.is_asking && self.stop_request == StopRequest::None {
+            self.observer.stop_request()
+        } else {
+            self.stop_request
+        }
     }
 }
 

@@ -8,8 +8,8 @@ use crate::infer::evaluate::EvaluationReport;
 use crate::run::samples::SampleReport;
 use crate::run::step_verdict::AnomalyReport;
 use crate::run::work_times::WorkTimes;
-use crate::storage::saving::SaveReport;
 use crate::stop_request::StopRequest;
+use crate::storage::saving::SaveReport;
 use crate::worker::Worker;
 use crate::worker::loss_scale::UpdateOutcome;
 
@@ -57,8 +57,8 @@ pub trait Observer: Sync {
     /// Called after each step on every rank's own thread, where that computes; by default nothing is done.
     fn rank_step(&self, _times: WorkTimes) {}
 
-    /// Asked in every step, before the ranks join their sums: [`StopRequest::Stop`] ends the run on all ranks after this step.
-    /// Asked in every pass of an evaluation, too, which ends after this pass, and the run with it.
+    /// Asked in every step, before the ranks join their sums: [`StopRequest::Stop`] ends the run on all ranks after
+    /// this step. Asked in every pass of an evaluation, too, which ends after this pass, and the run with it.
     fn stop_request(&self) -> StopRequest {
         StopRequest::None
     }

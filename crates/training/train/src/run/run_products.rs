@@ -37,7 +37,7 @@ pub fn run_products(setup: &Setup, tokens: &dyn TokenSource) -> Result<Vec<RunPr
     Ok(products.into_iter().collect())
 }
 
-/// Hears nothing.
+/// Ignores all events.
 struct QuietObserver;
 
 impl Observer for QuietObserver {
@@ -48,7 +48,7 @@ impl Observer for QuietObserver {
 
 type RecordedProducts = Arc<Mutex<HashSet<RunProduct>>>;
 
-/// Ranks that note their products.
+/// An engine whose ranks record their products.
 struct RecordingEngine {
     inner: MetaEngine,
     recorded: RecordedProducts,

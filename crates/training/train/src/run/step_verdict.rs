@@ -69,13 +69,16 @@ pub fn conclude(
         },
         // The loss is scaled, and the next step has another factor.
         (UpdateOutcome::Skipped, _) => return Ok((UpdateOutcome::Skipped, None)),
-        (UpdateOutcome::Updated, Some(anomaly @ Anomaly::Spike(_))) if verdict.leaves_weights => match anomalies.on_spike {
-            OnSpike::RollBack => return roll_back(anomaly),
-            OnSpike::Off | OnSpike::Warn | OnSpike::Skip => worker.state.loss_scale.skip(),
-        },
+        (UpdateOutcome::Updated, Some(anomaly @ Anomaly::Spike(_))) if verdict.leaves_weights => {
+            match anomalies.on_spike {
+                OnSpike::RollBack => return roll_back(anomaly),
+                OnSpike::Off | OnSpike::Warn | OnSpike::Skip => worker.state.loss_scale.skip(),
+            }
+        }
         (UpdateOutcome::Updated, _) => UpdateOutcome::Updated,
     };
-    worker.state.skipped_in_a_row = if update == UpdateOutcome::Updated { 0 } else { worker.state.skipped_in_a_row + 1 };
+    worker.state.skipped_in_a_row =
+        if update == UpdateOutcome::Updated { 0 } else { worker.state.skipped_in_a_row + 1 };
     if worker.state.skipped_in_a_row > MOST_SKIPPED_IN_A_ROW {
         return Err(TrainError::Skipping { step, steps: worker.state.skipped_in_a_row, loss: outcome.loss });
     }

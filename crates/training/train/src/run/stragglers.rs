@@ -49,7 +49,7 @@ pub enum Suspect {
 /// The times that others have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Basis {
-    /// Those of its peers; the work in which it differs most, if it is a rank.
+    /// The times of its peers; the work in which it differs most, if it is a rank.
     Peers(Option<Work>),
     /// Those that are predicted.
     Prediction,
@@ -106,7 +106,7 @@ impl fmt::Display for Straggler {
     }
 }
 
-/// A time over the last steps.
+/// The least and the median time over the last steps.
 #[derive(Clone, Copy, Debug)]
 struct TypicalTime {
     least: f64,
@@ -259,7 +259,8 @@ impl StragglerWatch {
         };
         let relative = |rank: Rank| Some(self.typical(rank, computed)?.scaled(1e-9 / predicted(rank)?));
         let own = relative(rank)?;
-        let others = self.mesh.ranks().filter(|other| *other != rank).map(relative).collect::<Option<Vec<TypicalTime>>>()?;
+        let others =
+            self.mesh.ranks().filter(|other| *other != rank).map(relative).collect::<Option<Vec<TypicalTime>>>()?;
         let typical = TypicalTime::among(&others)?;
         let found = Straggler {
             suspect: Suspect::Rank(rank),
@@ -283,7 +284,9 @@ impl StragglerWatch {
             for (ranks, own) in &timed {
                 let stage = |ranks: &[Rank]| ranks.first().map(|rank| self.mesh.coord(*rank).along(Axis::Pp));
                 let peers = timed.iter().filter(|(other, _)| other != ranks && stage(other) == stage(ranks));
-                let Some(typical) = TypicalTime::among(&peers.map(|(_, typical)| *typical).collect::<Vec<_>>()) else { continue };
+                let Some(typical) = TypicalTime::among(&peers.map(|(_, typical)| *typical).collect::<Vec<_>>()) else {
+                    continue;
+                };
                 let suspect = Suspect::Group(which, ranks.clone());
                 let (seconds, basis) = (own.median, Basis::Peers(None));
                 let straggler = Straggler { suspect, seconds, typical: typical.median, basis };

@@ -145,7 +145,7 @@ impl Setup {
         Setup::of(model, parallelism, train, State::Training, workloads)
     }
 
-    /// As [`Setup::new`], for a run that also measures the loss on `sequences` held-out sequences.
+    /// Returns the same as [`Setup::new`], for a run that also measures the loss on `sequences` held-out sequences.
     ///
     /// # Errors
     /// See [`SetupError`].
@@ -160,7 +160,8 @@ impl Setup {
         Setup::of(model, parallelism, train, State::Training, workloads)
     }
 
-    /// As [`Setup::with_evaluation`], for a run that also continues texts between steps, one at a time.
+    /// Returns the same as [`Setup::with_evaluation`], for a run that also continues texts between steps, one at a
+    /// time.
     ///
     /// # Errors
     /// See [`SetupError`].

@@ -39,7 +39,7 @@ impl<'a> Start<'a> {
     }
 }
 
-/// Given weights, and for adapters that they lack the initial values that the seed gives.
+/// Given weights, completed by the initial values of adapters that they lack, which the seed determines.
 pub struct CompletedWeights<'a> {
     /// Those that are given.
     pub given: &'a dyn TensorSource,

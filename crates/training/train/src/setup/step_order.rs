@@ -1,4 +1,4 @@
-//! In which order a run's steps compute: stages, schedule, linked programs.
+//! The order in which a run's steps compute: stages, schedule, linked programs.
 
 use config::{
     Degrees, FullRecompute, ModelSpec, Parallelism, PerClass, Recompute, ScheduleKind, ScheduleSpec, Stage, TrainSpec,
@@ -48,7 +48,7 @@ impl<'a> StepOrder<'a> {
         training(parallelism, train, 1).record_case(model, parallelism, train)
     }
 
-    /// As [`StepOrder::new`], where [`StepOrder::case`] was recorded before.
+    /// Returns the same as [`StepOrder::new`], where [`StepOrder::case`] was recorded before.
     ///
     /// # Errors
     /// As there.

@@ -26,8 +26,8 @@ impl Piece<'_> {
 /// Which copies of a parameter that several ranks of a stage and a replica hold are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copies {
-    /// That of the first of these ranks, so that over all of them each element of each parameter is listed once: for
-    /// storing.
+    /// The copy of the first of these ranks, so that over all of them each element of each parameter is listed once:
+    /// for storing.
     First,
     /// All, so that every element of the buffer is listed: for filling.
     Every,

@@ -147,18 +147,18 @@ impl Bindings {
         found(offsets.and_then(|offsets| self.embeddings.get(&(side, offsets))), Unit::Embedding)
     }
 
-    /// As [`Bindings::embedding`], of a layer.
+    /// The parameters of a layer; see [`Bindings::embedding`].
     ///
     /// # Panics
-    /// As [`Bindings::embedding`].
+    /// The panics of [`Bindings::embedding`].
     pub fn layer(&self, number: u32, side: Side, offsets: Option<Offsets>) -> &LayerParams {
         found(offsets.and_then(|offsets| self.layers.get(&(number, side, offsets))), Unit::Layer(number))
     }
 
-    /// As [`Bindings::embedding`], of the head.
+    /// The parameters of the head; see [`Bindings::embedding`].
     ///
     /// # Panics
-    /// As [`Bindings::embedding`].
+    /// The panics of [`Bindings::embedding`].
     pub fn head(&self, side: Side, offsets: Option<Offsets>) -> &HeadParams {
         found(offsets.and_then(|offsets| self.heads.get(&(side, offsets))), Unit::Head)
     }

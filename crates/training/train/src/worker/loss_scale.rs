@@ -20,7 +20,7 @@ pub struct LossScale {
     skipped_steps: u32,
 }
 
-/// The verdict of a step's sums.
+/// The result of a step's update, by its sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdateOutcome {
     /// All was finite: the weights were updated.
@@ -62,7 +62,7 @@ impl LossScale {
         }
     }
 
-    /// What [`LossScale::resumed`] needs of the factor; none where the loss is not scaled.
+    /// The state of the factor that [`LossScale::resumed`] needs; none where the loss is not scaled.
     pub fn state(&self) -> Option<LossScaleState> {
         let LossScale { factor, finite_steps, tolerated, .. } = *self;
         self.is_dynamic().then_some(LossScaleState { factor, finite_steps, tolerated })

@@ -16,7 +16,7 @@ pub fn state_numbers(plan: &RankPlan, value: Value, len: usize, dtype: Dtype) ->
 /// The first `len` numbers of a value while instruction `at` runs.
 ///
 /// # Panics
-/// As [`state_numbers`].
+/// The panics of [`state_numbers`].
 pub fn numbers_at(plan: &RankPlan, value: Value, at: usize, len: usize, dtype: Dtype) -> Tensor {
     frame_of(value, plan.extent(value, at)).tensor(1, len, dtype)
 }
@@ -30,7 +30,7 @@ pub fn constants(plan: &RankPlan, model: &ModelSpec) -> Constants {
 /// Where a unit's cache is laid out.
 ///
 /// # Panics
-/// As [`state_numbers`].
+/// The panics of [`state_numbers`].
 pub fn cache(plan: &RankPlan, unit: Unit) -> Frame {
     frame_of(Value::Cache(unit), plan.extent_of_state(Value::Cache(unit)))
 }
@@ -107,7 +107,7 @@ impl Activations<'_> {
         }
     }
 
-    /// As [`Activations::saved`] when the backward pass of the input is done: its part is gone.
+    /// Returns the same as [`Activations::saved`] when the backward pass of the input is done: its part is gone.
     pub fn saved_until_weight(&self, unit: Unit, microbatch: Microbatch, recompute: LayerRecompute) -> Saved {
         let core = match recompute {
             LayerRecompute::Nothing | LayerRecompute::Everything(_) => None,

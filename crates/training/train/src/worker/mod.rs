@@ -111,12 +111,12 @@ impl<'a> Worker<'a> {
         self.state.bindings.embedding(side, self.position.offsets(Unit::Embedding, side))
     }
 
-    /// As [`Worker::embedding`], of a layer.
+    /// The parameters of a layer; see [`Worker::embedding`].
     pub fn layer(&self, number: u32, side: Side) -> &LayerParams {
         self.state.bindings.layer(number, side, self.position.offsets(Unit::Layer(number), side))
     }
 
-    /// As [`Worker::embedding`], of the head.
+    /// The parameters of the head; see [`Worker::embedding`].
     pub fn head(&self, side: Side) -> &HeadParams {
         self.state.bindings.head(side, self.position.offsets(Unit::Head, side))
     }

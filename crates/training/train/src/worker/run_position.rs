@@ -116,7 +116,7 @@ impl<'a> RunPosition<'a> {
     /// buffer.
     ///
     /// # Panics
-    /// As [`RunPosition::gradient_sum`].
+    /// The panics of [`RunPosition::gradient_sum`].
     pub fn whole(&self, state: &UnitState, value: Value, dtype: Dtype) -> device::Tensor {
         memory::numbers_at(self.plan, value, self.at, state.layout.padded_len(), dtype)
     }

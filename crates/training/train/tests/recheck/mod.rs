@@ -12,7 +12,7 @@ use config::{Parallelism, Recheck, TrainSpec, ZeroStage};
 use device::{Device, DeviceError, Tensor};
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
-use train::{Engine, Observer, Ports, RankFailure, Setup, StepReport, TrainError, StopRequest, run};
+use train::{Engine, Observer, Ports, RankFailure, Setup, StepReport, StopRequest, TrainError, run};
 
 const TEXT: ProofText = ProofText { vocabulary: 61, seed: 5, labels: Labels::Every };
 

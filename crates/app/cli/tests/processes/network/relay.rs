@@ -59,9 +59,12 @@ pub fn start(network: &Network, change: impl Fn(ByteRange, u64, &mut [u8]) + Sen
     })
 }
 
-/// As [`start`], by a relay that has no token: it shows each byte of the connections to process 0, and sees none of
-/// those between ranks.
-pub fn start_blind(network: &Network, change: impl Fn(ByteRange, u64, &mut [u8]) + Send + Sync + 'static) -> SocketAddr {
+/// Starts a relay as [`start`] does, but one that has no token: it shows each byte of the connections to process 0, and
+/// sees none of those between ranks.
+pub fn start_blind(
+    network: &Network,
+    change: impl Fn(ByteRange, u64, &mut [u8]) + Send + Sync + 'static,
+) -> SocketAddr {
     listen(network, Arc::new(change), |near, far, change| {
         if let Ok(far) = TcpStream::connect(far) {
             both_ways(near, far, ByteRange { wire: Wire::Meeting, way: Way::There, from: usize::MAX, to: 0 }, change);

@@ -81,7 +81,7 @@ fn split(numbers: __m512) -> [__m512i; TERMS] {
     [first, second, _mm512_castps_si512(_mm512_sub_ps(rest, _mm512_castsi512_ps(second)))]
 }
 
-/// As [`split`], also where numbers are infinite, no numbers, or too large to be rounded to bf16.
+/// Returns the same as [`split`], also where numbers are infinite, NaN, or too large to be rounded to bf16.
 #[cold]
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]

@@ -32,7 +32,7 @@ pub(super) unsafe fn pack(kernels: &Kernels, block: &PairsBlock<Bf16>, panel_lan
     }
 }
 
-/// As [`pack`], for operands that enter in terms: a panel has for each block of steps one of each term.
+/// Packs as [`pack`] does, for operands that enter in terms: a panel has for each block of steps one of each term.
 ///
 /// # Safety
 /// As for [`pack`], for panels of three times as many steps.

@@ -59,7 +59,7 @@ pub(super) struct Panels<E> {
 }
 
 impl<E: Packed> Panels<E> {
-    /// Those of an engine, for an operand that is in memory like this.
+    /// The panels of an engine, for an operand that is in memory like this.
     pub(super) fn of(engine: &Engine, side: Side, adjacent: Adjacent) -> Self {
         let [pack_a, pack_b] = E::kernels(engine);
         let kernel = match side {

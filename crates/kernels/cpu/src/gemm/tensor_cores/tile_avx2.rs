@@ -11,7 +11,7 @@ use crate::lanes::LANES;
 const HALF: usize = LANES / 2;
 
 impl<const BLOCK: usize> Block<'_, BLOCK> {
-    /// As [`Block::add_usual`].
+    /// Returns the same as [`Block::add_usual`].
     ///
     /// # Safety
     /// The machine has AVX2.

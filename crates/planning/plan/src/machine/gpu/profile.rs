@@ -21,7 +21,7 @@ use crate::machine::profile::MeasureError;
 pub enum MeasuredProducts {
     /// Pleach's own, in the blocks of the GPUs.
     Kernels,
-    /// Those of the GPUs' library, by the first algorithm that it proposes for each.
+    /// The products of the GPUs' library, by the first algorithm that it proposes for each.
     Library,
 }
 
