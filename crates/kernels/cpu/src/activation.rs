@@ -10,6 +10,8 @@
 //!
 //! Plain kinds read `x[T,F]`, gated kinds `x[T,2F]` = gate | up.
 
+use std::marker::PhantomData;
+
 use config::Activation;
 
 use crate::lanes::{Kernel, Lanes, Stored, for_each_block};
@@ -41,7 +43,7 @@ pub struct ActivationBackward<'a, E = f32> {
 }
 
 /// A function of one variable with its derivative.
-trait Curve {
+pub(crate) trait Curve {
     /// `(f(x), f'(x))`; what is not used is not computed.
     fn value_and_slope<L: Lanes>(x: L) -> (L, L);
 }
@@ -105,61 +107,105 @@ impl Curve for Relu {
 }
 
 /// `x` of a gated kind as `(gate, up)`.
-fn gate_and_up<E>(x: &[E]) -> (&[E], &[E]) {
+pub(crate) fn gate_and_up<E>(x: &[E]) -> (&[E], &[E]) {
     x.split_at(x.len() / 2)
 }
 
-#[inline(always)]
-fn plain<C: Curve, L: Lanes>(x: &[impl Stored], y: &mut [impl Stored]) {
-    for_each_block(
-        y.len(),
-        #[inline(always)]
-        |block| block.store(y, C::value_and_slope::<L>(block.load(x)).0),
-    );
+/// Work on a row whose activation is made of a curve. Implement with `#[inline(always)]`.
+pub(crate) trait OnCurve<R> {
+    /// Of plain kinds.
+    fn plain<C: Curve>(self) -> R;
+    /// Of gated kinds.
+    fn gated<C: Curve>(self) -> R;
 }
 
+/// Does `work` with the curve of `activation`.
 #[inline(always)]
-fn gated<C: Curve, L: Lanes>(x: &[impl Stored], y: &mut [impl Stored]) {
-    let (gate, up) = gate_and_up(x);
-    for_each_block(
-        y.len(),
-        #[inline(always)]
-        |block| block.store(y, C::value_and_slope::<L>(block.load(gate)).0 * block.load(up)),
-    );
+pub(crate) fn on_curve<R>(activation: Activation, work: impl OnCurve<R>) -> R {
+    match activation {
+        Activation::GeluTanh => work.plain::<GeluTanh>(),
+        Activation::GeluErf => work.plain::<GeluErf>(),
+        Activation::GeluSigmoid => work.plain::<GeluSigmoid>(),
+        Activation::Relu => work.plain::<Relu>(),
+        Activation::SwiGlu => work.gated::<Silu>(),
+        Activation::GeGlu => work.gated::<GeluErf>(),
+        Activation::GeGluTanh => work.gated::<GeluTanh>(),
+    }
 }
 
-#[inline(always)]
-fn plain_backward<C: Curve, L: Lanes, E: Stored>(x: &[E], dy: &[E], dx: &mut [E], y: &mut [E]) {
-    for_each_block(
-        y.len(),
-        #[inline(always)]
-        |block| {
-            let (value, slope) = C::value_and_slope::<L>(block.load(x));
-            block.store(y, value);
-            block.store(dx, slope * block.load(dy));
-        },
-    );
+struct ForwardRow<'a, L, E> {
+    x: &'a [E],
+    y: &'a mut [E],
+    lanes: PhantomData<L>,
 }
 
-#[inline(always)]
-fn gated_backward<C: Curve, L: Lanes, E: Stored>(x: &[E], dy: &[E], dx: &mut [E], y: &mut [E]) {
-    let (gate, up) = gate_and_up(x);
-    let (dgate, dup) = dx.split_at_mut(x.len() / 2);
-    for_each_block(
-        y.len(),
-        #[inline(always)]
-        |block| {
-            let (value, slope) = C::value_and_slope::<L>(block.load(gate));
-            let (up, dy) = (block.load::<L>(up), block.load::<L>(dy));
-            block.store(y, value * up);
-            block.store(dgate, dy * up * slope);
-            block.store(dup, dy * value);
-        },
-    );
+impl<L: Lanes, E: Stored> OnCurve<()> for ForwardRow<'_, L, E> {
+    #[inline(always)]
+    fn plain<C: Curve>(self) {
+        let ForwardRow { x, y, lanes: _ } = self;
+        for_each_block(
+            y.len(),
+            #[inline(always)]
+            |block| block.store(y, C::value_and_slope::<L>(block.load(x)).0),
+        );
+    }
+
+    #[inline(always)]
+    fn gated<C: Curve>(self) {
+        let ForwardRow { x, y, lanes: _ } = self;
+        let (gate, up) = gate_and_up(x);
+        for_each_block(
+            y.len(),
+            #[inline(always)]
+            |block| block.store(y, C::value_and_slope::<L>(block.load(gate)).0 * block.load(up)),
+        );
+    }
+}
+
+struct BackwardRow<'a, L, E> {
+    x: &'a [E],
+    dy: &'a [E],
+    dx: &'a mut [E],
+    y: &'a mut [E],
+    lanes: PhantomData<L>,
+}
+
+impl<L: Lanes, E: Stored> OnCurve<()> for BackwardRow<'_, L, E> {
+    #[inline(always)]
+    fn plain<C: Curve>(self) {
+        let BackwardRow { x, dy, dx, y, lanes: _ } = self;
+        for_each_block(
+            y.len(),
+            #[inline(always)]
+            |block| {
+                let (value, slope) = C::value_and_slope::<L>(block.load(x));
+                block.store(y, value);
+                block.store(dx, slope * block.load(dy));
+            },
+        );
+    }
+
+    #[inline(always)]
+    fn gated<C: Curve>(self) {
+        let BackwardRow { x, dy, dx, y, lanes: _ } = self;
+        let (gate, up) = gate_and_up(x);
+        let (dgate, dup) = dx.split_at_mut(x.len() / 2);
+        for_each_block(
+            y.len(),
+            #[inline(always)]
+            |block| {
+                let (value, slope) = C::value_and_slope::<L>(block.load(gate));
+                let (up, dy) = (block.load::<L>(up), block.load::<L>(dy));
+                block.store(y, value * up);
+                block.store(dgate, dy * up * slope);
+                block.store(dup, dy * value);
+            },
+        );
+    }
 }
 
 /// Asserts that `x` has the width that `outputs` columns need.
-fn assert_widths(activation: Activation, inputs: usize, outputs: usize) {
+pub(crate) fn assert_widths(activation: Activation, inputs: usize, outputs: usize) {
     let factor = activation.inputs_per_output();
     assert_eq!(inputs, factor * outputs, "{activation:?} of {inputs} columns has not {outputs} outputs");
 }
@@ -171,15 +217,7 @@ impl<E: Stored> Kernel for ActivationForward<'_, E> {
         assert_widths(self.activation, self.x.cols(), self.y.cols());
         for row in 0..self.x.rows() {
             let (x, y) = (self.x.row(row), self.y.row_mut(row));
-            match self.activation {
-                Activation::GeluTanh => plain::<GeluTanh, L>(x, y),
-                Activation::GeluErf => plain::<GeluErf, L>(x, y),
-                Activation::GeluSigmoid => plain::<GeluSigmoid, L>(x, y),
-                Activation::Relu => plain::<Relu, L>(x, y),
-                Activation::SwiGlu => gated::<Silu, L>(x, y),
-                Activation::GeGlu => gated::<GeluErf, L>(x, y),
-                Activation::GeGluTanh => gated::<GeluTanh, L>(x, y),
-            }
+            on_curve(self.activation, ForwardRow { x, y, lanes: PhantomData::<L> });
         }
     }
 }
@@ -192,15 +230,7 @@ impl<E: Stored> Kernel for ActivationBackward<'_, E> {
         for row in 0..self.x.rows() {
             let (x, dy) = (self.x.row(row), self.dy.row(row));
             let (dx, y) = (self.dx.row_mut(row), self.y.row_mut(row));
-            match self.activation {
-                Activation::GeluTanh => plain_backward::<GeluTanh, L, E>(x, dy, dx, y),
-                Activation::GeluErf => plain_backward::<GeluErf, L, E>(x, dy, dx, y),
-                Activation::GeluSigmoid => plain_backward::<GeluSigmoid, L, E>(x, dy, dx, y),
-                Activation::Relu => plain_backward::<Relu, L, E>(x, dy, dx, y),
-                Activation::SwiGlu => gated_backward::<Silu, L, E>(x, dy, dx, y),
-                Activation::GeGlu => gated_backward::<GeluErf, L, E>(x, dy, dx, y),
-                Activation::GeGluTanh => gated_backward::<GeluTanh, L, E>(x, dy, dx, y),
-            }
+            on_curve(self.activation, BackwardRow { x, dy, dx, y, lanes: PhantomData::<L> });
         }
     }
 }

@@ -59,6 +59,8 @@ macro_rules! stored {
     };
 }
 
+pub(crate) use stored;
+
 /// Multiplies: `c` is assigned or accumulated the product `P`, plus a bias.
 type ProductKernel<P, E> = fn(P, MatMut<'_, E>, Write, Option<&[E]>, &mut PackingBuffers, InstructionSet, &Meter);
 
@@ -248,11 +250,12 @@ impl Worker {
                     update,
                 }));
             }
+            Op::Experts(op) => self.execute_experts(&op)?,
         }
         Ok(())
     }
 
-    fn run<K: Kernel<Output = ()>>(&self, kernel: K) {
+    pub(crate) fn run<K: Kernel<Output = ()>>(&self, kernel: K) {
         run(self.instruction_set, kernel);
     }
 

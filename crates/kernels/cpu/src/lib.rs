@@ -5,8 +5,11 @@ mod aligned;
 #[cfg(target_arch = "x86_64")]
 mod amx_tiles;
 mod execute;
+mod execute_experts;
+mod expert_parts;
 mod parts;
 mod pool;
+mod share;
 mod task;
 mod worker;
 
@@ -23,6 +26,7 @@ pub mod cross_entropy;
 pub mod device;
 pub mod dropout;
 pub mod embedding;
+pub mod experts;
 pub mod fill;
 pub mod fixed_point;
 pub mod gemm;

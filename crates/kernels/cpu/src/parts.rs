@@ -8,11 +8,12 @@ use std::ops::Range;
 
 use config::SHARD_BLOCK;
 use device::{
-    Alibi, AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, LogitGradient, NormBackward, Op,
-    Orientation, RowStatistics, Tensor, ZLoss,
+    Alibi, AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, ExpertOp, LogitGradient, NormBackward,
+    Op, Orientation, RowStatistics, Tensor, ZLoss,
 };
 
-use crate::gemm;
+use crate::share::Share;
+use crate::{expert_parts, gemm};
 
 /// Less work than this is done before another thread has taken its part: multiply-adds, and bytes moved.
 const FEW_MULTIPLY_ADDS: u64 = 1 << 18;
@@ -25,30 +26,6 @@ const MOST_PARTS_PER_THREAD: u64 = 4;
 const COLUMNS: usize = 64;
 /// Elements that a cut keeps together: a cache line.
 const ELEMENTS: usize = 16;
-
-/// One of several shares of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Share {
-    pub(crate) index: usize,
-    /// The number of shares.
-    pub(crate) number: usize,
-}
-
-impl Share {
-    /// This share of `0..len`, cut at multiples of `grain`, as equal as that allows; `None` where there are more shares
-    /// than grains and this one is empty.
-    fn of(self, len: usize, grain: usize) -> Option<Range<usize>> {
-        let grains = len.div_ceil(grain);
-        let border = |index: usize| (grains * index / self.number * grain).min(len);
-        let range = border(self.index)..border(self.index + 1);
-        (!range.is_empty()).then_some(range)
-    }
-
-    /// All of what is not cut goes to the first.
-    fn whole(self, op: &Op) -> Option<Op> {
-        (self.index == 0).then_some(*op)
-    }
-}
 
 /// Whether `op` is worth a hand-off to other threads.
 pub(crate) fn pays(op: &Op) -> bool {
@@ -70,7 +47,11 @@ pub(crate) fn number(op: &Op, threads: usize) -> usize {
         Op::RoundedToSingle { .. } | Op::LossSum { .. } | Op::ClipCoefficient { .. } | Op::RotaryTable { .. } => 1,
         // The operations that it stands for are cut, each by itself.
         Op::MatMulActivation { .. } | Op::MatMulActivationBackward { .. } => 1,
-        Op::Norm { .. }
+        // Every thread has a share of each group.
+        Op::Experts(ExpertOp::MatMul { .. }) => threads,
+        Op::Experts(ExpertOp::GroupRows { .. }) => 1,
+        Op::Experts(_)
+        | Op::Norm { .. }
         | Op::NormBackwardInput { .. }
         | Op::Rotary { .. }
         | Op::JoinAttention { .. }
@@ -234,6 +215,7 @@ pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
             let [param, grad, first_moment, second_moment] = [param, grad, first_moment, second_moment].map(part);
             Op::AdamW { param, copy: copy.map(part), grad, first_moment, second_moment, coefficient, update }
         }
+        Op::Experts(op) => Op::Experts(expert_parts::part(&op, share)?),
         // Sums shrink towards the first; words of one sum; a table that is filled once.
         Op::RoundedToSingle { .. } | Op::LossSum { .. } | Op::ClipCoefficient { .. } | Op::RotaryTable { .. } => {
             return share.whole(op);
@@ -259,7 +241,7 @@ pub(crate) fn losses_of(op: &Op, rows: Range<usize>) -> Op {
 }
 
 /// Rows or columns of a product, whichever are more: the operand that they do not cut is packed by every thread.
-fn product(op: &Op, share: Share) -> Option<Op> {
+pub(crate) fn product(op: &Op, share: Share) -> Option<Op> {
     let Op::MatMul { orientation, a, b, bias, out, write } = *op else { return share.whole(op) };
     let (m, n, _) = gemm::sizes(orientation, [a, b].map(|operand| (operand.rows, operand.cols)));
     // A share of what does not fit together may fit.
@@ -401,17 +383,6 @@ mod tests {
     use device::{Dtype, Write};
 
     use super::*;
-
-    #[test]
-    fn shares_cover_everything_once_and_are_cut_at_grains() {
-        for (len, grain, number) in [(101, 1, 3), (100, 16, 7), (5, 64, 4), (0, 1, 2), (4096, 4096, 2)] {
-            let shares: Vec<_> = (0..number).filter_map(|index| Share { index, number }.of(len, grain)).collect();
-            let borders: Vec<usize> = shares.iter().flat_map(|share| [share.start, share.end]).collect();
-            let inner = borders.get(1..borders.len().max(1) - 1).unwrap_or_default();
-            assert!(inner.iter().all(|border| border % grain == 0), "{shares:?}");
-            assert_eq!(shares.into_iter().flatten().collect::<Vec<_>>(), (0..len).collect::<Vec<_>>());
-        }
-    }
 
     #[test]
     fn a_product_is_cut_along_its_longer_side_if_that_pays() {

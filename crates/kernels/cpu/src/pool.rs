@@ -18,7 +18,7 @@ use sync::thread::{Builder, JoinHandle};
 use sync::{Condvar, Mutex, MutexGuard, lock, wait};
 
 use crate::affinity::stay_on;
-use crate::parts::Share;
+use crate::share::Share;
 use crate::task::{PairsMatMul, Task};
 use crate::worker::Worker;
 

@@ -1,12 +1,13 @@
 //! Tasks that the threads of a rank share: an operation in parts, or a phase of a product.
 
 use config::Products;
-use device::{Bf16, DeviceError, Dtype, F16, Op, Orientation, Tensor};
+use device::{Bf16, DeviceError, Dtype, ExpertOp, F16, Op, Orientation, Tensor};
 
 use crate::gemm::pairs::{Entering, Factors, Pass, RankWorkspace, Round, Target, TermProducts};
 use crate::gemm::{PairsOperand, Write};
 use crate::lanes::Stored;
-use crate::parts::{self, Share};
+use crate::parts;
+use crate::share::Share;
 use crate::worker::Worker;
 
 /// Work with parts that threads take one by one; it is done when all of them are.
@@ -110,6 +111,7 @@ impl Worker {
     /// before the next round's panels.
     pub(crate) unsafe fn execute_part(&self, task: &Task, share: Share) -> Result<(), DeviceError> {
         match task {
+            Task::Shares(Op::Experts(op @ ExpertOp::MatMul { .. })) => self.execute_groups(op, share),
             Task::Shares(op) => parts::part(op, share).map_or(Ok(()), |part| self.execute(&part)),
             Task::Panels(product, round) => {
                 let pass = self.pass(product)?;

@@ -139,6 +139,13 @@ impl Worker {
         unsafe { self.arena.ints(tensor) }
     }
 
+    /// Dense integers to write.
+    #[expect(clippy::mut_from_ref, reason = "the arena is shared memory; see the top of this file")]
+    pub(crate) fn ints_mut(&self, tensor: Tensor) -> Result<&mut [i32], DeviceError> {
+        // SAFETY: as in `reals_mut`.
+        unsafe { self.arena.ints_mut(tensor) }
+    }
+
     /// Dense sums to read.
     pub(crate) fn longs(&self, tensor: Tensor) -> Result<&[i64], DeviceError> {
         // SAFETY: as in `reals`.

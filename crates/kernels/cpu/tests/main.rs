@@ -2,6 +2,7 @@
 
 mod attention;
 mod blocks;
+mod experts;
 mod gemm;
 mod joined_attention;
 mod kernels;

@@ -116,6 +116,18 @@ impl Product {
         self.batch as f64 * ((m + n) * k * self.width_bytes as f64 + m * n * self.out_bytes as f64)
     }
 
+    /// The products of groups of equally many rows, each with a matrix of its own.
+    fn of_groups(
+        groups: usize,
+        orientation: Orientation,
+        [a, b, out]: [Tensor; 3],
+        write: Write,
+        software: Option<&Software>,
+    ) -> Product {
+        let one = |tensor: Tensor| tensor.rows_of(0..tensor.rows.div_ceil(groups));
+        Product { batch: groups, ..Product::of_op(orientation, [a, b, out].map(one), write, software) }
+    }
+
     fn of_op(orientation: Orientation, [a, b, out]: [Tensor; 3], write: Write, software: Option<&Software>) -> Product {
         let k = match orientation {
             Orientation::Nt | Orientation::Nn => a.cols,
@@ -169,8 +181,10 @@ fn with_fills(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
 /// Bytes of the results of products, norms and attention for which a trainer's kernels get new memory.
 fn new_bytes(op: &Op, software: &Software) -> usize {
     match op.family() {
-        Family::Product { out, write: Write::Assign, .. } => out.size_bytes(),
-        Family::Product { a, b, out, write: Write::Accumulate, .. } => match software.gradient_sums {
+        Family::Product { out, write: Write::Assign, .. }
+        | Family::GroupedProduct { out, write: Write::Assign, .. } => out.size_bytes(),
+        Family::Product { a, b, out, write: Write::Accumulate, .. }
+        | Family::GroupedProduct { a, b, out, write: Write::Accumulate, .. } => match software.gradient_sums {
             GradientAddition::InTheProduct => 0,
             GradientAddition::Separate | GradientAddition::Copied => {
                 out.len() * a.dtype.size_bytes().min(b.dtype.size_bytes())
@@ -200,9 +214,16 @@ fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
             if let Some(software) = separate =>
         {
             let product = Product::of_op(Orientation::Tn, [a, b, out], Write::Assign, Some(software));
-            let product = Product { out_bytes: product.width_bytes, ..product };
-            let added = added(out.len(), product.width_bytes, software);
-            std::iter::once(Kernel::Product(product)).chain(added).collect()
+            then_added(product, out, software)
+        }
+        Family::GroupedProduct { groups, orientation: Orientation::Tn, a, b, out, write: Write::Accumulate }
+            if let Some(software) = separate =>
+        {
+            let product = Product::of_groups(groups, Orientation::Tn, [a, b, out], Write::Assign, Some(software));
+            then_added(product, out, software)
+        }
+        Family::GroupedProduct { groups, orientation, a, b, out, write } => {
+            vec![Kernel::Product(Product::of_groups(groups, orientation, [a, b, out], write, software))]
         }
         Family::Product { orientation, a, b, out, write } => {
             vec![Kernel::Product(Product::of_op(orientation, [a, b, out], write, software))]
@@ -237,6 +258,13 @@ fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
         Family::Fused(ops) => ops.iter().flat_map(|op| of_op(op, software)).collect(),
         Family::Memory => vec![Kernel::Memory { bytes: op.cost().moved_bytes as f64 }],
     }
+}
+
+/// A product that makes a new gradient, and the kernels that add it to the sum `out`.
+fn then_added(product: Product, out: Tensor, software: &Software) -> Vec<Kernel> {
+    let product = Product { out_bytes: product.width_bytes, ..product };
+    let added = added(out.len(), product.width_bytes, software);
+    std::iter::once(Kernel::Product(product)).chain(added).collect()
 }
 
 /// An operation in kernels that move `beyond_bytes` per element of `shape` beyond those of one kernel, where numbers

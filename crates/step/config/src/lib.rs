@@ -32,6 +32,7 @@ mod params;
 mod precision;
 mod problem;
 mod rotary_scaling;
+mod routing;
 mod run_file;
 mod sample_spec;
 mod schedule;
@@ -78,6 +79,7 @@ pub use params::{
 pub use precision::{Format, GradientSums, LossScaling, Masters, Precision, Products};
 pub use problem::{Location, Problem};
 pub use rotary_scaling::{PairScaling, RotaryScaling};
+pub use routing::{ExpertGroups, RouterScores, RouterWeights, Routing};
 pub use run_file::{
     Files, GivenWeights, KeptRun, KeptRunFile, RunConfig, answer_to_option, context_kind_name, is_function_of_weights,
     key_of_option, known_keys, known_names, nearest, schedule_name,

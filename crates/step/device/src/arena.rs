@@ -115,6 +115,17 @@ impl Arena {
         Ok(unsafe { std::slice::from_raw_parts(start.as_ptr().cast(), tensor.len()) })
     }
 
+    /// The elements of a dense I32 tensor, to write.
+    ///
+    /// # Safety
+    /// Nothing else reads or writes the tensor's place while the slice lives.
+    #[expect(clippy::mut_from_ref, reason = "as in `reals_mut`")]
+    pub unsafe fn ints_mut(&self, tensor: Tensor) -> Result<&mut [i32], DeviceError> {
+        let start = self.dense(tensor, Dtype::I32)?;
+        // SAFETY: as in `reals`; the caller excludes every other access.
+        Ok(unsafe { std::slice::from_raw_parts_mut(start.as_ptr().cast(), tensor.len()) })
+    }
+
     /// The elements of a dense I64 tensor.
     ///
     /// # Safety

@@ -13,8 +13,9 @@ pub struct Cost {
 
 impl Op {
     /// Multiply-adds and bytes. Attention counts the pairs of a causal mask and its windows; documents need fewer.
+    /// Experts count the rows that they have where routing is balanced.
     pub fn cost(&self) -> Cost {
-        let operands = self.operands();
+        let operands = if let Op::Experts(op) = self { op.on_expected_rows().operands() } else { self.operands() };
         let moved_bytes = operands.reads().chain(operands.writes()).map(|tensor| tensor.size_bytes() as u64).sum();
         Cost { multiply_adds: self.multiply_adds(), moved_bytes }
     }
@@ -27,6 +28,13 @@ impl Op {
                     Orientation::Tn => a.rows,
                 };
                 depth as u64 * out.len() as u64
+            }
+            Family::GroupedProduct { groups, orientation, a, b, .. } => {
+                let columns = match orientation {
+                    Orientation::Nt => b.rows / groups,
+                    Orientation::Nn | Orientation::Tn => b.cols,
+                };
+                a.len() as u64 * columns as u64
             }
             Family::Attention { operands } => 2 * operands.causal_multiply_adds(),
             Family::AttentionBackward { operands } => 5 * operands.causal_multiply_adds(),

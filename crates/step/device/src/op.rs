@@ -14,6 +14,7 @@ use config::{Activation, Norm, Pairing, RotaryScaling};
 use crate::Tensor;
 use crate::adamw::AdamWUpdate;
 use crate::attention::{AttentionGradients, AttentionOperands};
+use crate::experts::ExpertOp;
 use crate::operands::Operands;
 
 /// Whether a result replaces what was there or is added to it.
@@ -245,6 +246,8 @@ pub enum Op {
         coefficient: Tensor,
         update: AdamWUpdate,
     },
+    /// Of a mixture of experts.
+    Experts(ExpertOp),
 }
 
 /// Maxima and sums of rows of logits over all ranks.
@@ -298,6 +301,16 @@ pub const COUNT_WORD: usize = SUM_WORDS - 1;
 pub enum Family {
     /// A matrix product.
     Product {
+        orientation: Orientation,
+        a: Tensor,
+        b: Tensor,
+        out: Tensor,
+        write: Write,
+    },
+    /// Matrix products of groups of rows, each with a matrix of its own. The tensors have as many rows as are expected,
+    /// of all groups together.
+    GroupedProduct {
+        groups: usize,
         orientation: Orientation,
         a: Tensor,
         b: Tensor,
@@ -384,6 +397,7 @@ impl Op {
             Op::LossSum { .. } => "loss_sum",
             Op::ClipCoefficient { .. } => "clip_coefficient",
             Op::AdamW { .. } => "adamw",
+            Op::Experts(op) => op.name(),
         }
     }
 
@@ -417,6 +431,7 @@ impl Op {
             Op::AddRounded { .. } | Op::RoundedToSingle { .. } | Op::SquaredSum { .. } => Family::Memory,
             Op::Accumulate { .. } | Op::ScaledSum { .. } | Op::Fill { .. } | Op::Copy { .. } => Family::Memory,
             Op::InitializeNormal { .. } | Op::ClipCoefficient { .. } | Op::AdamW { .. } => Family::Memory,
+            Op::Experts(op) => op.family(),
         }
     }
 
@@ -504,11 +519,12 @@ impl Op {
                 [Some(param), Some(grad), Some(first_moment), Some(second_moment), Some(coefficient)],
                 [Some(param), copy, Some(first_moment), Some(second_moment)],
             ),
+            Op::Experts(op) => op.operands(),
         }
     }
 }
 
-fn out_if_accumulated(out: Tensor, write: Write) -> Option<Tensor> {
+pub(crate) fn out_if_accumulated(out: Tensor, write: Write) -> Option<Tensor> {
     match write {
         Write::Assign => None,
         Write::Accumulate => Some(out),

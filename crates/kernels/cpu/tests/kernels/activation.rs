@@ -49,13 +49,13 @@ fn curve(activation: Activation, x: f64) -> (f64, f64) {
     }
 }
 
-fn forward(activation: Activation, x: &[f64]) -> Vec<f64> {
+pub fn forward(activation: Activation, x: &[f64]) -> Vec<f64> {
     let outputs = x.len() / activation.inputs_per_output();
     let up = |i: usize| if activation.inputs_per_output() == 2 { x[outputs + i] } else { 1.0 };
     (0..outputs).map(|i| curve(activation, x[i]).0 * up(i)).collect()
 }
 
-fn backward(activation: Activation, x: &[f64], dy: &[f64]) -> Vec<f64> {
+pub fn backward(activation: Activation, x: &[f64], dy: &[f64]) -> Vec<f64> {
     let slope = |i: usize| curve(activation, x[i]).1;
     if activation.inputs_per_output() == 1 {
         return (0..dy.len()).map(|i| slope(i) * dy[i]).collect();

@@ -4,7 +4,7 @@
 //! Bounds count roundings: `ROUNDING` = 2^-24 is the largest relative error of one f32 operation, and each test derives
 //! how many of them can add up. All results must also have the same bits on all instruction sets.
 
-mod activation;
+pub mod activation;
 mod adamw;
 mod cross_entropy;
 mod dropout;
@@ -13,4 +13,4 @@ mod initialize;
 mod norm;
 mod rotary;
 mod sums;
-mod support;
+pub mod support;

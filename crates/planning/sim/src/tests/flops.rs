@@ -48,7 +48,7 @@ fn recorded(model: &ModelSpec, sequence_length: usize) -> (f64, usize) {
     for pass in Unit::computing(model.num_layers).flat_map(|unit| records.units().of(unit)) {
         for op in pass.record.submitted.iter().flat_map(|op| op.unfused()) {
             match op.family() {
-                Family::Product { .. } => products += op.cost().multiply_adds,
+                Family::Product { .. } | Family::GroupedProduct { .. } => products += op.cost().multiply_adds,
                 Family::Attention { .. } | Family::AttentionBackward { .. } => attention += 1,
                 Family::Fused(_) | Family::Norm { .. } | Family::NormBackward { .. } | Family::Rotary { .. } => {}
                 Family::Activation { .. } | Family::ActivationBackward { .. } | Family::Lookup { .. } => {}

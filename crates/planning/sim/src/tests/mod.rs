@@ -2,6 +2,7 @@
 
 mod axes;
 mod cluster_profiles;
+mod experts;
 mod flops;
 mod group_calls;
 mod head;
