@@ -143,11 +143,46 @@ def families() -> dict[str, transformers.PretrainedConfig]:
     }
 
 
+def experts() -> dict[str, transformers.PretrainedConfig]:
+    """Classes with experts."""
+    llama = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 12} | COMMON | NO_DROPOUT
+    llama = llama | {"num_key_value_heads": 2, "max_position_embeddings": 12, "tie_word_embeddings": False}
+    chosen = {"num_experts": 8, "num_experts_per_tok": 3}
+    return {
+        "mixtral": transformers.MixtralConfig(num_local_experts=8, num_experts_per_tok=2, **llama, **rope(1e6)),
+        "qwen2_moe": transformers.Qwen2MoeConfig(
+            moe_intermediate_size=10, shared_expert_intermediate_size=20, mlp_only_layers=[0], **chosen,
+            **(llama | {"num_hidden_layers": 3}), **rope(1e6),
+        ),
+        "qwen3_moe": transformers.Qwen3MoeConfig(
+            head_dim=6, moe_intermediate_size=10, norm_topk_prob=True, decoder_sparse_step=2, **chosen,
+            **(llama | {"num_hidden_layers": 4}), **rope(1e6),
+        ),
+        "olmoe": transformers.OlmoeConfig(**chosen, **llama, **rope(10_000.0)),
+    }
+
+
+def as_written(name: str, gradient: torch.Tensor, of_mixtral: bool) -> dict[str, torch.Tensor]:
+    """The gradient of a weight under the names that the library writes: it keeps stacks of experts in memory."""
+    layer, _, stack = name.rpartition(".mlp.experts.")
+    block, parts = ("block_sparse_moe", ["w1", "w3", "w2"]) if of_mixtral else ("mlp", ["gate_proj", "up_proj", "down_proj"])
+    if stack == "gate_up_proj":
+        halves = gradient.chunk(2, dim=1)
+        return {
+            f"{layer}.{block}.experts.{expert}.{part}.weight": half[expert].contiguous()
+            for part, half in zip(parts, halves) for expert in range(len(gradient))
+        }
+    if stack == "down_proj":
+        return {f"{layer}.{block}.experts.{expert}.{parts[2]}.weight": one.contiguous() for expert, one in enumerate(gradient)}
+    return {name.replace(".mlp.gate.", f".{block}.gate."): gradient}
+
+
 def randomize(model: torch.nn.Module) -> None:
     """Every weight at random, none at its default; rows that no token reads stay as they are."""
     for name, param in model.named_parameters():
         is_norm = "norm" in name or "ln_" in name
-        mean, std = (1.0, 0.1) if is_norm and name.endswith("weight") else (0.0, 0.15)
+        is_router = name.endswith("mlp.gate.weight")
+        mean, std = (1.0, 0.1) if is_norm and name.endswith("weight") else (0.0, 0.6 if is_router else 0.15)
         param.data = (torch.randn(param.shape) * std + mean).bfloat16().double()
 
 
@@ -174,8 +209,8 @@ def make(only: list[str]) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     if not only:
         (FOLDER / "tokens.json").write_text(json.dumps(data) + "\n")
-    for name, config in (configurations() | variants() | families()).items():
-        if name in families():
+    for name, config in (configurations() | variants() | families() | experts()).items():
+        if name in families() | experts():
             torch.manual_seed(zlib.crc32(name.encode()))
         config._attn_implementation = "eager"
         model = transformers.AutoModelForCausalLM.from_config(config).double().eval()
@@ -195,6 +230,9 @@ def make(only: list[str]) -> None:
         # The library writes one matrix under another name than it has in memory.
         written = {"lm_head.weight": "embed_out.weight"} if name.startswith("gpt_neox") else {}
         gradients = {written.get(key, key): param.grad.float() for key, param in model.named_parameters()}
+        if name in experts():
+            of_all = [as_written(key, gradient, name == "mixtral").items() for key, gradient in gradients.items()]
+            gradients = {key: gradient for of_one in of_all for key, gradient in of_one}
         stored = torch.float32 if name in ("gpt_neox", "llama") else torch.bfloat16
         # One in several files with an index.
         model.to(stored).save_pretrained(folder, **({"max_shard_size": "6KB"} if name == "gpt_neox" else {}))

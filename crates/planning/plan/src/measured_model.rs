@@ -93,6 +93,7 @@ pub(crate) fn model(row: &Row, tp: usize) -> Result<ModelSpec, TableError> {
         head_dim: hidden / num_heads,
         ffn_hidden,
         ffn_hidden_of_layers: None,
+        experts: None,
         vocabulary,
         context: row.count("seq")?.unwrap_or(2048),
         norm: Norm { kind: if root_mean_square { NormKind::Rms } else { NormKind::Layer }, epsilon: 1e-5 },

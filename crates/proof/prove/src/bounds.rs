@@ -189,7 +189,12 @@ impl Run<'_> {
         let error = distance(roundings.input, self.stored.unit_roundoff());
         let layers = (0..self.model.num_layers as u32).map(Unit::Layer);
         let of_layer = |unit: Unit| {
-            let inputs = self.counted_tokens() * self.model.ffn_hidden_of(unit) as f64;
+            // Of a block of experts those that a token goes through.
+            let width = match self.model.experts_of(unit) {
+                None => self.model.ffn_hidden_of(unit),
+                Some(experts) => experts.per_token * experts.hidden,
+            };
+            let inputs = self.counted_tokens() * width as f64;
             let jumps = most_jumps(chances * inputs * error / PI, CHANCE);
             (2.0 * jumps / inputs).sqrt()
         };

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use config::{Activation, Blocks, Init, ModelSpec, Position, QkNorm, TopQuery, Unit, all_params};
+use config::{
+    Activation, Blocks, ExpertsSpec, Init, ModelSpec, Position, QkNorm, RouterScores, RouterWeights, Routing,
+    SharedGate, TopQuery, Unit, all_params,
+};
 
 use crate::lengths::OF_SQUARE;
 
@@ -104,7 +107,14 @@ fn layer(
     let square = |map: &str| stds.get(&format!("{name}.{map}.weight")).map_or(0.0, |std| std * std);
     // Mean square of a map's output of `inputs` numbers of mean square 1.
     let gain = |map: &str, inputs: usize| square(map) * inputs as f64;
-    let (hidden, width) = (model.hidden, model.ffn_hidden_of(unit));
+    let hidden = model.hidden;
+    // The maps of one expert are those of a dense block of its width.
+    let experts = model.experts_of(unit);
+    let (width, up, down) = match experts {
+        None => (model.ffn_hidden_of(unit), "ffn.up", "ffn.down"),
+        Some(experts) if model.activation.inputs_per_output() == 1 => (experts.hidden, "experts.up", "experts.down"),
+        Some(experts) => (experts.hidden, "experts.gate_up", "experts.down"),
+    };
     let kept = 1.0 / (1.0 - f64::from(model.dropout));
     let keys = model.window_of(unit).map_or(tokens, |window| window.min(tokens));
     let (read, has_norm_after) = match model.blocks {
@@ -116,13 +126,17 @@ fn layer(
         QkNorm::Off => gain("attention.query", hidden) * gain("attention.key", hidden) * read[0].powi(2),
         QkNorm::Heads | QkNorm::Whole => 1.0,
     };
-    let input = gain("ffn.up", hidden) * read[1];
+    let input = gain(up, hidden) * read[1];
     let attention = mean_share(tokens, keys)
         * read[0]
         * gain("attention.value", hidden)
         * gain("attention.output", model.query_width());
     let [output, output_square] = moments(model.activation, input);
-    let feed_forward = output * gain("ffn.down", width);
+    let shared = experts.and_then(|experts| experts.shared).map_or(0.0, |shared| match shared.gate {
+        SharedGate::Open => output * gain("shared.down", shared.hidden),
+        SharedGate::Learned => 0.25 * output * gain("shared.down", shared.hidden),
+    });
+    let feed_forward = output * gain(down, width) * experts.map_or(1.0, squared_weights) + shared;
     Layer {
         attention: kept * if has_norm_after { 1.0 } else { attention },
         feed_forward: kept * if has_norm_after { 1.0 } else { feed_forward },
@@ -133,6 +147,17 @@ fn layer(
         keys,
         read,
     }
+}
+
+/// The sum of the squares of a token's weights, of a router whose logits are small.
+fn squared_weights(experts: &ExpertsSpec) -> f64 {
+    let Routing { scores, weights, scale, groups: _ } = experts.routing;
+    let weight = match (weights, scores) {
+        (RouterWeights::Normalised, _) => 1.0 / experts.per_token as f64,
+        (RouterWeights::Scores, RouterScores::Softmax) => 1.0 / experts.number as f64,
+        (RouterWeights::Scores, RouterScores::Sigmoid) => 0.5,
+    };
+    experts.per_token as f64 * (weight * f64::from(scale)).powi(2)
 }
 
 /// Mean square and mean fourth power of the outputs of `activation` whose inputs are normal with mean square `input`.

@@ -204,15 +204,22 @@ impl<'a> Scales<'a> {
         } else if let Some(layer) = norm.strip_suffix("attention_norm") {
             format!("{layer}attention.value.weight")
         } else if let Some(layer) = norm.strip_suffix("ffn_norm") {
-            format!("{layer}ffn.up.weight")
+            self.of_block(layer, ["ffn.up", "experts.gate_up", "experts.up"])
         } else if let Some(layer) = norm.strip_suffix("attention_output_norm") {
             format!("{layer}attention.output.weight")
         } else if let Some(layer) = norm.strip_suffix("ffn_output_norm") {
-            format!("{layer}ffn.down.weight")
+            self.of_block(layer, ["ffn.down", "experts.down", "experts.down"])
         } else {
             return 0.0;
         };
         self.size(&matrix) * self.std(&matrix)
+    }
+
+    /// The matrix of the layer that has one of these names: of a dense block, or of experts.
+    fn of_block(&self, layer: &str, maps: [&str; 3]) -> String {
+        let names = maps.map(|map| format!("{layer}{map}.weight"));
+        let found = names.iter().find(|name| self.size(name) > 0.0);
+        found.unwrap_or(&names[0]).clone()
     }
 
     /// The norm of a tensor, of queries and keys at least that which errors of their gradients are relative to.

@@ -15,6 +15,7 @@ pub enum UnitForm {
     Layer(u32),
     Head,
     Adapters(u32),
+    Experts(u32),
 }
 
 /// A unit in descending order, as it is written.

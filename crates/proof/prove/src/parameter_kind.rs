@@ -11,8 +11,8 @@ pub enum ParameterKind {
     Output,
     /// Matrices of values, of the attention output and of the feed-forward block.
     Matrix,
-    /// Matrices of queries and keys, and the queries of a top layer: their gradients come through the softmax, whose
-    /// backward pass subtracts.
+    /// Matrices of queries and keys, the queries of a top layer, and routers of experts: their gradients come through a
+    /// softmax, whose backward pass subtracts.
     QueryKey,
     /// Weights and biases of norms, and biases of [`ParameterKind::Matrix`]: sums over tokens that partly cancel.
     Vector,
@@ -43,6 +43,7 @@ impl ParameterKind {
             ("position", _) if name.starts_with("top_query") => ParameterKind::QueryKey,
             ("position", _) => ParameterKind::Table,
             ("query" | "key", "weight" | "lora_a" | "lora_b") => ParameterKind::QueryKey,
+            ("router" | "shared_gate", _) => ParameterKind::QueryKey,
             ("query" | "key" | "query_norm" | "key_norm", _) => ParameterKind::QueryKeyVector,
             (norm, _) if norm.ends_with("norm") => ParameterKind::Vector,
             (_, "bias") => ParameterKind::Vector,

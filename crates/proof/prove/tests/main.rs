@@ -7,6 +7,7 @@ mod checklist;
 mod conservation;
 mod context_memory;
 mod exact;
+mod experts;
 mod failures;
 mod gpu_runs;
 mod initial_weights;

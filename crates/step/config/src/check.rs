@@ -18,6 +18,7 @@ mod batch_ramp;
 mod blanks;
 mod chat;
 mod data;
+mod experts;
 mod lora;
 mod model;
 mod parallelism;
@@ -40,6 +41,7 @@ use crate::training::TrainSpec;
 pub fn check(config: &RunConfig) -> Result<(), Vec<Problem>> {
     let mut rules = Rules { broken: config.out_of_range() };
     model::check(config, &mut rules);
+    experts::check(config, &mut rules);
     lora::check(config, &mut rules);
     parallelism::check(config, &mut rules);
     train::check(config, &mut rules);

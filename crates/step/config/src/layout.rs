@@ -7,7 +7,7 @@ use mesh::{AxisSizes, Coord};
 
 use crate::model::ModelSpec;
 use crate::parallelism::Parallelism;
-use crate::params::{ParamSpec, params};
+use crate::params::{ParamSpec, Sharding, params};
 use crate::unit::Unit;
 use crate::unit_axes::UnitAxes;
 use crate::zero::{Kept, StateKind, ZeroStage};
@@ -35,6 +35,23 @@ impl Segment {
     /// The segment's elements in the flat buffer.
     pub fn range(&self) -> Range<usize> {
         self.offset..self.offset + self.rows * self.cols
+    }
+
+    /// The matrices of a stack, whose last two dims are one; itself where there are no others. A rank has whole ones of
+    /// a stack.
+    pub fn matrices(&self) -> Vec<Segment> {
+        let [.., rows, cols] = self.dims[..] else { return vec![self.clone()] };
+        if self.dims.len() == 2 {
+            return vec![self.clone()];
+        }
+        let matrix = |offset| Segment {
+            param: ParamSpec { shape: vec![rows, cols], sharding: Sharding::Replicated, ..self.param.clone() },
+            offset,
+            rows,
+            cols,
+            dims: vec![rows, cols],
+        };
+        self.range().step_by(rows * cols).map(matrix).collect()
     }
 }
 

@@ -13,6 +13,7 @@ mod check;
 mod context_parallel;
 mod data_spec;
 mod degrees;
+mod experts;
 pub mod figures;
 mod fnv;
 mod kernel_contest;
@@ -56,6 +57,7 @@ pub use data_spec::{
     Visible,
 };
 pub use degrees::{Degrees, UnsupportedAxis};
+pub use experts::{ExpertsSpec, SharedExpert, SharedGate};
 pub use fnv::Fnv1a;
 pub use kernel_contest::{KernelContest, TimedAlgorithms, TimedTiles, kernel_contest};
 pub use layout::{SHARD_BLOCK, Segment, UnitLayout};
@@ -74,7 +76,8 @@ pub use parallelism::{
 };
 pub use parameter_groups::{ParameterGroup, UpdateRule};
 pub use params::{
-    AppliedTo, Init, ParamSpec, Sharding, all_params, flops_per_token, gradient_axes, params, unique_parameters,
+    AppliedTo, Init, ParamSpec, Sharding, active_parameters, all_params, flops_per_token, gradient_axes, params,
+    unique_parameters,
 };
 pub use precision::{Format, GradientSums, LossScaling, Masters, Precision, Products};
 pub use problem::{Location, Problem};

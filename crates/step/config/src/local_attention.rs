@@ -55,7 +55,8 @@ impl ModelSpec {
     pub fn reach_of(&self, unit: Unit) -> Reach {
         match (unit, &self.local_attention) {
             (Unit::Layer(layer), Some(local)) if (layer as usize) < self.num_layers => local.reach(layer),
-            (Unit::Table | Unit::Embedding | Unit::Layer(_) | Unit::Head | Unit::Adapters(_), _) => Reach::Global,
+            (Unit::Table | Unit::Embedding | Unit::Layer(_) | Unit::Head, _) => Reach::Global,
+            (Unit::Adapters(_) | Unit::Experts(_), _) => Reach::Global,
         }
     }
 

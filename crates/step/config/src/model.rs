@@ -1,5 +1,6 @@
 //! A model described by data: sizes, norms, position, activation, how blocks join, biases, tying, dropout.
 
+use crate::experts::ExpertsSpec;
 use crate::local_attention::LocalAttention;
 use crate::lora::LoraSpec;
 use crate::names::names;
@@ -209,6 +210,8 @@ pub struct ModelSpec {
     pub ffn_hidden: usize,
     /// The width of each layer, where layers differ; the top query's layer keeps `ffn_hidden`.
     pub ffn_hidden_of_layers: Option<Vec<usize>>,
+    /// Experts in place of the feed-forward block, in some layers or all.
+    pub experts: Option<ExpertsSpec>,
     /// Tokens `V` that the model knows; rows added so that tensor parallelism divides them are not counted.
     pub vocabulary: usize,
     /// Longest sequence `S`.
@@ -273,29 +276,37 @@ impl ModelSpec {
     /// The classes of the model's units.
     pub fn classes(&self) -> UnitClasses {
         let is_local_alike = self.local_attention.as_ref().is_none_or(|local| local.pattern.len() < 2);
-        if self.ffn_hidden_of_layers.is_none() && is_local_alike {
+        let has_experts_alike = !self.has_dense_blocks() || self.num_expert_layers() == 0;
+        if self.ffn_hidden_of_layers.is_none() && is_local_alike && has_experts_alike {
             return UnitClasses::default();
         }
         let layers = (0..self.num_layers as u32).map(Unit::Layer);
-        UnitClasses::of_shapes(layers.map(|layer| (self.ffn_hidden_of(layer), self.reach_of(layer))))
+        UnitClasses::of_shapes(
+            layers.map(|layer| (self.ffn_hidden_of(layer), self.reach_of(layer), self.experts_of(layer).is_some())),
+        )
     }
 
     /// Width of the feed-forward block of `unit`, the head's being that of the top query's layer.
     pub fn ffn_hidden_of(&self, unit: Unit) -> usize {
         let listed = match (unit, &self.ffn_hidden_of_layers) {
             (Unit::Layer(layer), Some(widths)) => widths.get(layer as usize).copied(),
-            (Unit::Table | Unit::Embedding | Unit::Layer(_) | Unit::Head | Unit::Adapters(_), _) => None,
+            (Unit::Table | Unit::Embedding | Unit::Layer(_) | Unit::Head, _) => None,
+            (Unit::Adapters(_) | Unit::Experts(_), _) => None,
         };
         listed.unwrap_or(self.ffn_hidden)
     }
 
-    /// The different widths of feed-forward blocks, with the keys that give them; each width once.
+    /// The different widths of feed-forward blocks that are split over tensor parallelism, with the keys that give
+    /// them; each width once. Experts are not split.
     pub fn ffn_widths(&self) -> Vec<(&'static str, usize)> {
         let mut listed: Vec<usize> = self.ffn_hidden_of_layers.iter().flatten().copied().collect();
         listed.sort_unstable();
         listed.dedup();
-        let own = ("model.ffn_hidden", self.ffn_hidden);
-        std::iter::once(own).chain(listed.into_iter().map(|width| ("model.ffn_hidden_of_layers", width))).collect()
+        let own = self.has_dense_blocks().then_some(("model.ffn_hidden", self.ffn_hidden));
+        let shared = self.experts.and_then(|experts| experts.shared);
+        let shared = shared.map(|shared| ("model.shared_expert_hidden", shared.hidden));
+        let listed = listed.into_iter().map(|width| ("model.ffn_hidden_of_layers", width));
+        own.into_iter().chain(shared).chain(listed).collect()
     }
 
     /// The class of a unit.

@@ -56,21 +56,21 @@ pub enum UpdateMethod {
 
 impl Optimizer {
     /// How `param` is updated: Muon is for the maps of layers, which are the matrices that tensor parallelism splits
-    /// between heads or between columns of the feed-forward block.
+    /// between heads or between columns of the feed-forward block, and those of experts.
     pub fn method(self, param: &ParamSpec) -> UpdateMethod {
         match (self, param.sharding, param.shape.len()) {
-            (Optimizer::Muon(muon), Sharding::Split { .. }, 2) => UpdateMethod::Muon(muon),
+            (Optimizer::Muon(muon), Sharding::Split { .. }, 2..) => UpdateMethod::Muon(muon),
             (Optimizer::Muon(_) | Optimizer::AdamW, _, _) => UpdateMethod::AdamW,
         }
     }
 
-    /// The matrices of a unit that Muon updates, with its numbers.
-    pub fn muon_matrices<'a>(self, layout: &'a UnitLayout) -> Vec<(&'a Segment, Muon)> {
-        let matrix = |segment: &'a Segment| match self.method(&segment.param) {
-            UpdateMethod::AdamW => None,
-            UpdateMethod::Muon(muon) => Some((segment, muon)),
+    /// The matrices of a unit that Muon updates, with its numbers; of a stack of matrices, each that a rank has.
+    pub fn muon_matrices(self, layout: &UnitLayout) -> Vec<(Segment, Muon)> {
+        let matrices = |segment: &Segment| match self.method(&segment.param) {
+            UpdateMethod::AdamW => vec![],
+            UpdateMethod::Muon(muon) => segment.matrices().into_iter().map(|matrix| (matrix, muon)).collect(),
         };
-        layout.segments.iter().filter_map(matrix).collect()
+        layout.segments.iter().flat_map(matrices).collect()
     }
 
     /// The elements of the flat buffer that have a second moment: those from the first parameter of AdamW on. Of

@@ -1,5 +1,7 @@
 //! The one list of parameters: [`params`] declares each once; everything else follows from it.
 
+mod experts;
+
 use mesh::{Axis, AxisSet, AxisSizes, Coord, Region};
 
 use crate::fnv::Fnv1a;
@@ -53,7 +55,7 @@ pub enum AppliedTo {
     Residual,
     /// Attention heads: different on each tensor-parallel rank.
     Heads,
-    /// Columns of the feed-forward block: different on each tensor-parallel rank.
+    /// Columns of the feed-forward block, or its experts: different on each tensor-parallel rank.
     Hidden,
     /// Rows of the vocabulary: different on each tensor-parallel rank.
     Vocabulary,
@@ -198,6 +200,7 @@ pub fn params(model: &ModelSpec, unit: Unit) -> Vec<ParamSpec> {
         Unit::Layer(layer) => layer_params(model, unit, &format!("layers.{layer}")),
         Unit::Head => head(model),
         Unit::Adapters(layer) => model.lora.as_ref().map_or(vec![], |lora| adapters(model, lora, layer)),
+        Unit::Experts(layer) => model.experts_of(unit).map_or(vec![], |spec| experts::stacks(model, spec, layer)),
     };
     // A stable sort: within the decayed and the rest the declared order stays.
     list.sort_by_key(|param| !param.decay);
@@ -214,24 +217,36 @@ pub fn unique_parameters(model: &ModelSpec) -> u64 {
     all_params(model).map(|param| param.len() as u64).sum()
 }
 
+/// Number of parameters that a token goes through: of experts those that are chosen for it.
+pub fn active_parameters(model: &ModelSpec) -> u64 {
+    let [active, number] = model.experts.map_or([1, 1], |experts| [experts.per_token, experts.number]);
+    let active = |param: &ParamSpec| match param.unit {
+        Unit::Experts(_) => (param.len() / number.max(1) * active) as u64,
+        Unit::Table | Unit::Embedding | Unit::Layer(_) | Unit::Head | Unit::Adapters(_) => param.len() as u64,
+    };
+    all_params(model).map(|param| active(&param)).sum()
+}
+
 /// Floating-point operations of training per token: `6 N + 12 L h s`, with all parameters N including the embeddings,
 /// and the products of queries, keys and values in L attending layers of attention width h over s tokens (Chowdhery et
 /// al., "PaLM", 2022, appendix B). Counted as if every token saw the whole sequence, or a whole window; operations that
 /// recomputation repeats are not counted. Of parameters that are not trained there are 4 N: nothing computes their
-/// gradients.
+/// gradients. Of experts, those count that are chosen for a token.
 pub fn flops_per_token(model: &ModelSpec, sequence_length: usize) -> f64 {
     let layers = (0..model.num_layers as u32).map(Unit::Layer);
     let of_top_query = (model.top_query == TopQuery::On).then_some(Unit::Head);
     let seen = |unit| model.window_of(unit).map_or(sequence_length, |window| window.min(sequence_length));
     let seen: u128 = layers.chain(of_top_query).map(|unit| seen(unit) as u128).sum();
     let attention = 12 * model.query_width() as u128 * seen;
-    let per_parameter =
-        |param: &ParamSpec| match param.unit {
-            // Every token goes through all of their parameters.
-            Unit::Table | Unit::Embedding | Unit::Layer(_) | Unit::Head | Unit::Adapters(_) => {
-                if model.trains(param.unit) { 6.0 } else { 4.0 }
-            }
+    let per_parameter = |param: &ParamSpec| {
+        let of_passes = if model.trains(param.unit) { 6.0 } else { 4.0 };
+        let share = match (param.unit, &model.experts) {
+            (Unit::Experts(_), Some(experts)) => experts.per_token as f64 / experts.number as f64,
+            (Unit::Experts(_), None) => 0.0,
+            (Unit::Table | Unit::Embedding | Unit::Layer(_) | Unit::Head | Unit::Adapters(_), _) => 1.0,
         };
+        of_passes * share
+    };
     all_params(model).map(|param| per_parameter(&param) * param.len() as f64).sum::<f64>() + attention as f64
 }
 
@@ -327,7 +342,10 @@ fn layer_params(model: &ModelSpec, unit: Unit, prefix: &str) -> Vec<ParamSpec> {
     let mut list = norms("attention");
     list.extend(attention(model, unit, &format!("{prefix}.attention")));
     list.extend(norms("ffn"));
-    list.extend(feed_forward(model, unit, &format!("{prefix}.ffn")));
+    match model.experts_of(unit) {
+        None => list.extend(feed_forward(model, unit, &format!("{prefix}.ffn"), model.ffn_hidden_of(unit))),
+        Some(experts) => list.extend(experts::around(model, experts, unit, prefix)),
+    }
     list
 }
 
@@ -451,8 +469,8 @@ fn attention(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
     list
 }
 
-fn feed_forward(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
-    let (hidden, ffn) = (model.hidden, model.ffn_hidden_of(unit));
+fn feed_forward(model: &ModelSpec, unit: Unit, name: &str, ffn: usize) -> Vec<ParamSpec> {
+    let hidden = model.hidden;
     let [_, _, bias] = biases(model);
     let map = |direction| Map { direction, inside: AppliedTo::Hidden, bias, gain: Gain::Small };
     let column = |part: &str| linear(model, unit, &format!("{name}.{part}"), [ffn, hidden], map(Direction::Column));

@@ -7,7 +7,8 @@ use std::fmt;
 /// `Embedding`, `Layer` and `Head` also compute. `Table`, the token-embedding table, only holds parameters:
 /// it is a unit of its own because a tied model reads it at both ends of the pipeline, with one gradient
 /// accumulator per use. `Adapters` only holds parameters, too: those of the linear layers of a layer, which alone
-/// are trained where a model has them.
+/// are trained where a model has them. So does `Experts`, whose parameters may be split over other axes than those of
+/// the layer that reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unit {
     /// The token-embedding table `W[V/tp, D]`.
@@ -20,6 +21,8 @@ pub enum Unit {
     Head,
     /// Adapters of the linear layers of this layer; none where the model has no adapters.
     Adapters(u32),
+    /// Experts of this layer; none where the layer has a dense feed-forward block.
+    Experts(u32),
 }
 
 impl Unit {
@@ -30,13 +33,15 @@ impl Unit {
             .chain(std::iter::once(Unit::Head))
     }
 
-    /// The units of a model that may have parameters, in forward order; the table first, adapters after their layer.
+    /// The units of a model that may have parameters, in forward order; the table first, experts and then adapters
+    /// after their layer.
     pub fn holding(num_layers: usize) -> impl Iterator<Item = Unit> + Clone {
-        let adapters = |unit| match unit {
-            Unit::Layer(layer) => Some(Unit::Adapters(layer)),
-            Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_) => None,
+        let of_layer = |unit| match unit {
+            Unit::Layer(layer) => [Some(Unit::Experts(layer)), Some(Unit::Adapters(layer))],
+            Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_) | Unit::Experts(_) => [None, None],
         };
-        let computing = Unit::computing(num_layers).flat_map(move |unit| std::iter::once(unit).chain(adapters(unit)));
+        let with_own = move |unit| std::iter::once(unit).chain(of_layer(unit).into_iter().flatten());
+        let computing = Unit::computing(num_layers).flat_map(with_own);
         std::iter::once(Unit::Table).chain(computing)
     }
 
@@ -44,7 +49,7 @@ impl Unit {
     pub fn is_repeated(self) -> bool {
         match self {
             Unit::Layer(_) => true,
-            Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_) => false,
+            Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_) | Unit::Experts(_) => false,
         }
     }
 
@@ -52,7 +57,7 @@ impl Unit {
     pub fn is_adapters(self) -> bool {
         match self {
             Unit::Adapters(_) => true,
-            Unit::Table | Unit::Embedding | Unit::Layer(_) | Unit::Head => false,
+            Unit::Table | Unit::Embedding | Unit::Layer(_) | Unit::Head | Unit::Experts(_) => false,
         }
     }
 
@@ -60,7 +65,7 @@ impl Unit {
     pub fn makes_gradients_forward(self) -> bool {
         match self {
             Unit::Head => true,
-            Unit::Table | Unit::Embedding | Unit::Layer(_) | Unit::Adapters(_) => false,
+            Unit::Table | Unit::Embedding | Unit::Layer(_) | Unit::Adapters(_) | Unit::Experts(_) => false,
         }
     }
 
@@ -68,14 +73,14 @@ impl Unit {
     pub fn is_read_at_both_ends(self, tied_embeddings: Tied) -> bool {
         match self {
             Unit::Table => tied_embeddings == Tied::Yes,
-            Unit::Embedding | Unit::Layer(_) | Unit::Head | Unit::Adapters(_) => false,
+            Unit::Embedding | Unit::Layer(_) | Unit::Head | Unit::Adapters(_) | Unit::Experts(_) => false,
         }
     }
 
     /// The computing unit whose output this unit reads, or `None` for the embedding and the table.
     pub fn previous(self, num_layers: usize) -> Option<Unit> {
         match self {
-            Unit::Table | Unit::Embedding | Unit::Adapters(_) => None,
+            Unit::Table | Unit::Embedding | Unit::Adapters(_) | Unit::Experts(_) => None,
             Unit::Layer(0) => Some(Unit::Embedding),
             Unit::Layer(layer) => Some(Unit::Layer(layer - 1)),
             Unit::Head if num_layers == 0 => Some(Unit::Embedding),
@@ -83,16 +88,19 @@ impl Unit {
         }
     }
 
-    /// The units whose parameters this computing unit reads, in flat-buffer order.
+    /// The units whose parameters this computing unit reads, in flat-buffer order: at most [`Unit::MOST_READ`].
     pub fn reads_parameters_of(self, tied_embeddings: Tied) -> impl Iterator<Item = Unit> {
-        let (table, own, adapters) = match (self, tied_embeddings) {
-            (Unit::Table | Unit::Adapters(_), _) => (None, None, None),
-            (Unit::Embedding, _) | (Unit::Head, Tied::Yes) => (Some(Unit::Table), Some(self), None),
-            (Unit::Layer(layer), _) => (None, Some(self), Some(Unit::Adapters(layer))),
-            (Unit::Head, Tied::No) => (None, Some(self), None),
+        let read = match (self, tied_embeddings) {
+            (Unit::Table | Unit::Adapters(_) | Unit::Experts(_), _) => [None; Unit::MOST_READ],
+            (Unit::Embedding, _) | (Unit::Head, Tied::Yes) => [Some(Unit::Table), Some(self), None],
+            (Unit::Layer(layer), _) => [Some(self), Some(Unit::Experts(layer)), Some(Unit::Adapters(layer))],
+            (Unit::Head, Tied::No) => [Some(self), None, None],
         };
-        table.into_iter().chain(own).chain(adapters)
+        read.into_iter().flatten()
     }
+
+    /// The most units whose parameters a computing unit reads.
+    pub const MOST_READ: usize = 3;
 }
 
 impl fmt::Display for Unit {
@@ -103,6 +111,7 @@ impl fmt::Display for Unit {
             Unit::Layer(layer) => write!(f, "layer {layer}"),
             Unit::Head => f.write_str("head"),
             Unit::Adapters(layer) => write!(f, "adapters of layer {layer}"),
+            Unit::Experts(layer) => write!(f, "experts of layer {layer}"),
         }
     }
 }

@@ -19,6 +19,8 @@ pub enum UnitClass {
     Head,
     /// Adapters of the layers of this class.
     Adapters(u32),
+    /// Experts of the layers of this class.
+    Experts(u32),
 }
 
 /// The class of each unit of a model. By default, all layers are of one class.
@@ -58,6 +60,7 @@ impl UnitClasses {
             Unit::Layer(layer) => UnitClass::Layer(self.class_of_layer(layer)),
             Unit::Head => UnitClass::Head,
             Unit::Adapters(layer) => UnitClass::Adapters(self.class_of_layer(layer)),
+            Unit::Experts(layer) => UnitClass::Experts(self.class_of_layer(layer)),
         }
     }
 
@@ -82,14 +85,16 @@ impl UnitClasses {
             UnitClass::Layer(class) => Unit::Layer(self.first_layer(class)),
             UnitClass::Head => Unit::Head,
             UnitClass::Adapters(class) => Unit::Adapters(self.first_layer(class)),
+            UnitClass::Experts(class) => Unit::Experts(self.first_layer(class)),
         }
     }
 
-    /// All classes: table, embedding, head, then those of layers, then those of their adapters.
+    /// All classes: table, embedding, head, then those of layers, then those of their adapters, then of their experts.
     pub fn all(&self) -> impl Iterator<Item = UnitClass> + use<> {
         let of_layers = 0..self.of_layers();
         let own = [UnitClass::Table, UnitClass::Embedding, UnitClass::Head].into_iter();
-        own.chain(of_layers.clone().map(UnitClass::Layer)).chain(of_layers.map(UnitClass::Adapters))
+        let layers = of_layers.clone().map(UnitClass::Layer);
+        own.chain(layers).chain(of_layers.clone().map(UnitClass::Adapters)).chain(of_layers.map(UnitClass::Experts))
     }
 }
 
@@ -152,6 +157,7 @@ fn index(classes: &UnitClasses, class: UnitClass) -> usize {
         UnitClass::Head => 2,
         UnitClass::Layer(class) => LAYERS + class as usize,
         UnitClass::Adapters(class) => LAYERS + (classes.of_layers() + class) as usize,
+        UnitClass::Experts(class) => LAYERS + (2 * classes.of_layers() + class) as usize,
     }
 }
 
@@ -187,7 +193,8 @@ mod tests {
         let first: Vec<Unit> = classes.all().map(|class| classes.first(class)).collect();
         assert_eq!(first[..3], [Unit::Table, Unit::Embedding, Unit::Head]);
         assert_eq!(first[3..6], [0, 1, 3].map(Unit::Layer));
-        assert_eq!(first[6..], [0, 1, 3].map(Unit::Adapters));
+        assert_eq!(first[6..9], [0, 1, 3].map(Unit::Adapters));
+        assert_eq!(first[9..], [0, 1, 3].map(Unit::Experts));
 
         let equal = UnitClasses::of_shapes([96; 5]);
         assert_eq!(equal, UnitClasses::default());

@@ -95,6 +95,13 @@ impl ExpertRows {
     fn of(&self, tensor: Tensor) -> Tensor {
         tensor.rows_of(0..self.expected.min(tensor.rows))
     }
+
+    /// Those of some tokens, or of all.
+    fn of_tokens(&self, tensor: Tensor, tokens: Option<TokenRange>) -> Tensor {
+        let all = self.of(tensor);
+        let share = tokens.map(|range| (all.rows * (range.end - range.start)).div_ceil(self.places.rows.max(1)));
+        all.rows_of(0..share.unwrap_or(all.rows))
+    }
 }
 
 impl From<ExpertOp> for Op {
@@ -137,11 +144,12 @@ impl ExpertOp {
             ExpertOp::Route { .. } | ExpertOp::RouteBackward { .. } | ExpertOp::GroupRows { .. } => self,
             ExpertOp::GatherRows { from, rows, to } => ExpertOp::GatherRows { from, rows, to: rows.of(to) },
             ExpertOp::MatMul { orientation, a, b, out, rows, tokens, write } => {
+                let of = |tensor| rows.of_tokens(tensor, tokens);
                 let (b, out) = match orientation {
-                    Orientation::Nt | Orientation::Nn => (b, rows.of(out)),
-                    Orientation::Tn => (rows.of(b), out),
+                    Orientation::Nt | Orientation::Nn => (b, of(out)),
+                    Orientation::Tn => (of(b), out),
                 };
-                ExpertOp::MatMul { orientation, a: rows.of(a), b, out, rows, tokens, write }
+                ExpertOp::MatMul { orientation, a: of(a), b, out, rows, tokens, write }
             }
             ExpertOp::CombineRows { y, weights, rows, out, write } => {
                 ExpertOp::CombineRows { y: rows.of(y), weights, rows, out, write }

@@ -151,16 +151,24 @@ impl<'a> Binder<'a> {
         Ok(RowParallel { weight, bias: self.optional(&format!("{name}.bias")), adapters: NO_ADAPTERS })
     }
 
-    /// The layer whose parameters' names begin with `prefix`, but for the maps into queries, keys and values.
-    fn layer(&mut self, prefix: &str, projection: Projection) -> Result<LayerParams, BindError> {
+    /// The layer whose parameters' names begin with `prefix`, but for the maps into queries, keys and values; its
+    /// experts are those of another buffer.
+    fn layer(
+        &mut self,
+        prefix: &str,
+        projection: Projection,
+        experts: Option<ExpertStacks>,
+    ) -> Result<LayerParams, BindError> {
         let attention = format!("{prefix}.attention");
-        let feed_forward = format!("{prefix}.ffn");
         let qk_norm = match self.optional(&format!("{attention}.query_norm.weight")) {
             None => None,
             Some(query) => Some(QkNormParams { query, key: self.required(&format!("{attention}.key_norm.weight"))? }),
         };
-        let is_gated = self.is_declared(&format!("{feed_forward}.gate.weight"));
-        let up_parts: &[&str] = if is_gated { &["gate", "up"] } else { &["up"] };
+        let feed_forward_name = format!("{prefix}.ffn");
+        let feed_forward = match experts {
+            None => FeedForwardParams::Dense(self.dense(&feed_forward_name)?),
+            Some(experts) => FeedForwardParams::Experts(self.around_experts(prefix, experts)?),
+        };
         Ok(LayerParams {
             attention_norms: self.block_norms(&attention)?,
             attention: AttentionParams {
@@ -168,12 +176,30 @@ impl<'a> Binder<'a> {
                 output: self.row_parallel(&format!("{attention}.output"))?,
                 qk_norm,
             },
-            feed_forward_norms: self.block_norms(&feed_forward)?,
-            feed_forward: FeedForwardParams::Dense(DenseParams {
-                up: self.column_parallel(&feed_forward, up_parts)?,
-                down: self.row_parallel(&format!("{feed_forward}.down"))?,
-            }),
+            feed_forward_norms: self.block_norms(&feed_forward_name)?,
+            feed_forward,
         })
+    }
+
+    fn dense(&mut self, name: &str) -> Result<DenseParams, BindError> {
+        let is_gated = self.is_declared(&format!("{name}.gate.weight"));
+        let up_parts: &[&str] = if is_gated { &["gate", "up"] } else { &["up"] };
+        let up = self.column_parallel(name, up_parts)?;
+        Ok(DenseParams { up, down: self.row_parallel(&format!("{name}.down"))? })
+    }
+
+    fn around_experts(&mut self, prefix: &str, experts: ExpertStacks) -> Result<ExpertsParams, BindError> {
+        let ExpertStacks { up, down } = experts;
+        let router = self.required(&format!("{prefix}.router.weight"))?;
+        let shared = format!("{prefix}.shared");
+        let shared = match self.is_declared(&format!("{shared}.down.weight")) {
+            true => {
+                let dense = self.dense(&shared)?;
+                Some(SharedExpertParams { dense, gate: self.optional(&format!("{prefix}.shared_gate.weight")) })
+            }
+            false => None,
+        };
+        Ok(ExpertsParams { router, up, down, shared })
     }
 
     /// Fails unless every declared parameter was bound exactly once.
@@ -220,6 +246,54 @@ pub struct QkNormParams {
 pub enum FeedForwardParams {
     /// All tokens go through the same matrices.
     Dense(DenseParams),
+    /// Each token goes through those of some experts.
+    Experts(ExpertsParams),
+}
+
+/// Parameters of a block of experts, or their gradient accumulators. `G = E / tp` experts are on this rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExpertsParams {
+    /// `[E, D]`, equal on all ranks.
+    pub router: Tensor,
+    /// `[G F, D]`, expert under expert; with gates, of each expert gate above up: `[G 2F, D]`.
+    pub up: Tensor,
+    /// `[G D, F]`.
+    pub down: Tensor,
+    /// The expert of all tokens.
+    pub shared: Option<SharedExpertParams>,
+}
+
+/// Parameters of the expert of all tokens, or their gradient accumulators.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SharedExpertParams {
+    pub dense: DenseParams,
+    /// `[1, D]`, equal on all ranks.
+    pub gate: Option<Tensor>,
+}
+
+/// The tensors of a unit of experts, see [`ExpertsParams`].
+#[derive(Clone, Copy)]
+struct ExpertStacks {
+    up: Tensor,
+    down: Tensor,
+}
+
+impl ExpertStacks {
+    /// `None` for a layer without experts, whose unit of experts has no parameters.
+    fn bind(layer: u32, layout: &UnitLayout, flat: Tensor) -> Result<Option<ExpertStacks>, BindError> {
+        if layout.is_empty() {
+            return Ok(None);
+        }
+        let mut binder = Binder::new(Unit::Experts(layer), layout, flat)?;
+        let name = |part: &str| format!("layers.{layer}.experts.{part}.weight");
+        let up = match binder.optional(&name("gate_up")) {
+            Some(up) => up,
+            None => binder.required(&name("up"))?,
+        };
+        let down = binder.required(&name("down"))?;
+        binder.finish()?;
+        Ok(Some(ExpertStacks { up, down }))
+    }
 }
 
 /// Parameters of a dense feed-forward block, or their gradient accumulators.
@@ -245,15 +319,21 @@ pub struct LayerParams {
 }
 
 impl LayerParams {
-    /// The tensors of layer `layer` in its flat buffer.
+    /// The tensors of layer `layer` in its flat buffer, and of its experts in theirs; a layer without experts has
+    /// none there.
     ///
     /// # Errors
     /// A parameter is declared and not read, read and not declared, or not next to the one that it is read with.
-    pub fn bind(layer: u32, layout: &UnitLayout, flat: Tensor) -> Result<LayerParams, BindError> {
+    pub fn bind(
+        layer: u32,
+        (layout, flat): (&UnitLayout, Tensor),
+        experts: (&UnitLayout, Tensor),
+    ) -> Result<LayerParams, BindError> {
+        let experts = ExpertStacks::bind(layer, experts.0, experts.1)?;
         let mut binder = Binder::new(Unit::Layer(layer), layout, flat)?;
         let prefix = format!("layers.{layer}");
         let projection = binder.column_parallel(&format!("{prefix}.attention"), &["query", "key", "value"])?;
-        let params = binder.layer(&prefix, Projection::Fused(projection))?;
+        let params = binder.layer(&prefix, Projection::Fused(projection), experts)?;
         binder.finish()?;
         Ok(params)
     }
@@ -285,15 +365,14 @@ impl LayerParams {
             let rows = |before: LinearLayer| {
                 layer_layout.segment(&format!("layers.{layer}.{}.weight", before.path())).map_or(0, |own| own.rows)
             };
-            let FeedForwardParams::Dense(dense) = &mut self.feed_forward;
             let (adapters, place, before): (_, usize, &[LinearLayer]) = match target {
                 LinearLayer::Query => (self.projection_adapters(), 0, &[]),
                 LinearLayer::Key => (self.projection_adapters(), 1, &[LinearLayer::Query]),
                 LinearLayer::Value => (self.projection_adapters(), 2, &[LinearLayer::Query, LinearLayer::Key]),
                 LinearLayer::Output => (&mut self.attention.output.adapters, 0, &[]),
-                LinearLayer::Gate => (&mut dense.up.adapters, 0, &[]),
-                LinearLayer::Up => (&mut dense.up.adapters, 1, &[LinearLayer::Gate]),
-                LinearLayer::Down => (&mut dense.down.adapters, 0, &[]),
+                LinearLayer::Gate => (&mut self.dense(layer)?.up.adapters, 0, &[]),
+                LinearLayer::Up => (&mut self.dense(layer)?.up.adapters, 1, &[LinearLayer::Gate]),
+                LinearLayer::Down => (&mut self.dense(layer)?.down.adapters, 0, &[]),
             };
             let first_output = before.iter().map(|before| rows(*before)).sum();
             adapters[place] = Some(Adapter { a, b, accumulators, first_output });
@@ -301,6 +380,18 @@ impl LayerParams {
         parameters.finish()?;
         gradients.map_or(Ok(()), Binder::finish)?;
         Ok(self)
+    }
+
+    /// The dense feed-forward block: a block of experts has no adapters.
+    fn dense(&mut self, layer: u32) -> Result<&mut DenseParams, BindError> {
+        match &mut self.feed_forward {
+            FeedForwardParams::Dense(dense) => Ok(dense),
+            FeedForwardParams::Experts(_) => Err(BindError::Missing {
+                unit: Unit::Adapters(layer).to_string(),
+                name: format!("layers.{layer}.ffn"),
+                declared: 0,
+            }),
+        }
     }
 
     /// The adapters of the linear layer into queries, keys and values.
@@ -379,7 +470,7 @@ impl HeadParams {
                 let query = binder.column_parallel("top_query.attention", &["query"])?;
                 let key_value = binder.column_parallel("top_query.attention", &["key", "value"])?;
                 let projection = Projection::TopQuery(TopQueryProjection { positions, query, key_value });
-                Some(binder.layer("top_query", projection)?)
+                Some(binder.layer("top_query", projection, None)?)
             }
         };
         let output = match tied_table {

@@ -1,74 +1,92 @@
-//! The feed-forward block. A dense one is, on the columns of this rank: up (and gate), activation, down.
+//! The feed-forward block: a dense one, or experts.
 //!
 //! The block maps the normed residual to a pending sum without bias; the layer sums it and adds bias, dropout and the
-//! residual stream. The activation's output is four times as wide as the residual and cheap, so it is not kept: the
-//! backward pass of the input writes it again next to the gradient.
+//! residual stream.
 
-use device::{DeviceError, Frame, Op, Tensor, Write};
+use device::{DeviceError, Frame, Tensor, Write};
 
-use crate::binding::{DenseParams, FeedForwardParams};
+use crate::binding::FeedForwardParams;
 use crate::context::Context;
-use crate::placement::{Partial, Residual, Sharded, enter, leave};
+use crate::dense::{DensePending, DenseSaved};
+use crate::experts::{Experts, ExpertsActivated};
+use crate::experts_tensors::{ExpertsPending, ExpertsSaved};
+use crate::placement::{Partial, Residual, Sharded, enter};
 use crate::saved::SavedFrames;
 
 /// Values that the backward passes of a feed-forward block read.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a layer has one, laid out once for each pass")]
 pub(crate) enum FeedForwardSaved {
-    Dense {
-        /// `[T, F]`, or gate | up `[T, 2F]`: input of the activation.
-        hidden: Tensor,
-    },
+    Dense(DenseSaved),
+    Experts(ExpertsSaved),
 }
 
-/// Values that the backward pass of the input leaves for that of the weights.
+/// Values that the backward pass of the input leaves for that of the weights, with the gradient `[R, D]` of the block's
+/// input.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a layer has one, laid out once for each pass")]
 pub(crate) enum FeedForwardPending {
-    Dense {
-        /// `[T, F]`: the activation's output.
-        activated: Tensor,
-        /// Gradient of what [`FeedForwardSaved`] has.
-        hidden: Tensor,
-        /// `[R, D]`: gradient of the block's input.
-        input: Tensor,
-    },
+    Dense { tensors: DensePending, input: Tensor },
+    Experts { tensors: ExpertsPending, input: Tensor },
 }
 
-/// Columns `F/tp` of this rank after the activation; `params` may be accumulators, too.
-fn activated_width(params: &DenseParams) -> usize {
-    params.down.weight.cols
-}
-
-/// Columns of this rank before the activation.
-fn hidden_width(context: &Context, params: &DenseParams) -> usize {
-    activated_width(params) * context.model.activation.inputs_per_output()
+/// The output of a block's activation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Activated {
+    /// `[T, F]`.
+    Dense(Tensor),
+    Experts(ExpertsActivated),
 }
 
 impl FeedForwardSaved {
     pub(crate) fn lay_out(frames: SavedFrames, context: &Context, params: &FeedForwardParams) -> FeedForwardSaved {
         match params {
-            FeedForwardParams::Dense(params) => FeedForwardSaved::Dense {
-                hidden: context.activation(frames.until_input, context.shape.tokens(), hidden_width(context, params)),
-            },
+            FeedForwardParams::Dense(params) => {
+                FeedForwardSaved::Dense(params.lay_out_saved(context, frames.until_input))
+            }
+            FeedForwardParams::Experts(params) => {
+                FeedForwardSaved::Experts(ExpertsSaved::lay_out(frames, context, params))
+            }
         }
     }
 }
 
 impl FeedForwardPending {
     pub(crate) fn lay_out(frame: &Frame, context: &Context, params: &FeedForwardParams) -> FeedForwardPending {
-        let tokens = context.shape.tokens();
         match params {
-            FeedForwardParams::Dense(params) => FeedForwardPending::Dense {
-                activated: context.activation(frame, tokens, activated_width(params)),
-                hidden: context.activation(frame, tokens, hidden_width(context, params)),
-                input: context.residual(frame),
-            },
+            FeedForwardParams::Dense(params) => {
+                let tensors = params.lay_out_pending(context, frame);
+                FeedForwardPending::Dense { tensors, input: context.residual(frame) }
+            }
+            FeedForwardParams::Experts(params) => {
+                let tensors = ExpertsPending::lay_out(frame, context, params);
+                FeedForwardPending::Experts { tensors, input: context.residual(frame) }
+            }
         }
     }
 
     /// Gradient of the block's input.
     pub(crate) fn input(&self) -> Residual {
         match *self {
-            FeedForwardPending::Dense { input, .. } => Residual::new(input),
+            FeedForwardPending::Dense { input, .. } | FeedForwardPending::Experts { input, .. } => Residual::new(input),
+        }
+    }
+}
+
+impl FeedForwardParams {
+    /// The bias of the block's output, which is added once, after the sum over tensor parallelism.
+    pub(crate) fn output_bias(&self) -> Option<Tensor> {
+        match self {
+            FeedForwardParams::Dense(params) => params.down.bias,
+            FeedForwardParams::Experts(_) => None,
+        }
+    }
+
+    /// Whether adapters add to the input of the activation.
+    pub(crate) fn adapts_hidden(&self) -> bool {
+        match self {
+            FeedForwardParams::Dense(params) => params.up.has_adapters(),
+            FeedForwardParams::Experts(_) => false,
         }
     }
 }
@@ -81,50 +99,78 @@ pub(crate) struct FeedForward<'a> {
 
 impl FeedForward<'_> {
     /// Computes everything that the backward passes read from the normed residual. The activation's output is written
-    /// to `activated[T, F]` at once where it has a place.
+    /// to `activated` at once where it has a place.
     pub(crate) fn fill(
         &self,
         params: &FeedForwardParams,
         normed: Residual,
         saved: &FeedForwardSaved,
-        activated: Option<Tensor>,
+        activated: Option<Activated>,
     ) -> Result<(), DeviceError> {
-        let (FeedForwardParams::Dense(params), FeedForwardSaved::Dense { hidden }) = (params, *saved);
         let context = self.context;
-        context.scratch.scoped(|| {
-            let normed = enter(context, normed)?;
-            let filled = match activated {
-                None => params.up.forward(context, normed, hidden),
-                Some(activated) => params.up.forward_activated(context, normed, hidden, activated),
-            };
-            filled.map(|_| ())
+        context.scratch.scoped(|| match (params, saved, activated) {
+            (FeedForwardParams::Dense(params), FeedForwardSaved::Dense(saved), None) => {
+                params.fill(context, enter(context, normed)?, *saved, None)
+            }
+            (FeedForwardParams::Dense(params), FeedForwardSaved::Dense(saved), Some(Activated::Dense(activated))) => {
+                params.fill(context, enter(context, normed)?, *saved, Some(activated))
+            }
+            (FeedForwardParams::Experts(params), FeedForwardSaved::Experts(saved), None) => {
+                self.experts().fill(params, enter(context, normed)?, saved, None)
+            }
+            (
+                FeedForwardParams::Experts(params),
+                FeedForwardSaved::Experts(saved),
+                Some(Activated::Experts(activated)),
+            ) => self.experts().fill(params, enter(context, normed)?, saved, Some(activated)),
+            (FeedForwardParams::Dense(_) | FeedForwardParams::Experts(_), _, _) => of_another_kind(),
         })
     }
 
-    /// The place of the activation's output `[T, F]`, or of its gradient, in scratch.
-    pub(crate) fn lay_out_activated(&self, params: &FeedForwardParams) -> Tensor {
-        let FeedForwardParams::Dense(params) = params;
-        self.context.activation(self.context.scratch, self.context.shape.tokens(), activated_width(params))
+    /// The place of the activation's output, in scratch.
+    pub(crate) fn lay_out_activated(&self, params: &FeedForwardParams) -> Activated {
+        match params {
+            FeedForwardParams::Dense(params) => {
+                Activated::Dense(params.lay_out_activated(self.context, self.context.scratch))
+            }
+            FeedForwardParams::Experts(params) => Activated::Experts(self.experts().lay_out_activated(params)),
+        }
     }
 
-    /// The activation's output `[T, F]`, in scratch, from its input.
-    pub(crate) fn activate(&self, params: &FeedForwardParams, saved: &FeedForwardSaved) -> Result<Tensor, DeviceError> {
-        let FeedForwardSaved::Dense { hidden: x } = *saved;
-        let (activation, y) = (self.context.model.activation, self.lay_out_activated(params));
-        self.context.submit(Op::Activation { activation, x, y })?;
-        Ok(y)
+    /// The activation's output, in scratch, from its input.
+    pub(crate) fn activate(
+        &self,
+        params: &FeedForwardParams,
+        saved: &FeedForwardSaved,
+    ) -> Result<Activated, DeviceError> {
+        match (params, saved) {
+            (FeedForwardParams::Dense(params), FeedForwardSaved::Dense(saved)) => {
+                Ok(Activated::Dense(params.activate(self.context, *saved)?))
+            }
+            (FeedForwardParams::Experts(params), FeedForwardSaved::Experts(saved)) => {
+                Ok(Activated::Experts(self.experts().activate(params, saved)?))
+            }
+            (FeedForwardParams::Dense(_) | FeedForwardParams::Experts(_), _) => of_another_kind(),
+        }
     }
 
     /// Down projection of the activation's output without bias, assigned or added to `sum[T, D]+tp`.
     pub(crate) fn project(
         &self,
         params: &FeedForwardParams,
-        activated: Tensor,
+        (saved, activated): (&FeedForwardSaved, Activated),
         sum: Tensor,
         write: Write,
     ) -> Result<Partial, DeviceError> {
-        let FeedForwardParams::Dense(params) = params;
-        params.down.forward(self.context, Sharded::new(activated), sum, write)
+        match (params, saved, activated) {
+            (FeedForwardParams::Dense(params), FeedForwardSaved::Dense(_), Activated::Dense(activated)) => {
+                params.down.forward(self.context, Sharded::new(activated), sum, write)
+            }
+            (FeedForwardParams::Experts(params), FeedForwardSaved::Experts(saved), Activated::Experts(activated)) => {
+                self.experts().project(params, (saved, activated), sum, write)
+            }
+            (FeedForwardParams::Dense(_) | FeedForwardParams::Experts(_), _, _) => of_another_kind(),
+        }
     }
 
     /// Gradient of the normed residual, in `pending`, from that of the block's output.
@@ -135,43 +181,50 @@ impl FeedForward<'_> {
         dy: Residual,
         pending: &FeedForwardPending,
     ) -> Result<Residual, DeviceError> {
-        let context = self.context;
-        let (FeedForwardParams::Dense(dense), FeedForwardSaved::Dense { hidden: x }) = (params, *saved);
-        let FeedForwardPending::Dense { activated, hidden, input } = *pending;
-        context.scratch.scoped(|| {
-            let gradient = self.lay_out_activated(params);
-            dense.down.backward_activated(context, enter(context, dy)?, x, (hidden, activated), gradient)
-        })?;
-        context.scratch.scoped(|| {
-            let sum = Partial::target(context, input);
-            let partial = dense.up.backward_input(context, Sharded::new(hidden), sum)?;
-            leave(context, partial)?.kept_at(context, input)
-        })
+        match (params, saved, pending) {
+            (
+                FeedForwardParams::Dense(params),
+                FeedForwardSaved::Dense(saved),
+                FeedForwardPending::Dense { tensors, input },
+            ) => params.backward_input(self.context, *saved, dy, (*tensors, *input)),
+            (
+                FeedForwardParams::Experts(params),
+                FeedForwardSaved::Experts(saved),
+                FeedForwardPending::Experts { tensors, input },
+            ) => self.experts().backward_input(params, saved, dy, (tensors, *input)),
+            (FeedForwardParams::Dense(_) | FeedForwardParams::Experts(_), _, _) => of_another_kind(),
+        }
     }
 
     /// Gradients of all parameters of the block; `normed` is its input, `dy` the gradient of its output.
     pub(crate) fn backward_weight(
         &self,
         gradients: &FeedForwardParams,
-        pending: &FeedForwardPending,
+        (saved, pending): (&FeedForwardSaved, &FeedForwardPending),
         normed: Residual,
         dy: Residual,
         write: Write,
     ) -> Result<(), DeviceError> {
-        let context = self.context;
-        let FeedForwardParams::Dense(gradients) = gradients;
-        let FeedForwardPending::Dense { activated, hidden, input: _ } = *pending;
-        gradients.down.backward_bias(context, dy, write)?;
-        if gradients.down.is_trained(context) {
-            context.scratch.scoped(|| {
-                gradients.down.backward_weight(context, Sharded::new(activated), enter(context, dy)?, write)
-            })?;
+        match (gradients, saved, pending) {
+            (
+                FeedForwardParams::Dense(gradients),
+                FeedForwardSaved::Dense(_),
+                FeedForwardPending::Dense { tensors, input: _ },
+            ) => gradients.backward_weight(self.context, *tensors, normed, dy, write),
+            (
+                FeedForwardParams::Experts(gradients),
+                FeedForwardSaved::Experts(saved),
+                FeedForwardPending::Experts { tensors, input: _ },
+            ) => self.experts().backward_weight(gradients, (saved, tensors), (normed, dy), write),
+            (FeedForwardParams::Dense(_) | FeedForwardParams::Experts(_), _, _) => of_another_kind(),
         }
-        if !gradients.up.is_trained(context) {
-            return Ok(());
-        }
-        context
-            .scratch
-            .scoped(|| gradients.up.backward_weight(context, enter(context, normed)?, Sharded::new(hidden), write))
     }
+
+    fn experts(&self) -> Experts<'_> {
+        Experts { context: self.context }
+    }
+}
+
+fn of_another_kind() -> ! {
+    panic!("the tensors of a feed-forward block are laid out from its own parameters")
 }

@@ -17,11 +17,11 @@ use config::Blocks;
 use device::{DeviceError, Frame, Tensor, Write};
 
 use crate::attention::Attention;
-use crate::binding::{BlockNorms, FeedForwardParams, LayerParams};
+use crate::binding::{BlockNorms, LayerParams};
 use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context, DropoutSite};
 use crate::dropout::{self, DropoutSum, ResidualDropout};
-use crate::feed_forward::FeedForward;
+use crate::feed_forward::{Activated, FeedForward};
 use crate::layer_tensors::{LayerPending, LayerSaved, SumSaved};
 use crate::norm::NormParams;
 use crate::placement::{Partial, Residual, leave};
@@ -168,11 +168,11 @@ impl Layer<'_> {
         let sum = Partial::target(context, out);
         self.attention().project(&params.attention, &saved.attention, sum)?;
         let activated = self.feed_forward().activate(&params.feed_forward, &saved.feed_forward)?;
+        let activated = (&saved.feed_forward, activated);
         let sum = self.feed_forward().project(&params.feed_forward, activated, sum, Write::Accumulate)?;
         let block = Block { sum: leave(context, sum)?, bias: params.attention.output.bias, dropout: None };
         self.add(ScaledResidual::unscaled(input), block, output)?;
-        let FeedForwardParams::Dense(dense) = &params.feed_forward;
-        let Some(bias) = dense.down.bias else { return Ok(()) };
+        let Some(bias) = params.feed_forward.output_bias() else { return Ok(()) };
         dropout::add(context, DropoutSum { x: out, bias: Some(bias), residual: None, residual_scale: 1.0, out }, None)
     }
 
@@ -340,7 +340,8 @@ impl Layer<'_> {
         let dy = pending.feed_forward_output.map_or(output_gradient, Residual::new);
         let sums = (saved.feed_forward_sum, pending.feed_forward_sum);
         let dy = self.norm_after_gradient(&gradients.feed_forward_norms, sums, dy, write)?;
-        self.feed_forward().backward_weight(&gradients.feed_forward, &pending.feed_forward, normed, dy, write)?;
+        let tensors = (&saved.feed_forward, &pending.feed_forward);
+        self.feed_forward().backward_weight(&gradients.feed_forward, tensors, normed, dy, write)?;
         let second = entry(&gradients.feed_forward_norms, saved.second_input(input), saved.feed_forward_stats);
         if let Some((norm, stats)) = second.norm {
             norm.backward_weight(context, second.x, stats, pending.feed_forward.input(), write)?;
@@ -410,9 +411,8 @@ impl Layer<'_> {
         to: Tensor,
     ) -> Result<Block, DeviceError> {
         let (feed_forward, normed) = (self.feed_forward(), Some(normed.unwrap_or(to)));
-        let FeedForwardParams::Dense(dense) = &params.feed_forward;
         // Adapters add to the activation's input, and their scratch would be next to its output.
-        let activated = if dense.up.has_adapters() {
+        let activated = if params.feed_forward.adapts_hidden() {
             self.fill_feed_forward(params, input, saved, normed, None)?;
             feed_forward.activate(&params.feed_forward, &saved.feed_forward)?
         } else {
@@ -431,7 +431,7 @@ impl Layer<'_> {
         input: Residual,
         saved: &LayerSaved,
         normed: Option<Tensor>,
-        activated: Option<Tensor>,
+        activated: Option<Activated>,
     ) -> Result<(), DeviceError> {
         let context = self.context;
         context.scratch.scoped(|| {
@@ -468,13 +468,13 @@ impl Layer<'_> {
         &self,
         params: &LayerParams,
         saved: &LayerSaved,
-        activated: Tensor,
+        activated: Activated,
         to: Tensor,
     ) -> Result<Block, DeviceError> {
         let norm = params.feed_forward_norms.after.as_ref().zip(saved.feed_forward_sum);
-        let FeedForwardParams::Dense(dense) = &params.feed_forward;
-        let branch = Branch { bias: dense.down.bias, norm, dropout: self.feed_forward_dropout() };
+        let branch = Branch { bias: params.feed_forward.output_bias(), norm, dropout: self.feed_forward_dropout() };
         let sum = Partial::target(self.context, branch.place(to));
+        let activated = (&saved.feed_forward, activated);
         let sum = self.feed_forward().project(&params.feed_forward, activated, sum, Write::Assign)?;
         self.leave_block(sum, branch, to)
     }

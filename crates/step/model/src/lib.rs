@@ -15,8 +15,11 @@ mod cache;
 mod constants;
 mod context;
 mod context_parallel;
+mod dense;
 mod dropout;
 mod embedding;
+mod experts;
+mod experts_tensors;
 mod gradient_sums;
 mod head;
 mod initialize;
@@ -26,8 +29,10 @@ mod norm;
 mod placement;
 mod projection;
 mod qk_norm;
+mod router;
 mod saved;
 pub mod saved_input;
+mod shared_expert;
 
 mod attention;
 mod feed_forward;
@@ -37,8 +42,8 @@ mod top_query;
 
 pub use adapter::{Adapter, AdapterAccumulators, Adapters, NO_ADAPTERS};
 pub use binding::{
-    AdapterBuffers, AttentionParams, BindError, BlockNorms, DenseParams, EmbeddingParams, FeedForwardParams,
-    HeadParams, LayerParams, QkNormParams,
+    AdapterBuffers, AttentionParams, BindError, BlockNorms, DenseParams, EmbeddingParams, ExpertsParams,
+    FeedForwardParams, HeadParams, LayerParams, QkNormParams, SharedExpertParams,
 };
 pub use cache::{CacheSize, KeyValueCache};
 pub use constants::{Constants, RotaryTables};

@@ -93,7 +93,9 @@ impl DeclaredParameter {
             two.is_ok_and(|mesh| starts(mesh).any(|start| start != param.local_start(&mesh.origin())))
         };
         let within = match unit {
-            Unit::Layer(layer) | Unit::Adapters(layer) => param.name.strip_prefix(&format!("layers.{layer}.")),
+            Unit::Layer(layer) | Unit::Adapters(layer) | Unit::Experts(layer) => {
+                param.name.strip_prefix(&format!("layers.{layer}."))
+            }
             Unit::Table | Unit::Embedding | Unit::Head => None,
         };
         DeclaredParameter {
@@ -104,8 +106,8 @@ impl DeclaredParameter {
     }
 }
 
-/// A unit of experts, which no model has yet: each place that takes axes, groups, shapes or copies from a unit must get
-/// those of this one.
+/// A unit of experts that is split over other axes than a run has yet: each place that takes axes, groups, shapes or
+/// copies from a unit must get those of this one.
 #[cfg(test)]
 mod tests {
     use config::{ModelCoord, RunConfig, Sharding, UnitLayout};
@@ -116,17 +118,10 @@ mod tests {
 
     /// Up and down projections of 8 experts, whole experts on each rank along `axes`.
     fn experts(axes: AxisSet) -> Vec<ParamSpec> {
-        let model = RunConfig::quick_start().model;
-        let base =
-            config::params(&model, Unit::Layer(0)).into_iter().find(|param| param.name.ends_with("ffn.up.weight"));
-        let base = base.expect("a feed-forward block");
-        let stack = |part: &str, shape: &[usize]| ParamSpec {
-            name: format!("layers.0.experts.{part}.weight"),
-            shape: shape.to_vec(),
-            sharding: Sharding::Split { dim: 0, axes },
-            ..base.clone()
-        };
-        vec![stack("up", &[8 * 96, 64]), stack("down", &[8, 64, 96])]
+        let sets = ["model.experts=8", "model.expert_hidden=96", "model.biases=false", "model.hidden=64"];
+        let run = RunConfig::load("", "", &sets.map(String::from)).expect("legal");
+        let split = |param| ParamSpec { sharding: Sharding::Split { dim: 0, axes }, ..param };
+        config::params(&run.model, Unit::Experts(0)).into_iter().map(split).collect()
     }
 
     fn set(axes: &[Axis]) -> AxisSet {
@@ -142,7 +137,7 @@ mod tests {
     fn the_axes_of_a_unit_are_derived_twice() {
         for axes in folds() {
             let params = experts(axes);
-            let declared: Vec<_> = params.iter().map(|param| DeclaredParameter::new(Unit::Layer(0), param)).collect();
+            let declared: Vec<_> = params.iter().map(|param| DeclaredParameter::new(Unit::Experts(0), param)).collect();
             assert!(declared.iter().all(|parameter| parameter.varies_over == axes), "{axes}");
             let own = UnitAxes::of(&params);
             assert_eq!(own, axes_of(&declared, UnitAxes::TOKENS), "{axes}");
@@ -202,7 +197,7 @@ mod tests {
     fn stacks_of_matrices_are_rows() {
         let [rows, stack] = [0, 1].map(|index| experts(set(&[Axis::Ep])).swap_remove(index));
         let sizes = AxisSizes::only(Axis::Ep, 4);
-        assert_eq!((rows.matrix_shape(), rows.local_shape(sizes)), ((768, 64), (192, 64)));
+        assert_eq!((rows.matrix_shape(), rows.local_shape(sizes)), ((8 * 96, 64), (2 * 96, 64)));
         assert_eq!((stack.matrix_shape(), stack.local_shape(sizes)), ((8 * 64, 96), (2 * 64, 96)));
         let third = Mesh::new(sizes).expect("a mesh").coord(Rank(2));
         assert_eq!((stack.local_start(&third), rows.local_start(&third)), ((4 * 64, 0), (384, 0)));

@@ -382,7 +382,7 @@ impl At<'_> {
         let reads = self.with_params(inputs).with_some(self.cache());
         let saved = Values::of([self.saved_until_input(), self.saved_until_weight()]);
         match (self.unit, self.view.purpose) {
-            (Unit::Table | Unit::Adapters(_), _) => Effects::NONE,
+            (Unit::Table | Unit::Adapters(_) | Unit::Experts(_), _) => Effects::NONE,
             (Unit::Embedding | Unit::Layer(_), Purpose::Evaluate | Purpose::Generate) => Effects {
                 reads,
                 assigns: saved.with(self.output()).with_some(self.cache()),
@@ -453,7 +453,7 @@ impl At<'_> {
         let saved = Values::of([self.saved_until_input(), self.saved_until_weight()]).with_all(self.core());
         let used_up = Values::of([self.saved_until_input()]).with_some(self.core().map(|[until_input, _]| until_input));
         match self.unit {
-            Unit::Table | Unit::Adapters(_) => Effects::NONE,
+            Unit::Table | Unit::Adapters(_) | Unit::Experts(_) => Effects::NONE,
             // Its forward pass wrote the gradient already; here it is passed on.
             Unit::Head => Effects { reads: Values::NONE.with_some(self.input_grad()), ..Effects::NONE },
             Unit::Embedding | Unit::Layer(_) => Effects {
@@ -470,7 +470,7 @@ impl At<'_> {
     fn with_params_of_layers(&self, start: Values) -> Values {
         match self.unit {
             Unit::Layer(_) => self.with_params(start.with(Value::Constants)),
-            Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_) => start,
+            Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_) | Unit::Experts(_) => start,
         }
     }
 
@@ -479,7 +479,7 @@ impl At<'_> {
             .with_some(self.core().map(|[_, until_weight]| until_weight))
             .with_some(self.input());
         match self.unit {
-            Unit::Table | Unit::Head | Unit::Adapters(_) => Effects::NONE,
+            Unit::Table | Unit::Head | Unit::Adapters(_) | Unit::Experts(_) => Effects::NONE,
             Unit::Embedding | Unit::Layer(_) => Effects {
                 reads: used_up.with(self.batch()).with_some(self.adapters()).with_some(self.scale_of_adapters()),
                 accumulates: self.accumulators().with_some(self.refusals()),

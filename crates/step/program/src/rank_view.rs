@@ -57,8 +57,12 @@ impl RankView {
     pub fn owner(&self, unit: Unit) -> Option<usize> {
         let index = match unit {
             Unit::Table | Unit::Embedding => 0,
-            Unit::Layer(layer) | Unit::Adapters(layer) if (layer as usize) < self.num_layers() => 1 + layer as usize,
-            Unit::Layer(_) | Unit::Adapters(_) => return None,
+            Unit::Layer(layer) | Unit::Adapters(layer) | Unit::Experts(layer)
+                if (layer as usize) < self.num_layers() =>
+            {
+                1 + layer as usize
+            }
+            Unit::Layer(_) | Unit::Adapters(_) | Unit::Experts(_) => return None,
             Unit::Head => self.owners.len() - 1,
         };
         self.owners.get(index).copied()
@@ -67,7 +71,7 @@ impl RankView {
     /// Whether this rank computes `unit`.
     pub fn computes(&self, unit: Unit) -> bool {
         match unit {
-            Unit::Table | Unit::Adapters(_) => false,
+            Unit::Table | Unit::Adapters(_) | Unit::Experts(_) => false,
             Unit::Embedding | Unit::Layer(_) | Unit::Head => self.owner(unit) == Some(self.pp),
         }
     }
@@ -97,7 +101,7 @@ impl RankView {
     pub fn next(&self, unit: Unit) -> Option<Unit> {
         let num_layers = self.num_layers() as u32;
         match unit {
-            Unit::Table | Unit::Head | Unit::Adapters(_) => None,
+            Unit::Table | Unit::Head | Unit::Adapters(_) | Unit::Experts(_) => None,
             Unit::Embedding if num_layers == 0 => Some(Unit::Head),
             Unit::Embedding => Some(Unit::Layer(0)),
             Unit::Layer(layer) if layer + 1 < num_layers => Some(Unit::Layer(layer + 1)),
@@ -109,7 +113,9 @@ impl RankView {
     pub fn recomputes(&self, unit: Unit) -> LayerRecompute {
         match unit {
             Unit::Layer(layer) => self.recompute.of_layer(layer),
-            Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_) => LayerRecompute::Nothing,
+            Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_) | Unit::Experts(_) => {
+                LayerRecompute::Nothing
+            }
         }
     }
 
@@ -166,7 +172,7 @@ impl RankView {
             Unit::Table if self.tied == Tied::Yes && self.computes(Unit::Head) => Unit::Head,
             Unit::Table => Unit::Embedding,
             Unit::Embedding | Unit::Layer(_) | Unit::Head => unit,
-            Unit::Adapters(layer) => Unit::Layer(layer),
+            Unit::Adapters(layer) | Unit::Experts(layer) => Unit::Layer(layer),
         }
     }
 
@@ -246,9 +252,11 @@ impl RankView {
                 .map(|part| Some((unit, part)));
         let kept = match (memory_kind, unit, self.recomputes(unit)) {
             (MemoryKind::Arena, _, _)
-            | (MemoryKind::Host, Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_), _) => {
-                [None, None, None]
-            }
+            | (
+                MemoryKind::Host,
+                Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_) | Unit::Experts(_),
+                _,
+            ) => [None, None, None],
             (MemoryKind::Host, Unit::Layer(_), LayerRecompute::Nothing | LayerRecompute::Core) => {
                 [input, until_input, until_weight]
             }
@@ -311,7 +319,7 @@ impl RankView {
     /// Whether `unit` has attention.
     fn attends(&self, unit: Unit) -> bool {
         match unit {
-            Unit::Table | Unit::Embedding | Unit::Adapters(_) => false,
+            Unit::Table | Unit::Embedding | Unit::Adapters(_) | Unit::Experts(_) => false,
             Unit::Layer(_) => true,
             Unit::Head => self.top_query == TopQuery::On,
         }

@@ -132,7 +132,7 @@ impl Sizes {
 /// copies and products of the largest matrix.
 fn update_scratch(layout: &UnitLayout, parallelism: &Parallelism, optimizer: Optimizer) -> usize {
     let floats = |count: usize| aligned(count * Format::Fp32.size_bytes());
-    let of_matrix = |(segment, _): &(&Segment, Muon)| {
+    let of_matrix = |(segment, _): &(Segment, Muon)| {
         let (rows, cols) = segment.param.matrix_shape();
         let (all, side) = (floats(rows * cols), rows.min(cols));
         let gathered = match segment.param.sharding {

@@ -118,7 +118,7 @@ impl StageSplit {
         match unit {
             Unit::Table | Unit::Embedding => Stage(0),
             Unit::Head => Stage(last as u32),
-            Unit::Layer(layer) | Unit::Adapters(layer) => {
+            Unit::Layer(layer) | Unit::Adapters(layer) | Unit::Experts(layer) => {
                 let mut end = 0;
                 let stage = self.layers_per_stage.iter().position(|layers| {
                     end += layers;

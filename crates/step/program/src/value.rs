@@ -244,7 +244,7 @@ pub struct Values {
 
 impl Values {
     /// The most that one instruction names.
-    pub const CAPACITY: usize = 10;
+    pub const CAPACITY: usize = 11;
 
     /// No values.
     pub const NONE: Values = Values { list: [Value::Constants; Values::CAPACITY], len: 0 };

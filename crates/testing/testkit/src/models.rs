@@ -55,6 +55,7 @@ pub fn proof_model(style: Style, num_kv_heads: usize, tied_embeddings: bool) -> 
         head_dim: 4,
         ffn_hidden: 96,
         ffn_hidden_of_layers: None,
+        experts: None,
         vocabulary: 257,
         context: 8,
         norm: Norm { kind: norm, epsilon: 1e-5 },

@@ -91,7 +91,7 @@ pub struct UnitRecord {
 pub fn record_unit(case: &RecordCase, unit: Unit, phase: PassKind) -> Result<UnitRecord, RecordError> {
     let recorder = Recorder::new(case);
     match unit {
-        Unit::Table | Unit::Adapters(_) => {}
+        Unit::Table | Unit::Adapters(_) | Unit::Experts(_) => {}
         Unit::Embedding => recorder.embedding(phase)?,
         Unit::Layer(number) => recorder.layer(number, phase)?,
         Unit::Head => recorder.head(phase)?,
@@ -248,7 +248,8 @@ impl<'a> Recorder<'a> {
     /// The parameters of a layer in `dtype`, with its adapters, and their gradients where `gradients` is their type.
     fn layer_params(&self, number: u32, dtype: Dtype, gradients: Option<Dtype>) -> Result<LayerParams, RecordError> {
         let (layout, flat) = self.layout(Unit::Layer(number), dtype);
-        let params = LayerParams::bind(number, &layout, flat)?;
+        let (experts, flat_experts) = self.layout(Unit::Experts(number), dtype);
+        let params = LayerParams::bind(number, (&layout, flat), (&experts, flat_experts))?;
         let (adapters, parameters) = self.layout(Unit::Adapters(number), self.case.stored);
         if adapters.is_empty() {
             return Ok(params);

@@ -74,7 +74,7 @@ impl<'a> UnitRecords<'a> {
             }),
             units: self.units.map(|class, phases| {
                 let output_bytes = match class {
-                    UnitClass::Table | UnitClass::Adapters(_) => 0,
+                    UnitClass::Table | UnitClass::Adapters(_) | UnitClass::Experts(_) => 0,
                     UnitClass::Embedding | UnitClass::Layer(_) => activation_bytes,
                     UnitClass::Head => head_output_bytes,
                 };

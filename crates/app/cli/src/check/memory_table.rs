@@ -12,7 +12,7 @@ use crate::screen::narrow::table;
 pub fn layers(setup: &Setup, stage: usize) -> Vec<u32> {
     let layers = setup.program(stage).view.computing_units().filter_map(|unit| match unit {
         Unit::Layer(layer) => Some(layer),
-        Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_) => None,
+        Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_) | Unit::Experts(_) => None,
     });
     let mut layers: Vec<u32> = layers.collect();
     layers.sort_unstable();

@@ -104,7 +104,7 @@ pub fn units(view: &RankView) -> String {
                 parts.extend(before.map(range));
                 layers = Some((number, number));
             }
-            (Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_), before) => {
+            (Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_) | Unit::Experts(_), before) => {
                 parts.extend(before.map(range));
                 layers = None;
                 parts.push(unit.to_string());

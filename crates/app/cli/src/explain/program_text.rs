@@ -132,7 +132,7 @@ fn names(units: &[Unit]) -> String {
                 parts.extend(close(open));
                 run = Some((*number, *number));
             }
-            (Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_), open) => {
+            (Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_) | Unit::Experts(_), open) => {
                 parts.extend(close(open));
                 run = None;
                 parts.push(unit.to_string());

@@ -112,8 +112,7 @@ fn tokens(class: &str) -> PathBuf {
 }
 
 fn parameters(folder: &HuggingFaceFolder) -> Vec<ParamSpec> {
-    let units = std::iter::once(Unit::Table).chain(Unit::computing(folder.model.num_layers));
-    units.flat_map(|unit| params(&folder.model, unit)).collect()
+    Unit::holding(folder.model.num_layers).flat_map(|unit| params(&folder.model, unit)).collect()
 }
 
 fn all_values(folder: &HuggingFaceFolder, param: &ParamSpec) -> Vec<f32> {

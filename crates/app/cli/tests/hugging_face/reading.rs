@@ -31,6 +31,7 @@ pub fn model() -> ModelSpec {
         head_dim: 264,
         ffn_hidden: 2112,
         ffn_hidden_of_layers: None,
+        experts: None,
         vocabulary: 64,
         context: 8,
         norm: config::Norm { kind: NormKind::Rms, epsilon: 1e-6 },

@@ -1,7 +1,10 @@
 //! A run in a few lines.
 
 use config::figures::{bytes, counted, three_digits};
-use config::{LoraSpec, ModelSpec, Parallelism, RunConfig, TopQuery, all_params, unique_parameters};
+use config::{
+    ExpertsSpec, LoraSpec, ModelSpec, Parallelism, RunConfig, TopQuery, active_parameters, all_params,
+    unique_parameters,
+};
 
 use crate::memory::need::{MemoryBudget, Need};
 use crate::verdict::Verdict;
@@ -20,12 +23,13 @@ pub fn sizes(config: &RunConfig) -> String {
     let tokens = train.global_batch * train.sequence_length;
     format!(
         "model   {}: {}, hidden {}, {}\n\
-         {}ranks   {} = {}{}\n\
+         {}{}ranks   {} = {}{}\n\
          step    {}: {} of {}, {} of {} per replica\n",
         counted(unique_parameters(model), "parameter"),
         layers(model),
         model.hidden,
         counted(model.num_heads as u64, "head"),
+        experts(model),
         adapters(model),
         config.run.ranks,
         parallelism.degrees,
@@ -36,6 +40,14 @@ pub fn sizes(config: &RunConfig) -> String {
         counted(parallelism.num_microbatches(train.global_batch) as u64, "microbatch"),
         parallelism.microbatch_size,
     )
+}
+
+/// The parameters that a token goes through, where there are experts, in a line.
+fn experts(model: &ModelSpec) -> String {
+    let Some(ExpertsSpec { number, per_token, .. }) = model.experts else { return String::new() };
+    let (active, layers) = (active_parameters(model), model.num_expert_layers() as u64);
+    let (active, layers) = (counted(active, "parameter"), counted(layers, "layer"));
+    format!("experts {per_token} of {number} for a token, in {layers}; a token goes through {active}\n")
 }
 
 /// The parameters that a run with adapters trains, with their share, in a line.

@@ -64,7 +64,7 @@ fn is_no_factor(model: &ModelSpec, param: &ParamSpec) -> bool {
     let is_looked_up = match param.unit {
         Unit::Table => !model.tied_embeddings,
         Unit::Embedding | Unit::Head => param.name.ends_with("position.weight"),
-        Unit::Layer(_) | Unit::Adapters(_) => false,
+        Unit::Layer(_) | Unit::Adapters(_) | Unit::Experts(_) => false,
     };
     param.shape.len() == 1 || is_looked_up
 }

@@ -29,6 +29,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
 
 fn itself(config: &RunConfig, lora: &LoraSpec) -> Result<(), (String, String)> {
     let LoraSpec { rank, alpha, targets } = lora;
+    let has_experts = config.model.num_expert_layers() > 0;
     if *rank == 0 || *rank > MAX_RANK {
         return Err((format!("has rank = {rank}, which must be a number of columns"), format!("use 1 to {MAX_RANK}")));
     }
@@ -41,6 +42,12 @@ fn itself(config: &RunConfig, lora: &LoraSpec) -> Result<(), (String, String)> {
     if targets.contains(&LinearLayer::Gate) && config.model.activation.inputs_per_output() == 1 {
         let rule = "has the target \"gate\", which only gated activations have".to_string();
         return Err((rule, "leave it out, or use model.activation = \"swiglu\"".into()));
+    }
+    let of_experts = [LinearLayer::Gate, LinearLayer::Up, LinearLayer::Down];
+    if let Some(target) = targets.iter().find(|target| of_experts.contains(target)).filter(|_| has_experts) {
+        let name = target.name();
+        let rule = format!("has the target {name:?}, a matrix of experts where model.experts is given");
+        return Err((rule, "use targets among \"query\", \"key\", \"value\" and \"output\"".into()));
     }
     if config.model.top_query == TopQuery::On {
         return Err(("has no adapters for the layer of model.top_query".into(), "leave model.lora out".into()));

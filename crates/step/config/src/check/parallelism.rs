@@ -135,17 +135,20 @@ fn tensor_parallelism(config: &RunConfig, rules: &mut Rules) {
     } else if !model.num_kv_heads.is_multiple_of(tp) && model.num_kv_heads < model.num_heads {
         refuse(format!("must divide model.num_kv_heads = {}", model.num_kv_heads), format!("use {choice}"));
     }
-    for (key, count) in std::iter::once(("model.num_heads", model.num_heads)).chain(model.ffn_widths()) {
+    let experts = model.experts.map(|experts| ("model.experts", experts.number));
+    let heads = std::iter::once(("model.num_heads", model.num_heads));
+    for (key, count) in heads.chain(model.ffn_widths()).chain(experts) {
         if !count.is_multiple_of(tp) {
             refuse(format!("must divide {key} = {count}"), format!("use {choice}"));
         }
     }
 }
 
-/// Heads and columns that tensor-parallel ranks share.
+/// Heads, columns and experts that tensor-parallel ranks share.
 fn split_counts(model: &ModelSpec) -> Vec<usize> {
     let widths = model.ffn_widths().into_iter().map(|(_, width)| width);
-    [model.num_heads, model.num_kv_heads].into_iter().chain(widths).collect()
+    let experts = model.experts.map(|experts| experts.number);
+    [model.num_heads, model.num_kv_heads].into_iter().chain(widths).chain(experts).collect()
 }
 
 /// Equal runs of a microbatch's tokens for the ranks of a tensor-parallel group, where something shards them.

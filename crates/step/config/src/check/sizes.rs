@@ -54,11 +54,14 @@ fn parameters(config: &RunConfig, rules: &mut Rules) {
         [equal] => equal * model.num_layers as u128,
         _ => (0..model.num_layers as u32).map(|layer| of_class.of(Unit::Layer(layer))).sum(),
     };
-    // Adapters of a layer are at most as large as those of the widest.
-    let of_adapters =
-        of_class.iter().filter(|(class, _)| matches!(class, UnitClass::Adapters(_))).map(|(_, number)| *number);
-    let adapters = of_adapters.max().unwrap_or(0) * model.num_layers as u128;
-    let parameters = of_unit(Unit::Table) + of_unit(Unit::Embedding) + layers + adapters + of_unit(Unit::Head);
+    // Adapters of a layer are at most as large as those of the widest, and all layers with experts have equal ones.
+    let most = |is_of: fn(&UnitClass) -> bool| {
+        of_class.iter().filter(|(class, _)| is_of(class)).map(|(_, number)| *number).max().unwrap_or(0)
+    };
+    let adapters = most(|class| matches!(class, UnitClass::Adapters(_))) * model.num_layers as u128;
+    let experts = most(|class| matches!(class, UnitClass::Experts(_))) * model.num_expert_layers() as u128;
+    let parameters =
+        of_unit(Unit::Table) + of_unit(Unit::Embedding) + layers + experts + adapters + of_unit(Unit::Head);
     if parameters > MAX_PARAMETERS {
         let rule = format!("has {parameters} parameters, more than {MAX_PARAMETERS}");
         rules.report(Problem::of_key("[model]", rule, "use a smaller hidden, ffn_hidden, vocabulary or num_layers"));
@@ -155,7 +158,8 @@ fn activations(config: &RunConfig, rules: &mut Rules) {
     let sequences = train.global_batch / config.parallelism.degrees.dp;
     let tokens = sequences as u128 * train.sequence_length as u128;
     let ffn_width = model.ffn_widths().into_iter().map(|(_, width)| width).max().unwrap_or(0);
-    let width = model.hidden.max(ffn_width).max(model.query_width()) as u128;
+    let experts_width = model.experts.map_or(0, |experts| experts.hidden.saturating_mul(experts.per_token));
+    let width = model.hidden.max(ffn_width).max(experts_width).max(model.query_width()) as u128;
     let elements = tokens * width * model.num_layers as u128;
     if elements > MAX_ACTIVATIONS {
         let rule = format!(

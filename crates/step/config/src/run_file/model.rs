@@ -3,11 +3,13 @@
 use super::keys::{Keys, Variants, keys, where_first};
 use super::reader::OfWeights::{Length, Training};
 use super::table::{Fields, Table, tables};
+use crate::experts::{ExpertsSpec, SharedExpert, SharedGate};
 use crate::local_attention::{LocalAttention, Reach};
 use crate::lora::{LinearLayer, LoraSpec};
 use crate::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, QkNorm, TopQuery};
 use crate::problem::Problem;
 use crate::rotary_scaling::RotaryScaling;
+use crate::routing::{ExpertGroups, RouterScores, RouterWeights, Routing};
 use crate::trusted::Consequence;
 
 /// Longest sequence: attention compares positions in single precision, whose whole numbers are exact up to 2^24, and a
@@ -34,6 +36,7 @@ keys! { keys, model: ModelSpec, tokens: usize;
     };
     ffn_hidden = 512, .or(4 * model.hidden).positive().at_most(MAX_WIDTH, TOO_LARGE).megatron("ffn_hidden_size");
     ffn_hidden_of_layers = None;
+    experts = None => { experts(keys, model) };
     vocabulary = 1024, .or(tokens).positive().at_most(MAX_WIDTH, TOO_LARGE).megatron("vocab_size");
     context = 128, .positive().at_most(MAX_CONTEXT, "is more positions than attention can distinguish").of(Length)
         .megatron("max_position_embeddings");
@@ -191,6 +194,85 @@ fn rotary_scaling(keys: &mut Keys<'_>, scaling: &mut RotaryScaling) {
     keys.megatron("rotary_scaling", "use_rope_scaling: write \"llama3\"");
     keys.megatron("rotary_scaling_factor", "rope_scaling_factor");
     keys.megatron("rotary_scaling_factor", "rotary_seq_len_interpolation_factor: with rotary_scaling = \"linear\"");
+}
+
+/// Keys that have a meaning where there are experts.
+const OF_EXPERTS: [&str; 11] = [
+    "experts_per_token",
+    "expert_hidden",
+    "shared_expert_hidden",
+    "shared_expert_gate",
+    "first_expert_layer",
+    "expert_layer_interval",
+    "router_scores",
+    "router_weights",
+    "router_scale",
+    "router_groups",
+    "router_groups_kept",
+];
+
+/// Experts, where their number is given.
+fn experts(keys: &mut Keys<'_>, model: &mut ModelSpec) {
+    let given = model.experts.take();
+    let mut number = given.map(|experts| experts.number);
+    let key = keys.key("experts", &mut number).positive().at_most(MAX_WIDTH, TOO_LARGE);
+    key.megatron("num_experts").megatron("moe_router_load_balancing_type: there is no loss of balance");
+    if number.is_none() && keys.reader().is_none() {
+        return;
+    }
+    let mut spec = given.unwrap_or(ExpertsSpec {
+        number: 0,
+        per_token: 2,
+        hidden: model.ffn_hidden,
+        shared: None,
+        first_layer: 0,
+        layer_interval: 1,
+        routing: Routing {
+            scores: RouterScores::Softmax,
+            weights: RouterWeights::Normalised,
+            scale: 1.0,
+            groups: None,
+        },
+    });
+    spec.number = number.unwrap_or(0);
+    let key = keys.key("experts_per_token", &mut spec.per_token).positive();
+    key.megatron("moe_router_topk");
+    let key = keys.key("expert_hidden", &mut spec.hidden).positive().at_most(MAX_WIDTH, TOO_LARGE);
+    key.megatron("moe_ffn_hidden_size");
+    shared_expert(keys, &mut spec.shared);
+    keys.key("first_expert_layer", &mut spec.first_layer);
+    let key = keys.key("expert_layer_interval", &mut spec.layer_interval).positive();
+    key.megatron("moe_layer_freq: the number of layers from one with experts to the next");
+    router(keys, &mut spec.routing);
+    keys.idle(number.is_none(), &OF_EXPERTS, "has no effect without model.experts", "give both, or leave it out");
+    model.experts = number.map(|_| spec);
+}
+
+fn shared_expert(keys: &mut Keys<'_>, shared: &mut Option<SharedExpert>) {
+    let mut hidden = shared.map(|shared| shared.hidden);
+    let mut is_gated = shared.is_some_and(|shared| shared.gate == SharedGate::Learned);
+    let key = keys.key("shared_expert_hidden", &mut hidden).positive().at_most(MAX_WIDTH, TOO_LARGE);
+    key.megatron("moe_shared_expert_intermediate_size");
+    keys.key("shared_expert_gate", &mut is_gated).megatron("moe_shared_expert_gate");
+    let (rule, remedy) = ("has no effect without model.shared_expert_hidden", "give both, or leave it out");
+    keys.idle(hidden.is_none() && is_gated, &["shared_expert_gate"], rule, remedy);
+    let gate = if is_gated { SharedGate::Learned } else { SharedGate::Open };
+    *shared = hidden.map(|hidden| SharedExpert { hidden, gate });
+}
+
+fn router(keys: &mut Keys<'_>, routing: &mut Routing) {
+    keys.key("router_scores", &mut routing.scores).megatron("moe_router_score_function");
+    keys.key("router_weights", &mut routing.weights)
+        .megatron("moe_router_pre_softmax: true is \"scores\", false is \"normalised\"");
+    let key = keys.key("router_scale", &mut routing.scale).above_zero("must be more than 0", "use 1");
+    key.megatron("moe_router_topk_scaling_factor");
+    let [mut number, mut kept] = routing.groups.map_or([None; 2], |groups| [Some(groups.number), Some(groups.kept)]);
+    keys.key("router_groups", &mut number).positive().megatron("moe_router_num_groups");
+    keys.key("router_groups_kept", &mut kept).positive().megatron("moe_router_group_topk");
+    let remedy = "give both, or neither";
+    keys.idle(number.is_none(), &["router_groups_kept"], "has no effect without model.router_groups", remedy);
+    keys.idle(kept.is_none(), &["router_groups"], "has no effect without model.router_groups_kept", remedy);
+    routing.groups = number.zip(kept).map(|(number, kept)| ExpertGroups { number, kept });
 }
 
 fn is_context(tokens: &usize) -> bool {

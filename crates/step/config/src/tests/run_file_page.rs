@@ -93,6 +93,8 @@ fn defaults_are_those_of_the_code() {
     ]);
     // The values that those choices replaced are defaults, too.
     defaults.extend(values(&["model.position=rotary"]));
+    let of_experts = values(&["model.experts=8", "model.biases=false"]);
+    defaults.extend(of_experts.into_iter().filter(|(key, _)| key != "model.experts"));
     defaults.extend(values(&["train.precision=bf16"]));
     defaults.extend(values(&["train.optimizer=muon"]));
     defaults.extend(values(&["train.schedule=wsd"]));

@@ -1,6 +1,10 @@
 //! Keys of models whose layers differ, and of norms elsewhere than before blocks.
 
-use config::{Blocks, LocalAttention, Pairing, Position, Problem, QkNorm, Reach, RotaryScaling, RunConfig};
+use config::{
+    Blocks, ExpertGroups, ExpertsSpec, Init, LocalAttention, Pairing, Position, Problem, QkNorm, Reach, RotaryScaling,
+    RouterScores, RouterWeights, Routing, RunConfig, SharedExpert, SharedGate, Unit, active_parameters, params,
+    unique_parameters,
+};
 
 fn load(text: &str, sets: &[&str]) -> Result<RunConfig, Vec<Problem>> {
     let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
@@ -31,4 +35,98 @@ fn unlike_layers_are_read_and_survive_writing() {
     let pairing = Pairing::Half;
     assert_eq!(config.model.position, Position::Rotary { base: 1e4, rotary_dims: 32, pairing, scaling: yarn });
     assert_eq!(load(&config.to_toml(), &[]).expect("legal"), config);
+}
+
+/// A run of dense layers and layers with experts.
+const EXPERTS: [&str; 8] = [
+    "model.experts=8",
+    "model.experts_per_token=3",
+    "model.expert_hidden=96",
+    "model.first_expert_layer=1",
+    "model.router_groups=4",
+    "model.router_groups_kept=2",
+    "model.router_scale=2.5",
+    "model.biases=false",
+];
+
+#[test]
+fn experts_are_read_and_survive_writing() {
+    let shared = ["model.shared_expert_hidden=64", "model.shared_expert_gate=true", "model.router_scores=sigmoid"];
+    let config = load("", &[&EXPERTS[..], &shared].concat()).expect("legal");
+    let groups = Some(ExpertGroups { number: 4, kept: 2 });
+    let (scores, weights) = (RouterScores::Sigmoid, RouterWeights::Normalised);
+    let experts = ExpertsSpec {
+        number: 8,
+        per_token: 3,
+        hidden: 96,
+        shared: Some(SharedExpert { hidden: 64, gate: SharedGate::Learned }),
+        first_layer: 1,
+        layer_interval: 1,
+        routing: Routing { scores, weights, scale: 2.5, groups },
+    };
+    assert_eq!(config.model.experts, Some(experts));
+    assert_eq!(load(&config.to_toml(), &[]).expect("legal"), config);
+}
+
+#[test]
+fn each_matrix_of_an_expert_begins_with_its_own_spread_and_is_counted_as_far_as_tokens_use_it() {
+    let sets = [&EXPERTS[..], &["model.xavier_gain=0.5", "model.activation=swiglu", "model.num_layers=3"]].concat();
+    let model = load("", &sets).expect("legal").model;
+    let list = params(&model, Unit::Experts(1));
+    let shapes: Vec<_> = list.iter().map(|param| (param.name.as_str(), param.shape.clone())).collect();
+    let expected =
+        [("layers.1.experts.gate_up.weight", vec![8, 2, 96, 128]), ("layers.1.experts.down.weight", vec![8, 128, 96])];
+    assert_eq!(shapes, expected);
+    let std = (0.5 * (2.0f64 / (96.0 + 128.0)).sqrt()) as f32;
+    assert!(list.iter().all(|param| param.init == Init::Normal { std }), "{list:?}");
+    assert!(params(&model, Unit::Experts(0)).is_empty());
+    // Two of three layers have experts, of which a token uses 3 of 8.
+    let of_experts = 2 * 8 * 3 * 96 * 128;
+    assert_eq!(unique_parameters(&model) - active_parameters(&model), of_experts / 8 * 5);
+}
+
+#[test]
+fn experts_that_do_not_fit_are_refused_by_name() {
+    let mut said = vec![];
+    let of_lora = r#"model.lora={ rank = 2, targets = ["query", "up"] }"#;
+    for change in [
+        &["model.experts_per_token=9"][..],
+        &["model.first_expert_layer=6"],
+        &["model.router_groups=3"],
+        &["model.router_groups=8", "model.router_scores=sigmoid"],
+        &["model.router_groups_kept=1"],
+        &["model.router_groups="],
+        &["model.biases=true"],
+        &["model.ffn_hidden_of_layers=[1,2,3,4,5,6]"],
+        &["run.device=cuda"],
+        &["model.experts=6", "model.router_groups=2", "parallelism.tp=4"],
+        &["model.shared_expert_gate=true"],
+        &["model.experts="],
+        &[of_lora, "parallelism.zero=0"],
+    ] {
+        let problems = load("", &[&EXPERTS[..], change].concat()).expect_err("refused");
+        let first = problems.first().expect("a problem");
+        said.push(first.clone().at(None).to_string());
+    }
+    let expected = [
+        "model.experts_per_token = 9 must be at most model.experts = 8; use 1 to 8",
+        "model.first_expert_layer = 6 must be below model.num_layers = 6, counted from 0; use 0 to 5, or \
+         leave model.experts out",
+        "model.router_groups = 3 must divide model.experts = 8; use 1, 2, 4 or 8",
+        "model.router_groups = 8 gives groups of 1 experts, whose score is a sum of 2; use at most 4",
+        "model.router_groups_kept = 1 leaves 2 experts for model.experts_per_token = 3; use at least 2",
+        "model.router_groups_kept has no effect without model.router_groups; give both, or neither",
+        "model.biases = true gives biases to feed-forward blocks, and experts have none; use \"attention\", \
+         \"qkv\" or false",
+        "model.ffn_hidden_of_layers has no effect on layers with experts; leave it out, or leave \
+         model.experts out",
+        "run.device = \"cuda\" has no kernels for model.experts; use \"cpu\"",
+        "parallelism.tp = 4 must divide model.experts = 6; use 1 or 2",
+        "model.shared_expert_gate has no effect without model.shared_expert_hidden; give both, or leave it \
+         out",
+        "model.experts_per_token has no effect without model.experts; give both, or leave it out",
+        "model.lora has the target \"up\", a matrix of experts where model.experts is given; use targets \
+         among \"query\", \"key\", \"value\" and \"output\"",
+    ];
+    assert_eq!(said, expected);
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use config::{ModelSpec, ParamSpec, Tied, Unit, UnitLayout};
 use device::{Dtype, Tensor};
 use model::{
-    BindError, BlockNorms, ColumnParallel, EmbeddingParams, FeedForwardParams, HeadParams, LayerParams, NormParams,
-    Projection, QkNormParams, RowParallel, TopQueryProjection,
+    BindError, BlockNorms, ColumnParallel, DenseParams, EmbeddingParams, ExpertsParams, FeedForwardParams, HeadParams,
+    LayerParams, NormParams, Projection, QkNormParams, RowParallel, SharedExpertParams, TopQueryProjection,
 };
 
 use crate::cases;
@@ -44,7 +44,14 @@ fn of_norms(norms: BlockNorms) -> Vec<Tensor> {
 }
 
 fn of_layer(params: LayerParams) -> Vec<Tensor> {
-    let FeedForwardParams::Dense(dense) = params.feed_forward;
+    let feed_forward = match params.feed_forward {
+        FeedForwardParams::Dense(dense) => of_dense(dense),
+        FeedForwardParams::Experts(ExpertsParams { router, up: _, down: _, shared }) => {
+            let shared = shared
+                .map_or(vec![], |SharedExpertParams { dense, gate }| of_dense(dense).into_iter().chain(gate).collect());
+            [vec![router], shared].concat()
+        }
+    };
     let heads = params.attention.qk_norm.map_or(vec![], |QkNormParams { query, key }| vec![query, key]);
     [
         of_norms(params.attention_norms),
@@ -52,10 +59,30 @@ fn of_layer(params: LayerParams) -> Vec<Tensor> {
         heads,
         of_row(params.attention.output),
         of_norms(params.feed_forward_norms),
-        of_column(dense.up),
-        of_row(dense.down),
+        feed_forward,
     ]
     .concat()
+}
+
+fn of_dense(dense: DenseParams) -> Vec<Tensor> {
+    [of_column(dense.up), of_row(dense.down)].concat()
+}
+
+fn of_experts(params: LayerParams) -> Vec<Tensor> {
+    match params.feed_forward {
+        FeedForwardParams::Dense(_) => vec![],
+        FeedForwardParams::Experts(ExpertsParams { up, down, .. }) => vec![up, down],
+    }
+}
+
+/// The layout of a layer without experts.
+fn no_experts() -> (UnitLayout, Tensor) {
+    (UnitLayout::new(vec![], AxisSizes::ONE, 1), Tensor::new(0, 1, 0, Dtype::F32))
+}
+
+fn bind(layer: u32, (layout, flat): (&UnitLayout, Tensor)) -> Result<LayerParams, BindError> {
+    let (none, nowhere) = no_experts();
+    LayerParams::bind(layer, (layout, flat), (&none, nowhere))
 }
 
 /// The tensors are side by side and fill all segments of the layout.
@@ -78,8 +105,11 @@ fn every_parameter_is_bound_once() {
             for layer in (0..model.num_layers as u32).map(Unit::Layer) {
                 let (layout, flat) = layout(&model, layer, tp);
                 let Unit::Layer(number) = layer else { unreachable!() };
-                let bound = LayerParams::bind(number, &layout, flat).unwrap();
+                let experts = Unit::Experts(number);
+                let (experts_layout, experts_flat) = self::layout(&model, experts, tp);
+                let bound = LayerParams::bind(number, (&layout, flat), (&experts_layout, experts_flat)).unwrap();
                 assert_conserved(&what(layer), &layout, flat, &of_layer(bound));
+                assert_conserved(&what(experts), &experts_layout, experts_flat, &of_experts(bound));
             }
             let (table, embedding, head) =
                 (layout(&model, Unit::Table, tp), layout(&model, Unit::Embedding, tp), layout(&model, Unit::Head, tp));
@@ -108,11 +138,10 @@ fn every_parameter_is_bound_once() {
 fn matrices_of_one_row_lie_row_under_row() {
     let narrow = ModelSpec { num_heads: 2, num_kv_heads: 2, head_dim: 1, ffn_hidden: 2, ..cases::llama() };
     let (layout, flat) = layout(&narrow, Unit::Layer(0), 2);
-    let bound = LayerParams::bind(0, &layout, flat).unwrap();
+    let bound = bind(0, (&layout, flat)).unwrap();
     let shape = |weight: Tensor| (weight.rows, weight.cols);
     assert_eq!(shape(of_projection(bound.attention.projection)[0]), (3, narrow.hidden));
-    let FeedForwardParams::Dense(dense) = bound.feed_forward;
-    assert_eq!(shape(dense.up.weight), (2, narrow.hidden));
+    assert_eq!(shape(of_layer(bound)[4]), (2, narrow.hidden));
 }
 
 /// Binds layer 0 of a model whose declared parameters were changed by `mutate`.
@@ -121,7 +150,7 @@ fn bind_mutated(model: &ModelSpec, mutate: impl FnOnce(&mut Vec<ParamSpec>)) -> 
     mutate(&mut params);
     params.sort_by_key(|param| !param.decay);
     let layout = UnitLayout::new(params, AxisSizes::ONE, 1);
-    LayerParams::bind(0, &layout, Tensor::new(0, 1, layout.padded_len(), Dtype::F32)).unwrap_err()
+    bind(0, (&layout, Tensor::new(0, 1, layout.padded_len(), Dtype::F32))).unwrap_err()
 }
 
 fn place_of(params: &[ParamSpec], name: &str) -> usize {
@@ -167,7 +196,7 @@ fn matrices_of_one_product_must_be_neighbours() {
 #[test]
 fn a_short_buffer_is_refused() {
     let (layout, _) = layout(&cases::gpt2(), Unit::Layer(0), 1);
-    let error = LayerParams::bind(0, &layout, Tensor::new(0, 1, 10, Dtype::F32)).unwrap_err();
+    let error = bind(0, (&layout, Tensor::new(0, 1, 10, Dtype::F32))).unwrap_err();
     // Attention, feed-forward, norms, biases.
     assert_eq!(4 * 16 * 12 + 2 * 20 * 12 + 4 * 12 + (3 * 16 + 12 + 20 + 12), 1388);
     assert_eq!(error.to_string(), "the flat buffer of layer 0 has 10 elements, but its parameters end at element 1388");

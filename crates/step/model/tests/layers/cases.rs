@@ -1,8 +1,8 @@
 //! Small models of every style.
 
 use config::{
-    Activation, Biases, Blocks, LocalAttention, ModelSpec, Norm, NormKind, Pairing, Position, QkNorm, Reach,
-    RotaryScaling, TopQuery,
+    Activation, Biases, Blocks, ExpertGroups, ExpertsSpec, LocalAttention, ModelSpec, Norm, NormKind, Pairing,
+    Position, QkNorm, Reach, RotaryScaling, RouterScores, RouterWeights, Routing, SharedExpert, SharedGate, TopQuery,
 };
 use model::MicrobatchShape;
 
@@ -20,6 +20,7 @@ pub fn gpt2() -> ModelSpec {
         head_dim: 4,
         ffn_hidden: 20,
         ffn_hidden_of_layers: None,
+        experts: None,
         vocabulary: 13,
         context: 8,
         norm: Norm { kind: NormKind::Layer, epsilon: 1e-5 },
@@ -116,6 +117,65 @@ pub fn gemma() -> ModelSpec {
     }
 }
 
+/// Eight experts, three for each token, weighed as `routing` says.
+pub fn experts(routing: Routing, shared: Option<SharedExpert>) -> ExpertsSpec {
+    ExpertsSpec { number: 8, per_token: 3, hidden: 6, shared, first_layer: 0, layer_interval: 1, routing }
+}
+
+/// Softmax scores whose weights add up to 1.
+pub const NORMALISED: Routing =
+    Routing { scores: RouterScores::Softmax, weights: RouterWeights::Normalised, scale: 1.0, groups: None };
+
+fn with_experts() -> Vec<(&'static str, ModelSpec)> {
+    let model = |spec: ExpertsSpec| ModelSpec { experts: Some(spec), ..llama() };
+    let shared = |gate| Some(SharedExpert { hidden: 8, gate });
+    let scores = Routing { weights: RouterWeights::Scores, ..NORMALISED };
+    let of_groups =
+        |scores, kept| Routing { scores, scale: 2.5, groups: Some(ExpertGroups { number: 4, kept }), ..NORMALISED };
+    let dropped = |model| ModelSpec { dropout: 0.2, attention_dropout: 0.3, ..model };
+    vec![
+        ("experts", model(experts(NORMALISED, None))),
+        ("experts with dropout", dropped(model(experts(NORMALISED, None)))),
+        ("weights that are scores, a gated shared expert", model(experts(scores, shared(SharedGate::Learned)))),
+        (
+            "groups of experts, sigmoid scores, a shared expert, a dense first layer",
+            model(ExpertsSpec {
+                first_layer: 1,
+                ..experts(of_groups(RouterScores::Sigmoid, 2), shared(SharedGate::Open))
+            }),
+        ),
+        (
+            "groups of experts, softmax scores, every second layer, no gates in activations, norms around blocks",
+            ModelSpec {
+                activation: Activation::GeluTanh,
+                blocks: Blocks::Sandwich,
+                ..model(ExpertsSpec {
+                    layer_interval: 2,
+                    ..experts(Routing { weights: RouterWeights::Scores, ..of_groups(RouterScores::Softmax, 3) }, None)
+                })
+            },
+        ),
+        (
+            "experts in parallel blocks, one of them for each token",
+            ModelSpec {
+                blocks: Blocks::Parallel,
+                ..model(ExpertsSpec { per_token: 1, ..experts(scores, shared(SharedGate::Learned)) })
+            },
+        ),
+        (
+            "all experts for each token, DeepNorm, dropout",
+            dropped(ModelSpec {
+                blocks: Blocks::DeepNorm { alpha: 2.0 },
+                ..model(ExpertsSpec { per_token: 8, ..experts(NORMALISED, None) })
+            }),
+        ),
+        (
+            "experts, norms after blocks, a top query",
+            ModelSpec { top_query: TopQuery::On, blocks: Blocks::PostNorm, ..model(experts(NORMALISED, None)) },
+        ),
+    ]
+}
+
 fn yarn() -> Position {
     let scaling =
         RotaryScaling::Yarn { factor: 4.0, low_turns: 0.1, high_turns: 1.0, original_context: 16, magnitude: 1.2 };
@@ -127,7 +187,7 @@ pub fn all() -> Vec<(&'static str, ModelSpec)> {
     let partly_rotated =
         Position::Rotary { base: 100.0, rotary_dims: 2, pairing: Pairing::Interleaved, scaling: RotaryScaling::Off };
     let dropped = |model| ModelSpec { dropout: 0.2, attention_dropout: 0.3, ..model };
-    vec![
+    let mut all = vec![
         ("gpt2", gpt2()),
         ("gpt2 with dropout", dropped(gpt2())),
         ("gpt2 untied, erf", ModelSpec { tied_embeddings: false, activation: Activation::GeluErf, ..gpt2() }),
@@ -196,5 +256,7 @@ pub fn all() -> Vec<(&'static str, ModelSpec)> {
             }),
         ),
         ("no layers", ModelSpec { num_layers: 0, ..gpt2() }),
-    ]
+    ];
+    all.extend(with_experts());
+    all
 }

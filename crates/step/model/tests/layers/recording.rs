@@ -24,6 +24,7 @@ fn wide() -> ModelSpec {
         head_dim: 16,
         ffn_hidden: 768,
         ffn_hidden_of_layers: None,
+        experts: None,
         vocabulary: 1000,
         context: 256,
         dropout: 0.1,

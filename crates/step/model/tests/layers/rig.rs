@@ -113,15 +113,17 @@ impl Rank {
             start..start + bytes
         };
         let units: Vec<Unit> = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers)).collect();
+        let experts = (0..model.num_layers as u32).map(Unit::Experts).filter(|unit| model.experts_of(*unit).is_some());
+        let held: Vec<Unit> = units.iter().copied().chain(experts).collect();
         let layout = |unit| UnitLayout::new(config::params(model, unit), AxisSizes::only(Axis::Tp, tp.size), 1);
-        let layouts: BTreeMap<Unit, UnitLayout> = units.iter().map(|unit| (*unit, layout(*unit))).collect();
+        let layouts: BTreeMap<Unit, UnitLayout> = held.iter().map(|unit| (*unit, layout(*unit))).collect();
         let mut flat = |name: String, unit| {
             let layout = &layouts[&unit];
             Tensor::new(section(name, layout.padded_len() * 4).start, 1, layout.padded_len(), Dtype::F32)
         };
-        let params = units.iter().map(|unit| (*unit, flat(format!("{unit}"), *unit))).collect();
+        let params = held.iter().map(|unit| (*unit, flat(format!("{unit}"), *unit))).collect();
         let mut gradients: BTreeMap<Buffer, Tensor> =
-            units.iter().map(|unit| (Buffer::Of(*unit), flat(format!("gradient of {unit}"), *unit))).collect();
+            held.iter().map(|unit| (Buffer::Of(*unit), flat(format!("gradient of {unit}"), *unit))).collect();
         if model.tied_embeddings {
             gradients.insert(Buffer::TiedTable, flat("gradient of table by head".into(), Unit::Table));
         }
@@ -227,8 +229,19 @@ impl Rank {
         });
     }
 
-    fn layer_params(&self, layer: u32, flat: Tensor) -> LayerParams {
-        LayerParams::bind(layer, &self.layouts[&Unit::Layer(layer)], flat).unwrap()
+    /// Bound where `flat` finds the flat buffer of a unit.
+    fn bound_layer(&self, layer: u32, flat: impl Fn(Unit) -> Tensor) -> LayerParams {
+        let (own, experts) = (Unit::Layer(layer), Unit::Experts(layer));
+        let none = UnitLayout::new(vec![], AxisSizes::ONE, 1);
+        let experts = match self.layouts.get(&experts) {
+            Some(layout) => (layout, flat(experts)),
+            None => (&none, Tensor::new(0, 1, 0, Dtype::F32)),
+        };
+        LayerParams::bind(layer, (&self.layouts[&own], flat(own)), experts).unwrap()
+    }
+
+    fn layer_params(&self, layer: u32) -> LayerParams {
+        self.bound_layer(layer, |unit| self.params[&unit])
     }
 
     fn embedding_params(&self, table: Tensor, flat: Tensor) -> EmbeddingParams {
@@ -380,7 +393,7 @@ impl<'a> Running<'a> {
             self.poison_saved(0);
         }
         for number in 0..rank.model.num_layers as u32 {
-            let params = rank.layer_params(number, rank.params[&Unit::Layer(number)]);
+            let params = rank.layer_params(number);
             let layer = Layer { context, batch: &rank.batch, number };
             let index = number as usize;
             let [input, output] = [index, index + 1].map(|index| Residual::new(rank.activations[index]));
@@ -418,7 +431,7 @@ impl<'a> Running<'a> {
     fn recompute(&self, context: &Context) {
         let rank = self.rank;
         for number in 0..rank.model.num_layers as u32 {
-            let params = rank.layer_params(number, rank.params[&Unit::Layer(number)]);
+            let params = rank.layer_params(number);
             let layer = Layer { context, batch: &rank.batch, number };
             let (input, frames) = (Residual::new(rank.activations[number as usize]), self.frames(number as usize + 1));
             match rank.manner.recompute {
@@ -456,7 +469,7 @@ impl<'a> Running<'a> {
     fn backward_input(&self, context: &Context) {
         let rank = self.rank;
         for number in (0..rank.model.num_layers as u32).rev() {
-            let params = rank.layer_params(number, rank.params[&Unit::Layer(number)]);
+            let params = rank.layer_params(number);
             let layer = Layer { context, batch: &rank.batch, number };
             let index = number as usize;
             let [input_gradient, output_gradient] =
@@ -477,7 +490,7 @@ impl<'a> Running<'a> {
     fn backward_weight(&self, context: &Context, write: Write) {
         let rank = self.rank;
         for number in 0..rank.model.num_layers as u32 {
-            let gradients = rank.layer_params(number, rank.gradients[&Buffer::Of(Unit::Layer(number))]);
+            let gradients = rank.bound_layer(number, |unit| rank.gradients[&Buffer::Of(unit)]);
             let layer = Layer { context, batch: &rank.batch, number };
             let index = number as usize;
             let (frames, pending) = (self.frames(index + 1), self.pending(index + 1));

@@ -20,6 +20,7 @@ pub fn name(unit: Unit) -> u64 {
         Unit::Head => 3,
         Unit::Layer(layer) => 10 + u64::from(layer),
         Unit::Adapters(layer) => (1 << 40) + u64::from(layer),
+        Unit::Experts(layer) => (1 << 41) + u64::from(layer),
     }
 }
 

@@ -47,7 +47,7 @@ pub fn work() -> PerClass<u64> {
 /// One value for each unit of a model of equal layers.
 pub fn per_class<T: Copy>(table: T, embedding: T, layer: T, head: T) -> PerClass<T> {
     PerClass::new(&UnitClasses::default(), |class| match class {
-        UnitClass::Table | UnitClass::Adapters(_) => table,
+        UnitClass::Table | UnitClass::Adapters(_) | UnitClass::Experts(_) => table,
         UnitClass::Embedding => embedding,
         UnitClass::Layer(_) => layer,
         UnitClass::Head => head,
@@ -120,6 +120,7 @@ impl Setup {
             head_dim: 16,
             ffn_hidden: 256,
             ffn_hidden_of_layers: None,
+            experts: None,
             vocabulary: 100,
             context: 32,
             norm: Norm { kind: NormKind::Layer, epsilon: 1e-5 },

@@ -49,7 +49,7 @@ proptest! {
             (UnitClass::Embedding, _) => embedding,
             (UnitClass::Head, _) => head,
             (UnitClass::Layer(_), Unit::Layer(first)) => layers[first as usize],
-            (UnitClass::Table | UnitClass::Layer(_) | UnitClass::Adapters(_), _) => 0,
+            (UnitClass::Table | UnitClass::Layer(_) | UnitClass::Adapters(_) | UnitClass::Experts(_), _) => 0,
         });
         let split = split_stages(layers.len(), num_stages, &work).unwrap();
         prop_assert_eq!(split.num_layers(), layers.len());
@@ -62,7 +62,7 @@ proptest! {
 fn stages_of_wide_layers_have_fewer() {
     let classes = UnitClasses::of_shapes([4, 4, 1, 1, 1, 1, 1, 1, 1, 1]);
     let work = PerClass::new(&classes, |class| match class {
-        UnitClass::Table | UnitClass::Embedding | UnitClass::Head | UnitClass::Adapters(_) => 0,
+        UnitClass::Table | UnitClass::Embedding | UnitClass::Head | UnitClass::Adapters(_) | UnitClass::Experts(_) => 0,
         UnitClass::Layer(class) => [4, 1][class as usize],
     });
     assert_eq!(split_stages(10, 4, &work).unwrap().layers_per_stage(), [1, 1, 4, 4]);

@@ -149,7 +149,7 @@ impl Worker<'_> {
             (&self.context(self.position.order.first_sequence(microbatch))?, self.position.activations());
         let batch = &activations.batch(microbatch);
         match unit {
-            Unit::Table | Unit::Adapters(_) => Ok(()),
+            Unit::Table | Unit::Adapters(_) | Unit::Experts(_) => Ok(()),
             Unit::Embedding => {
                 let params = self.embedding(Side::Parameters);
                 let saved = activations.saved(unit, microbatch, LayerRecompute::Nothing);
@@ -212,7 +212,7 @@ impl Worker<'_> {
     fn gradient_write_of_forward(&mut self, unit: Unit) -> Write {
         match unit {
             Unit::Head => self.state.gradient_write(unit),
-            Unit::Table | Unit::Embedding | Unit::Layer(_) | Unit::Adapters(_) => Write::Accumulate,
+            Unit::Table | Unit::Embedding | Unit::Layer(_) | Unit::Adapters(_) | Unit::Experts(_) => Write::Accumulate,
         }
     }
 
@@ -237,7 +237,7 @@ impl Worker<'_> {
                 }
                 layer.recompute(params, input, saved.frames())
             }
-            Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_) => Ok(()),
+            Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_) | Unit::Experts(_) => Ok(()),
         }
     }
 
@@ -269,7 +269,7 @@ impl Worker<'_> {
                     &pending,
                 )
             }
-            Unit::Table | Unit::Head | Unit::Adapters(_) => Ok(()),
+            Unit::Table | Unit::Head | Unit::Adapters(_) | Unit::Experts(_) => Ok(()),
         }
     }
 
@@ -301,7 +301,7 @@ impl Worker<'_> {
                 let layer = Layer { context, batch, number };
                 layer.backward_weight(gradients, input, output_grad, saved.frames(), &pending, write)
             }
-            Unit::Table | Unit::Head | Unit::Adapters(_) => Ok(()),
+            Unit::Table | Unit::Head | Unit::Adapters(_) | Unit::Experts(_) => Ok(()),
         }
     }
 
@@ -331,7 +331,7 @@ fn gradient_tag(unit: Unit, microbatch: Microbatch) -> u64 {
 
 fn message_number(unit: Unit, microbatch: Microbatch) -> u64 {
     let unit = match unit {
-        Unit::Table | Unit::Embedding | Unit::Adapters(_) => 0,
+        Unit::Table | Unit::Embedding | Unit::Adapters(_) | Unit::Experts(_) => 0,
         Unit::Layer(layer) => 1 + u64::from(layer),
         Unit::Head => u64::from(u32::MAX),
     };

@@ -241,7 +241,9 @@ fn shared_out(times: &UnitTimes, recompute: Recompute) -> PerClass<PassTimes> {
     };
     times.units.map(|class, times| match class {
         UnitClass::Layer(_) => PassTimes { recompute: times.recompute / every, ..*times },
-        UnitClass::Table | UnitClass::Embedding | UnitClass::Head | UnitClass::Adapters(_) => *times,
+        UnitClass::Table | UnitClass::Embedding | UnitClass::Head | UnitClass::Adapters(_) | UnitClass::Experts(_) => {
+            *times
+        }
     })
 }
 

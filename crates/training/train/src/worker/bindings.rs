@@ -23,17 +23,17 @@ pub enum Side {
 const NOWHERE: usize = 0;
 
 /// The place among offsets of the parameters that the gradients of adapters are made from.
-const ADAPTERS: usize = 2;
+const ADAPTERS: usize = Unit::MOST_READ;
 
 /// Offsets in the arena of the flat buffers of the units whose parameters a computing unit reads, in their order;
 /// `None` for one without parameters.
 /// Gradients of adapters are made from their parameters, which come last.
-pub type Offsets = [Option<usize>; 3];
+pub type Offsets = [Option<usize>; Unit::MOST_READ + 1];
 
 /// The offsets that the buffers of `by` have while instruction `at` runs; `None` unless all of them are there.
 pub fn offsets(program: &Program, plan: &RankPlan, by: Unit, side: Side, at: usize) -> Option<Offsets> {
     let view = &program.view;
-    let mut offsets = [None; 3];
+    let mut offsets = Offsets::default();
     for (offset, unit) in offsets.iter_mut().zip(by.reads_parameters_of(view.tied)) {
         if view.has_parameters(unit) {
             *offset = match side {
@@ -104,7 +104,7 @@ impl Bindings {
             }
         };
         match by {
-            Unit::Table | Unit::Adapters(_) => {}
+            Unit::Table | Unit::Adapters(_) | Unit::Experts(_) => {}
             Unit::Embedding if self.embeddings.contains_key(&(side, offsets)) => {}
             Unit::Embedding => {
                 let bound = EmbeddingParams::bind(flat(Unit::Table), flat(Unit::Embedding))?;
@@ -113,7 +113,7 @@ impl Bindings {
             Unit::Layer(number) if self.layers.contains_key(&(number, side, offsets)) => {}
             Unit::Layer(number) => {
                 let (layout, buffer) = flat(by);
-                let params = LayerParams::bind(number, layout, buffer)?;
+                let params = LayerParams::bind(number, (layout, buffer), flat(Unit::Experts(number)))?;
                 let (adapters, buffer) = flat(Unit::Adapters(number));
                 let params = match side {
                     _ if adapters.is_empty() => params,

@@ -141,6 +141,7 @@ impl<'a> RunPosition<'a> {
 pub fn answers_for(position: &RunPosition<'_>, unit: Unit) -> bool {
     match (unit, position.setup.model.tied()) {
         (Unit::Table, Tied::Yes) => position.program.view.computes(Unit::Embedding),
-        (Unit::Table, Tied::No) | (Unit::Embedding | Unit::Layer(_) | Unit::Head | Unit::Adapters(_), _) => true,
+        (Unit::Table, Tied::No)
+        | (Unit::Embedding | Unit::Layer(_) | Unit::Head | Unit::Adapters(_) | Unit::Experts(_), _) => true,
     }
 }

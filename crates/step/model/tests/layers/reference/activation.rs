@@ -39,26 +39,31 @@ fn for_each(
     assert_eq!(x.cols, cols * activation.inputs_per_output());
     for row in 0..x.rows {
         for col in 0..cols {
-            let up = if activation.inputs_per_output() == 2 { memory.get(x, row, cols + col) } else { 1.0 };
-            let point = Point { first: memory.get(x, row, col), up };
+            let point = Point::of(memory, activation, x, (row, col));
             body(memory, (row, col), point);
         }
     }
 }
 
 /// Input of an activation at one place: gate and up, or the value and 1.
-struct Point {
+pub struct Point {
     first: f64,
     up: f64,
 }
 
 impl Point {
-    fn value(&self, activation: Activation) -> f64 {
+    pub fn of(memory: &Memory, activation: Activation, x: Tensor, (row, col): (usize, usize)) -> Point {
+        let is_gated = activation.inputs_per_output() == 2;
+        let up = if is_gated { memory.get(x, row, x.cols / 2 + col) } else { 1.0 };
+        Point { first: memory.get(x, row, col), up }
+    }
+
+    pub fn value(&self, activation: Activation) -> f64 {
         scalar(activation, self.first).0 * self.up
     }
 
     /// With respect to the value or gate, and to up.
-    fn derivatives(&self, activation: Activation) -> (f64, f64) {
+    pub fn derivatives(&self, activation: Activation) -> (f64, f64) {
         let (value, derivative) = scalar(activation, self.first);
         (derivative * self.up, value)
     }

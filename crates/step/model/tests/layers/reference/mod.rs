@@ -9,6 +9,7 @@ mod activation;
 mod attention;
 mod communicator;
 mod dense;
+mod experts;
 mod loss;
 mod norm;
 mod random;
@@ -108,6 +109,7 @@ impl ReferenceDevice {
                 attention::run(memory, op);
             }
             Op::Activation { .. } | Op::ActivationBackward { .. } => activation::run(memory, op),
+            Op::Experts(ref op) => experts::run(memory, op),
             Op::MatMulActivation { .. } | Op::MatMulActivationBackward { .. } => {
                 return Err(DeviceError::Shape { op: op.name(), what: "is computed as two others".into() });
             }

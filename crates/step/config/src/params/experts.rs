@@ -1,0 +1,50 @@
+//! Parameters of layers with experts.
+
+use super::{AppliedTo, Bias, Direction, Gain, Init, Map, ParamSpec, Sharding, feed_forward, std_of_map};
+use crate::experts::{ExpertsSpec, SharedGate};
+use crate::model::ModelSpec;
+use crate::unit::Unit;
+
+/// What a layer with experts has besides them, `{prefix}.router` and the shared expert, `{prefix}.shared`. A rank makes
+/// the gradients of the rows of its own experts, and the first rank that of the gate, so that their sums have each once.
+pub(super) fn around(model: &ModelSpec, experts: &ExpertsSpec, unit: Unit, prefix: &str) -> Vec<ParamSpec> {
+    let rows = |part: &str, rows: usize| ParamSpec {
+        name: format!("{prefix}.{part}.weight"),
+        shape: vec![rows, model.hidden],
+        sharding: Sharding::Replicated,
+        unit,
+        applied_to: AppliedTo::Hidden,
+        init: Init::Normal { std: std_of_map(model, [rows, model.hidden], SMALL_COLUMN) },
+        decay: true,
+    };
+    let mut list = vec![rows("router", experts.number)];
+    if let Some(shared) = experts.shared {
+        list.extend(feed_forward(model, unit, &format!("{prefix}.shared"), shared.hidden));
+        list.extend((shared.gate == SharedGate::Learned).then(|| rows("shared_gate", 1)));
+    }
+    list
+}
+
+/// The experts of `layer`, whole ones on each rank. The last two dims are one matrix of one expert: of gated
+/// activations, gate and up of an expert are one after the other.
+pub(super) fn stacks(model: &ModelSpec, experts: &ExpertsSpec, layer: u32) -> Vec<ParamSpec> {
+    let (number, hidden, ffn) = (experts.number, model.hidden, experts.hidden);
+    let stack = |name: &str, shape: Vec<usize>, map: Map| ParamSpec {
+        name: format!("layers.{layer}.experts.{name}.weight"),
+        sharding: Sharding::COLUMNS,
+        unit: Unit::Experts(layer),
+        applied_to: AppliedTo::Hidden,
+        init: Init::Normal { std: std_of_map(model, [shape[shape.len() - 2], shape[shape.len() - 1]], map) },
+        decay: true,
+        shape,
+    };
+    let up = match model.activation.inputs_per_output() {
+        1 => stack("up", vec![number, ffn, hidden], SMALL_COLUMN),
+        matrices => stack("gate_up", vec![number, matrices, ffn, hidden], SMALL_COLUMN),
+    };
+    vec![up, stack("down", vec![number, hidden, ffn], Map { direction: Direction::Row, ..SMALL_COLUMN })]
+}
+
+/// A map without bias from the stream into experts.
+const SMALL_COLUMN: Map =
+    Map { direction: Direction::Column, inside: AppliedTo::Hidden, bias: Bias::Off, gain: Gain::Small };

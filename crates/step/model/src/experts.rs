@@ -1,0 +1,245 @@
+//! Experts in place of the feed-forward block: a router, a dense block for each expert, and an expert of all tokens.
+//!
+//! Tensor parallelism divides experts, whole ones: each rank has all rows, routes all of them, and computes those of
+//! its own experts. A token's sum over its experts is in ascending order of experts; over ranks it is a pending sum, as
+//! that of a dense block. How many rows an expert has is data; tensors have the most rows that a rank can be given.
+//!
+//! Rows are sorted by expert in scratch before each product. Neither the outputs of experts nor those of the activation
+//! are kept: the gradient of a weight is the product of the activation's output with the gradient that arrives there,
+//! and the backward pass of the input writes the former again, times the weight.
+
+use config::ExpertsSpec;
+use device::{DeviceError, ExpertOp, ExpertRows, Orientation, Tensor, TokenRange, Write};
+
+use crate::binding::ExpertsParams;
+use crate::context::Context;
+use crate::experts_tensors::{ExpertsPending, ExpertsSaved, row_tensor, spec};
+use crate::gradient_sums::{Contributions, sum_contributions};
+use crate::placement::{Partial, Residual, Whole, enter, leave};
+use crate::router::Router;
+use crate::shared_expert::SharedExpert;
+
+/// The block of one layer and microbatch.
+#[derive(Clone, Copy)]
+pub(crate) struct Experts<'a> {
+    pub(crate) context: &'a Context<'a>,
+}
+
+/// The output of the activation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ExpertsActivated {
+    /// `[R, F]`.
+    routed: Tensor,
+    /// `[T, F]` of the shared expert.
+    shared: Option<Tensor>,
+}
+
+impl Experts<'_> {
+    /// As that of [`crate::feed_forward::FeedForward`], from the rows of all ranks.
+    pub(crate) fn fill(
+        &self,
+        params: &ExpertsParams,
+        normed: Whole,
+        saved: &ExpertsSaved,
+        activated: Option<ExpertsActivated>,
+    ) -> Result<(), DeviceError> {
+        let (context, router, rows) = (self.context, self.router(), saved.routed.rows);
+        router.forward(params.router, normed, saved.routed, router.own.start)?;
+        context.scratch.scoped(|| {
+            let x = self.gathered(normed.tensor(), rows)?;
+            self.product(Orientation::Nt, (x, params.up), saved.hidden, rows)
+        })?;
+        if let Some(activated) = activated {
+            self.activate_at(saved, activated.routed)?;
+        }
+        let Some((shared, saved)) = self.shared(params).zip(saved.shared) else { return Ok(()) };
+        shared.fill(normed, saved, activated.and_then(|activated| activated.shared))
+    }
+
+    pub(crate) fn lay_out_activated(&self, params: &ExpertsParams) -> ExpertsActivated {
+        let scratch = self.context.scratch;
+        ExpertsActivated {
+            routed: params.activated(self.context, scratch),
+            shared: params.shared.map(|shared| shared.dense.lay_out_activated(self.context, scratch)),
+        }
+    }
+
+    /// The activation's output, in scratch, from its input.
+    pub(crate) fn activate(
+        &self,
+        params: &ExpertsParams,
+        saved: &ExpertsSaved,
+    ) -> Result<ExpertsActivated, DeviceError> {
+        let routed = params.activated(self.context, self.context.scratch);
+        self.activate_at(saved, routed)?;
+        let shared = params.shared.zip(saved.shared);
+        let shared = shared.map(|(params, saved)| params.dense.activate(self.context, saved.dense)).transpose()?;
+        Ok(ExpertsActivated { routed, shared })
+    }
+
+    fn activate_at(&self, saved: &ExpertsSaved, y: Tensor) -> Result<(), DeviceError> {
+        let (activation, rows) = (self.context.model.activation, saved.routed.rows);
+        self.context.submit(ExpertOp::Activation { activation, x: saved.hidden, y, rows }.into())
+    }
+
+    /// The weighted sum of the experts' outputs, assigned or added to `sum[T, D]+tp`, then that of the shared expert.
+    pub(crate) fn project(
+        &self,
+        params: &ExpertsParams,
+        (saved, activated): (&ExpertsSaved, ExpertsActivated),
+        sum: Tensor,
+        write: Write,
+    ) -> Result<Partial, DeviceError> {
+        let (context, routed) = (self.context, saved.routed);
+        context.scratch.scoped(|| {
+            let (y, weights, rows) = (row_tensor(context), Some(routed.weights), routed.rows);
+            self.product(Orientation::Nt, (activated.routed, params.down), y, rows)?;
+            context.submit(ExpertOp::CombineRows { y, weights, rows, out: sum, write }.into())
+        })?;
+        if let (Some(shared), Some(saved), Some(activated)) = (self.shared(params), saved.shared, activated.shared) {
+            shared.project(saved, activated, sum)?;
+        }
+        Ok(Partial::new(sum))
+    }
+
+    /// Gradient of the normed residual, at `input[R, D]`, from that of the block's output.
+    pub(crate) fn backward_input(
+        &self,
+        params: &ExpertsParams,
+        saved: &ExpertsSaved,
+        dy: Residual,
+        (pending, input): (&ExpertsPending, Tensor),
+    ) -> Result<Residual, DeviceError> {
+        let (context, rows) = (self.context, saved.routed.rows);
+        let shared = self.shared(params).zip(saved.shared).zip(pending.shared);
+        context.scratch.scoped(|| {
+            let dy = enter(context, dy)?;
+            self.backward_activated(params, saved, dy.tensor(), pending)?;
+            shared.as_ref().map_or(Ok(()), |((shared, saved), pending)| shared.backward_activated(*saved, dy, *pending))
+        })?;
+        context.scratch.scoped(|| {
+            let sum = Partial::target(context, input);
+            context.scratch.scoped(|| {
+                let y = row_tensor(context);
+                self.product(Orientation::Nn, (pending.hidden, params.up), y, rows)?;
+                context.submit(ExpertOp::CombineRows { y, weights: None, rows, out: sum, write: Write::Assign }.into())
+            })?;
+            if let Some(((shared, _), pending)) = &shared {
+                shared.backward_input(*pending, sum)?;
+            }
+            self.router().backward_input(params.router, pending.logits, sum)?;
+            leave(context, Partial::new(sum))?.kept_at(context, input)
+        })
+    }
+
+    /// Gradients of the activation's input and of the router's logits, from that of the block's output `dy[T, D]`.
+    fn backward_activated(
+        &self,
+        params: &ExpertsParams,
+        saved: &ExpertsSaved,
+        dy: Tensor,
+        pending: &ExpertsPending,
+    ) -> Result<(), DeviceError> {
+        let (context, routed) = (self.context, saved.routed);
+        context.scratch.scoped(|| {
+            let dweights = context.scratch.floats(routed.weights.rows, routed.weights.cols);
+            context.scratch.scoped(|| {
+                let (dy, gradient) = (self.gathered(dy, routed.rows)?, params.activated(context, context.scratch));
+                self.product(Orientation::Nn, (dy, params.down), gradient, routed.rows)?;
+                context.submit(
+                    ExpertOp::ActivationBackward {
+                        activation: context.model.activation,
+                        x: saved.hidden,
+                        dy: gradient,
+                        weights: routed.weights,
+                        dx: pending.hidden,
+                        y: pending.activated,
+                        dweights,
+                        rows: routed.rows,
+                    }
+                    .into(),
+                )
+            })?;
+            self.router().backward(routed, dweights, pending.logits)
+        })
+    }
+
+    /// With `gradients` as accumulators: = or += the gradients of all parameters; `normed` is the block's input, `dy`
+    /// the gradient of its output.
+    pub(crate) fn backward_weight(
+        &self,
+        gradients: &ExpertsParams,
+        (saved, pending): (&ExpertsSaved, &ExpertsPending),
+        (normed, dy): (Residual, Residual),
+        write: Write,
+    ) -> Result<(), DeviceError> {
+        let (context, rows) = (self.context, saved.routed.rows);
+        if !context.trains_all() {
+            return Ok(());
+        }
+        let shared = self.shared(gradients).zip(pending.shared);
+        context.scratch.scoped(|| {
+            let dy = enter(context, dy)?;
+            context.scratch.scoped(|| {
+                let dy = self.gathered(dy.tensor(), rows)?;
+                self.gradient_of_weight(gradients.down, (pending.activated, dy), rows, write)
+            })?;
+            shared.as_ref().map_or(Ok(()), |(shared, pending)| shared.backward_down(*pending, dy, write))
+        })?;
+        context.scratch.scoped(|| {
+            let normed = enter(context, normed)?;
+            context.scratch.scoped(|| {
+                let x = self.gathered(normed.tensor(), rows)?;
+                self.gradient_of_weight(gradients.up, (x, pending.hidden), rows, write)
+            })?;
+            self.router().backward_weight(gradients.router, (normed, pending.logits), write)?;
+            shared.as_ref().map_or(Ok(()), |(shared, pending)| shared.backward_up(*pending, normed, write))
+        })
+    }
+
+    /// The rows of this rank's experts, in scratch, from those of tokens `from[T, D]`.
+    fn gathered(&self, from: Tensor, rows: ExpertRows) -> Result<Tensor, DeviceError> {
+        let to = row_tensor(self.context);
+        self.context.submit(ExpertOp::GatherRows { from, rows, to }.into())?;
+        Ok(to)
+    }
+
+    /// `out` assigned: each expert's rows of `a` with its matrix of `b`.
+    fn product(
+        &self,
+        orientation: Orientation,
+        (a, b): (Tensor, Tensor),
+        out: Tensor,
+        rows: ExpertRows,
+    ) -> Result<(), DeviceError> {
+        let (tokens, write) = (None, Write::Assign);
+        self.context.submit(ExpertOp::MatMul { orientation, a, b, out, rows, tokens, write }.into())
+    }
+
+    /// `accumulator` = or += `dy^T x` of the rows of each expert.
+    fn gradient_of_weight(
+        &self,
+        accumulator: Tensor,
+        (b, a): (Tensor, Tensor),
+        rows: ExpertRows,
+        write: Write,
+    ) -> Result<(), DeviceError> {
+        let context = self.context;
+        let (contributions, all) = (Contributions::of_sequences(context), 0..context.shape.tokens());
+        sum_contributions(context, contributions, [accumulator], write, |tokens, [out], write| {
+            let range = TokenRange { start: tokens.start, end: tokens.end };
+            let (orientation, tokens) = (Orientation::Tn, (tokens != all).then_some(range));
+            context.submit(ExpertOp::MatMul { orientation, a, b, out, rows, tokens, write }.into())
+        })
+    }
+
+    fn router(&self) -> Router<'_> {
+        let ExpertsSpec { number, routing, .. } = *spec(self.context);
+        let (own, position) = (number / self.context.tp.size(), self.context.tp.position());
+        Router { context: self.context, routing, own: position * own..(position + 1) * own }
+    }
+
+    fn shared(&self, params: &ExpertsParams) -> Option<SharedExpert<'_>> {
+        params.shared.map(|params| SharedExpert { context: self.context, params })
+    }
+}
