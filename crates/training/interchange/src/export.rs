@@ -14,6 +14,7 @@ use crate::family::Family;
 use crate::fields::Fields;
 use crate::file_names::{CONFIG, TENSORS};
 use crate::names::stored_rows;
+use crate::stacks::{Matrix, matrices};
 use crate::stored_rows::{Orientation, StoredRows, row_chunks, transposed};
 
 /// Elements that are held at once, or one row where that is wider.
@@ -31,8 +32,13 @@ pub fn family_of(model: &ModelSpec) -> Result<Family, InterchangeError> {
         let reason = format!("model.ffn_hidden_of_layers = {widths:?}; a class has one width for all layers");
         return Err(InterchangeError::NoFamily { reason });
     }
-    // Neither initial values nor a loss of training are part of a trained model.
-    let model = ModelSpec { output_init_std: None, xavier_gain: None, z_loss: None, lora: None, ..model.clone() };
+    // Neither initial values nor a loss of training are part of a trained model, nor is a width that no layer has.
+    let ffn_hidden = match &model.experts {
+        Some(experts) if !model.has_dense_blocks() => experts.hidden,
+        Some(_) | None => model.ffn_hidden,
+    };
+    let trained = ModelSpec { output_init_std: None, xavier_gain: None, z_loss: None, lora: None, ..model.clone() };
+    let model = ModelSpec { ffn_hidden, ..trained };
     let reads_back = |family: &Family| {
         let map = family.write(&model);
         let fields = Fields { path: Path::new(CONFIG), map: &map };
@@ -62,23 +68,25 @@ pub fn export<E: From<InterchangeError>>(
 ) -> Result<Family, E> {
     let family = family_of(model)?;
     let units = Unit::holding(model.num_layers);
-    let mut placed: Vec<(ParamSpec, StoredRows)> = vec![];
-    for param in units.flat_map(|unit| params(model, unit)) {
-        let nameless = || InterchangeError::NoFamily { reason: format!("{} has no {}", family.class(), param.name) };
-        let stored_rows = stored_rows(family.facts().names, model, &param, 1).ok_or_else(nameless)?;
-        placed.push((param, stored_rows));
+    let declared: Vec<ParamSpec> = units.flat_map(|unit| params(model, unit)).collect();
+    let mut placed: Vec<(&ParamSpec, Matrix, StoredRows)> = vec![];
+    for (param, matrix) in declared.iter().flat_map(|param| matrices(param).into_iter().map(move |own| (param, own))) {
+        let name = &matrix.param.name;
+        let nameless = || InterchangeError::NoFamily { reason: format!("{} has no {name}", family.class()) };
+        let stored_rows = stored_rows(family.facts().names, model, &matrix.param, 1).ok_or_else(nameless)?;
+        placed.push((param, matrix, stored_rows));
     }
     let shapes: BTreeMap<String, Vec<usize>> = placed
         .iter()
-        .map(|(_, stored_rows)| (family.full_name(&stored_rows.tensor), stored_rows.shape.clone()))
+        .map(|(_, _, stored_rows)| (family.full_name(&stored_rows.tensor), stored_rows.shape.clone()))
         .collect();
     let entries: Vec<TensorEntry> = shapes.into_iter().map(|(name, shape)| TensorEntry { name, shape }).collect();
     let writer = TensorWriter::create_in(&folder.join(TENSORS), &entries, stored).map_err(InterchangeError::from)?;
     let mut values = vec![];
-    for (param, stored_rows) in &placed {
-        for region in row_chunks(&param.shape, CHUNK_LEN) {
+    for (param, matrix, stored_rows) in &placed {
+        for region in row_chunks(&matrix.param.shape, CHUNK_LEN) {
             values.resize(region.len(), 0.0);
-            read(param, &region, &mut values)?;
+            read(param, &matrix.in_stack(&region), &mut values)?;
             fits(&param.name, &values, stored)?;
             put(&writer, &family.full_name(&stored_rows.tensor), stored_rows, &region, &values);
         }

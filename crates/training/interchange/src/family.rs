@@ -53,6 +53,14 @@ families! {
     Gemma2 = gemma::GEMMA2,
     /// `Gemma3ForCausalLM`
     Gemma3 = gemma::GEMMA3,
+    /// `MixtralForCausalLM`
+    Mixtral = llama::MIXTRAL,
+    /// `Qwen2MoeForCausalLM`
+    Qwen2Moe = llama::QWEN2_MOE,
+    /// `Qwen3MoeForCausalLM`
+    Qwen3Moe = llama::QWEN3_MOE,
+    /// `OlmoeForCausalLM`
+    Olmoe = llama::OLMOE,
     /// GLM-130B as it was published: shards of SwissArmyTransformer.
     Glm = published::GLM,
     /// CodeGeeX-13B as it was published.

@@ -16,6 +16,7 @@ use crate::fields::Fields;
 use crate::file_names::INDEX;
 use crate::names::{Copies, copies, stored_rows};
 use crate::shards;
+use crate::stacks::matrices;
 use crate::stored_rows::{Orientation, StoredRows, transposed};
 
 pub use crate::file_names::{CONFIG, TENSORS};
@@ -90,7 +91,7 @@ impl HuggingFaceFolder {
     /// Holds the tensors of a shard against the model.
     fn check(&self, tensors: &BTreeMap<String, (usize, String)>) -> Result<(), InterchangeError> {
         let mut read = BTreeSet::new();
-        for param in all_params(&self.model) {
+        for param in all_params(&self.model).flat_map(|param| matrices(&param)).map(|matrix| matrix.param) {
             let missing = |tensor: String| InterchangeError::Missing {
                 folder: self.path.clone(),
                 tensor: self.family.full_name(&tensor),
@@ -164,6 +165,18 @@ impl HuggingFaceFolder {
     /// # Errors
     /// A tensor that the folder does not have, or a file that cannot be read.
     pub fn get(&self, param: &ParamSpec, region: &Region, values: &mut [f32]) -> Result<(), InterchangeError> {
+        let mut rest = values;
+        for matrix in matrices(param) {
+            let Some(part) = matrix.part_of(region) else { continue };
+            let (own, others) = rest.split_at_mut(part.len());
+            self.get_matrix(&matrix.param, &part, own)?;
+            rest = others;
+        }
+        Ok(())
+    }
+
+    /// The same of what is no stack of matrices.
+    fn get_matrix(&self, param: &ParamSpec, region: &Region, values: &mut [f32]) -> Result<(), InterchangeError> {
         let copies = copies(self.family.facts().copies, param);
         if shards::is_replicated(param) && copies != Copies::First {
             return self.get_of_copies(param, copies, region, values);

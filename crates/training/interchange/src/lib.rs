@@ -20,6 +20,7 @@ pub mod folder;
 pub mod names;
 pub mod shards;
 pub mod special_tokens;
+mod stacks;
 pub mod stored_rows;
 
 pub use adapters::{ADAPTER_CONFIG, ADAPTER_TENSORS, export_adapters};

@@ -1,5 +1,7 @@
 //! Names and forms of parameters in a family: the tables that reading and writing share.
 
+use std::borrow::Cow;
+
 use config::{ModelSpec, ParamSpec};
 
 use crate::shards;
@@ -22,7 +24,8 @@ pub(crate) enum Form {
 
 use Form::{Fraction, InEachHead, Transposed, TransposedThird, Whole};
 
-/// `(part of a parameter's name, part of the tensor's name, form)`; what follows in both is `.weight` or `.bias`.
+/// `(part of a parameter's name, part of the tensor's name, form)`; what follows in both is `.weight` or `.bias`. In the
+/// tensor's name, `*` stands for the number of an expert.
 pub(crate) type Table = [(&'static str, &'static str, Form)];
 
 /// The output matrix in all classes but that of GPT-NeoX, where it is not the token table.
@@ -44,6 +47,8 @@ const TOP_QUERY: (&str, &str) = ("top_query.", "transformer.topQueryLayer.");
 /// Where the part of `param` of `model` that one of `shards` has is in it; `None` where the family has no name for it.
 pub(crate) fn stored_rows(names: &Names, model: &ModelSpec, param: &ParamSpec, shards: usize) -> Option<StoredRows> {
     let (part, kind) = param.name.rsplit_once('.')?;
+    let (expert, part) = without_expert(part);
+    let part = part.as_ref();
     let in_table = |table: &'static Table, own: &str| table.iter().find(|(known, _, _)| *known == own);
     let (prefix, (_, name, form)) = match part.strip_prefix("layers.").and_then(|rest| rest.split_once('.')) {
         Some((number, own)) => (format!("{}.{number}.", names.layer), in_table(names.of_layer, own)?),
@@ -70,7 +75,17 @@ pub(crate) fn stored_rows(names: &Names, model: &ModelSpec, param: &ParamSpec, s
     if orientation == Orientation::InputsFirst {
         shape.reverse();
     }
+    let name = name.replacen('*', expert, 1);
     Some(StoredRows { tensor: format!("{prefix}{name}.{kind}"), shape, rows, orientation })
+}
+
+/// The number of an expert, and the name of its matrix without it: `3` and `layers.0.experts.up`.
+fn without_expert(name: &str) -> (&str, Cow<'_, str>) {
+    const STACK: &str = ".experts.";
+    match name.split_once(STACK).and_then(|(layer, rest)| Some((layer, rest.split_once('.')?))) {
+        Some((layer, (expert, part))) => (expert, format!("{layer}{STACK}{part}").into()),
+        None => ("", name.into()),
+    }
 }
 
 /// The parameters that are not split, in all shards of a folder.

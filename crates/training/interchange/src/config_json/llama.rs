@@ -1,9 +1,10 @@
-//! `LlamaForCausalLM`, `MistralForCausalLM`, `Qwen2ForCausalLM`, `Qwen3ForCausalLM` and
-//! `Olmo2ForCausalLM`.
+//! `LlamaForCausalLM`, `MistralForCausalLM`, `Qwen2ForCausalLM`, `Qwen3ForCausalLM` and `Olmo2ForCausalLM`, and their
+//! relatives with experts: `MixtralForCausalLM`, `Qwen2MoeForCausalLM`, `Qwen3MoeForCausalLM` and `OlmoeForCausalLM`.
 
 use config::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, QkNorm};
 use serde_json::{Map, Value};
 
+use super::experts;
 use super::rope::{self, Rotated};
 use super::windows::{self, Windows};
 use super::{activation, activation_name, model, number, object, padding_token, sizes, write_sizes};
@@ -55,6 +56,42 @@ pub(crate) const OLMO2: Facts = Facts {
     ..LLAMA
 };
 
+pub(crate) const MIXTRAL: Facts = Facts {
+    class: "MixtralForCausalLM",
+    model_type: "mixtral",
+    names: &NAMES_OF_MIXTRAL,
+    read: |fields| read(&OF_MIXTRAL, fields),
+    write: |model| write(&OF_MIXTRAL, model),
+    ..LLAMA
+};
+
+pub(crate) const QWEN2_MOE: Facts = Facts {
+    class: "Qwen2MoeForCausalLM",
+    model_type: "qwen2_moe",
+    names: &NAMES_OF_EXPERTS,
+    read: |fields| read(&OF_QWEN2_MOE, fields),
+    write: |model| write(&OF_QWEN2_MOE, model),
+    ..LLAMA
+};
+
+pub(crate) const QWEN3_MOE: Facts = Facts {
+    class: "Qwen3MoeForCausalLM",
+    model_type: "qwen3_moe",
+    names: &NAMES_OF_EXPERTS,
+    read: |fields| read(&OF_QWEN3_MOE, fields),
+    write: |model| write(&OF_QWEN3_MOE, model),
+    ..LLAMA
+};
+
+pub(crate) const OLMOE: Facts = Facts {
+    class: "OlmoeForCausalLM",
+    model_type: "olmoe",
+    names: &NAMES_OF_EXPERTS,
+    read: |fields| read(&OF_OLMOE, fields),
+    write: |model| write(&OF_OLMOE, model),
+    ..LLAMA
+};
+
 const NAMES: Names = Names {
     layer: "layers",
     of_layer: &[
@@ -69,6 +106,51 @@ const NAMES: Names = Names {
         ("ffn.gate", "mlp.gate_proj", Whole),
         ("ffn.up", "mlp.up_proj", Whole),
         ("ffn.down", "mlp.down_proj", Whole),
+    ],
+    others: &[("embedding.token", "embed_tokens", Whole), ("head.norm", "norm", Whole), LM_HEAD],
+};
+
+const NAMES_OF_MIXTRAL: Names = Names {
+    layer: "layers",
+    of_layer: &[
+        ("attention_norm", "input_layernorm", Whole),
+        ("attention.query", "self_attn.q_proj", Whole),
+        ("attention.key", "self_attn.k_proj", Whole),
+        ("attention.value", "self_attn.v_proj", Whole),
+        ("attention.output", "self_attn.o_proj", Whole),
+        ("attention.query_norm", "self_attn.q_norm", Whole),
+        ("attention.key_norm", "self_attn.k_norm", Whole),
+        ("ffn_norm", "post_attention_layernorm", Whole),
+        ("router", "block_sparse_moe.gate", Whole),
+        ("experts.gate", "block_sparse_moe.experts.*.w1", Whole),
+        ("experts.up", "block_sparse_moe.experts.*.w3", Whole),
+        ("experts.down", "block_sparse_moe.experts.*.w2", Whole),
+    ],
+    others: &[("embedding.token", "embed_tokens", Whole), ("head.norm", "norm", Whole), LM_HEAD],
+};
+
+const NAMES_OF_EXPERTS: Names = Names {
+    layer: "layers",
+    of_layer: &[
+        ("attention_norm", "input_layernorm", Whole),
+        ("attention.query", "self_attn.q_proj", Whole),
+        ("attention.key", "self_attn.k_proj", Whole),
+        ("attention.value", "self_attn.v_proj", Whole),
+        ("attention.output", "self_attn.o_proj", Whole),
+        ("attention.query_norm", "self_attn.q_norm", Whole),
+        ("attention.key_norm", "self_attn.k_norm", Whole),
+        ("ffn_norm", "post_attention_layernorm", Whole),
+        ("ffn.gate", "mlp.gate_proj", Whole),
+        ("ffn.up", "mlp.up_proj", Whole),
+        ("ffn.down", "mlp.down_proj", Whole),
+        ("router", "mlp.gate", Whole),
+        ("experts.gate", "mlp.experts.*.gate_proj", Whole),
+        ("experts.up", "mlp.experts.*.up_proj", Whole),
+        ("experts.down", "mlp.experts.*.down_proj", Whole),
+        ("shared.gate", "mlp.shared_expert.gate_proj", Whole),
+        ("shared.up", "mlp.shared_expert.up_proj", Whole),
+        ("shared.down", "mlp.shared_expert.down_proj", Whole),
+        ("shared_gate", "mlp.shared_expert_gate", Whole),
     ],
     others: &[("embedding.token", "embed_tokens", Whole), ("head.norm", "norm", Whole), LM_HEAD],
 };
@@ -101,6 +183,10 @@ struct Variant {
     qk_norm: QkNorm,
     biases: BiasKeys,
     windows: Windows,
+    /// Base of rotations where a file leaves it out.
+    base: f32,
+    /// The keys of experts, in a class that has them.
+    experts: Option<&'static experts::Class>,
 }
 
 /// Where the biases of a class are said.
@@ -109,6 +195,8 @@ enum BiasKeys {
     Both,
     /// In `attention_bias`: its feed-forward block never has any.
     Attention,
+    /// In `qkv_bias`, for queries, keys and values; true where a file leaves it out.
+    QueryKeyValue,
     /// Nowhere: they are these.
     Fixed(Biases),
 }
@@ -120,6 +208,8 @@ const USUAL: Variant = Variant {
     qk_norm: QkNorm::Off,
     biases: BiasKeys::Both,
     windows: Windows::Off,
+    base: 10_000.0,
+    experts: None,
 };
 
 const OF_MISTRAL: Variant = Variant { biases: BiasKeys::Fixed(Biases::Off), windows: Windows::All, ..USUAL };
@@ -138,16 +228,44 @@ const OF_OLMO2: Variant = Variant {
     ..USUAL
 };
 
+const OF_MIXTRAL: Variant = Variant {
+    epsilon: 1e-5,
+    biases: BiasKeys::Fixed(Biases::Off),
+    windows: Windows::Given,
+    base: 1e6,
+    experts: Some(&experts::MIXTRAL),
+    ..USUAL
+};
+
+const OF_QWEN2_MOE: Variant = Variant {
+    biases: BiasKeys::QueryKeyValue,
+    windows: Windows::Refused,
+    experts: Some(&experts::QWEN2),
+    ..USUAL
+};
+
+const OF_QWEN3_MOE: Variant =
+    Variant { windows: Windows::Refused, experts: Some(&experts::QWEN3), ..OF_QWEN3 };
+
+const OF_OLMOE: Variant = Variant {
+    epsilon: 1e-5,
+    padding: Some(1),
+    qk_norm: QkNorm::Whole,
+    biases: BiasKeys::Attention,
+    experts: Some(&experts::OLMOE),
+    ..USUAL
+};
+
 fn read(class: &Variant, fields: &Fields) -> Result<ModelSpec, InterchangeError> {
-    ["num_experts", "num_local_experts"].into_iter().try_for_each(|key| fields.absent(key))?;
     let sizes = sizes(fields)?;
-    let [num_layers, hidden, num_heads, _, vocabulary, context] = sizes;
+    let [num_layers, hidden, num_heads, ffn_hidden, vocabulary, context] = sizes;
     let head_dim = fields.count_or("head_dim", hidden / num_heads.max(1))?;
     let norm = Norm { kind: NormKind::Rms, epsilon: fields.number_or("rms_norm_eps", class.epsilon)? };
-    let position = rope::read(fields, ("rope_theta", 10_000.0), Rotated::All, head_dim, context)?;
+    let position = rope::read(fields, ("rope_theta", class.base), Rotated::All, head_dim, context)?;
     Ok(ModelSpec {
         num_kv_heads: fields.count_or("num_key_value_heads", num_heads)?,
         head_dim,
+        experts: experts::read(class.experts, fields, [num_layers, ffn_hidden])?,
         local_attention: windows::read(class.windows, fields, num_layers)?,
         activation: activation(fields, &GATES, "hidden_act", "silu")?,
         biases: biases(&class.biases, fields)?,
@@ -169,6 +287,9 @@ fn biases(keys: &BiasKeys, fields: &Fields) -> Result<Biases, InterchangeError> 
     let has = |key| fields.truth_or(key, false);
     let said = match keys {
         BiasKeys::Fixed(biases) => return Ok(*biases),
+        BiasKeys::QueryKeyValue => {
+            return Ok(if fields.truth_or("qkv_bias", true)? { Biases::QueryKeyValue } else { Biases::Off });
+        }
         BiasKeys::Attention => (has("attention_bias")?, false),
         BiasKeys::Both => (has("attention_bias")?, has("mlp_bias")?),
     };
@@ -192,6 +313,7 @@ fn write(class: &Variant, model: &ModelSpec) -> Map<String, Value> {
         ("pad_token_id", model.padding_token.into()),
     ]));
     map.extend(windows::write(class.windows, model));
+    map.extend(experts::write(class.experts, model));
     let has = |all: [Biases; 2]| Value::from(all.contains(&model.biases));
     let (attention, feed_forward) = ([Biases::All, Biases::Attention], [Biases::All, Biases::FeedForward]);
     match class.biases {
@@ -199,6 +321,9 @@ fn write(class: &Variant, model: &ModelSpec) -> Map<String, Value> {
             map.extend(object([("attention_bias", has(attention)), ("mlp_bias", has(feed_forward))]));
         }
         BiasKeys::Attention => map.extend(object([("attention_bias", has(attention))])),
+        BiasKeys::QueryKeyValue => {
+            map.insert("qkv_bias".into(), has([Biases::QueryKeyValue; 2]));
+        }
         BiasKeys::Fixed(_) => {}
     }
     map

@@ -1,6 +1,7 @@
 //! From `config.json` to a model and back, family by family.
 
 pub(crate) mod bloom;
+mod experts;
 pub(crate) mod gemma;
 pub(crate) mod gpt2;
 pub(crate) mod gpt_neox;
@@ -64,6 +65,7 @@ fn model(
         head_dim: hidden / num_heads.max(1),
         ffn_hidden,
         ffn_hidden_of_layers: None,
+        experts: None,
         vocabulary,
         context,
         norm,

@@ -25,6 +25,10 @@ pub(super) enum Windows {
     Off,
     /// All, as in Mistral.
     All,
+    /// All where the file gives a window, as in Mixtral.
+    Given,
+    /// None: a file that wants some is refused, as in the classes of Qwen with experts.
+    Refused,
     /// Those that `layer_types` names, or else the last ones, as in Qwen.
     Last,
     /// Those that `layer_types` names, or else all but each last one of a period, as in Gemma: its length, or the key
@@ -54,6 +58,11 @@ pub(super) fn read(
         // Null means that there is not a window, and a missing key the usual one.
         Windows::All if fields.map.get(KEY).is_some_and(Value::is_null) => Ok(None),
         Windows::All => Ok(of(&[Reach::Local], window(fields)?)),
+        Windows::Given => match fields.count_or(KEY, 0)? {
+            0 => Ok(None),
+            window => Ok(of(&[Reach::Local], window)),
+        },
+        Windows::Refused => fields.only("use_sliding_window", false).map(|()| None),
         Windows::Last => match fields.truth_or("use_sliding_window", false)? {
             true => Ok(of(&layers(fields, num_layers)?, window(fields)?)),
             false => Ok(None),
@@ -118,7 +127,7 @@ pub(super) fn write(windows: Windows, model: &ModelSpec) -> Map<String, Value> {
     let name = |reach: Reach| TYPES.iter().find(|(_, known)| *known == reach).map_or("", |(name, _)| name);
     let types = || (0..model.num_layers).map(|layer| name(reach(layer))).collect::<Vec<&str>>();
     match (windows, &model.local_attention) {
-        (Windows::All, _) => object([(KEY, window.into())]),
+        (Windows::All | Windows::Given, _) => object([(KEY, window.into())]),
         (Windows::Periods(_), _) => {
             let mut map = object([("layer_types", types().into())]);
             map.extend(window.map(|window| (KEY.to_string(), window.into())));
@@ -134,6 +143,6 @@ pub(super) fn write(windows: Windows, model: &ModelSpec) -> Map<String, Value> {
                 ("max_window_layers", first.into()),
             ])
         }
-        (Windows::Last, None) | (Windows::Off, _) => Map::new(),
+        (Windows::Last, None) | (Windows::Off | Windows::Refused, _) => Map::new(),
     }
 }
