@@ -90,7 +90,7 @@ impl Case {
         y
     }
 
-    /// Outputs of [`ActivationForward`], and of [`ActivationBackward`] for gradients times weights; 7.5 where no row is.
+    /// Outputs of [`ActivationForward`], and of [`ActivationBackward`] for weighted gradients; 7.5 where no row is.
     fn dense(&self, kind: Activation, set: InstructionSet) -> [Vec<f32>; 2] {
         let (room, cols, outputs) = (self.room, self.cols, self.outputs);
         let mut dy = vec![0.0; self.dy.len()];
