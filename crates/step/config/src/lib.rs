@@ -13,6 +13,7 @@ mod check;
 mod context_parallel;
 mod data_spec;
 mod degrees;
+mod expert_params;
 mod experts;
 pub mod figures;
 mod fnv;

@@ -1,9 +1,8 @@
 //! The one list of parameters: [`params`] declares each once; everything else follows from it.
 
-mod experts;
-
 use mesh::{Axis, AxisSet, AxisSizes, Coord, Region};
 
+use crate::expert_params::{around_experts, stacks};
 use crate::fnv::Fnv1a;
 use crate::lora::{LinearLayer, LoraSpec};
 use crate::model::{Biases, Blocks, ModelSpec, NormKind, Position, TopQuery};
@@ -200,7 +199,7 @@ pub fn params(model: &ModelSpec, unit: Unit) -> Vec<ParamSpec> {
         Unit::Layer(layer) => layer_params(model, unit, &format!("layers.{layer}")),
         Unit::Head => head(model),
         Unit::Adapters(layer) => model.lora.as_ref().map_or(vec![], |lora| adapters(model, lora, layer)),
-        Unit::Experts(layer) => model.experts_of(unit).map_or(vec![], |spec| experts::stacks(model, spec, layer)),
+        Unit::Experts(layer) => model.experts_of(unit).map_or(vec![], |spec| stacks(model, spec, layer)),
     };
     // A stable sort: within the decayed and the rest the declared order stays.
     list.sort_by_key(|param| !param.decay);
@@ -344,13 +343,13 @@ fn layer_params(model: &ModelSpec, unit: Unit, prefix: &str) -> Vec<ParamSpec> {
     list.extend(norms("ffn"));
     match model.experts_of(unit) {
         None => list.extend(feed_forward(model, unit, &format!("{prefix}.ffn"), model.ffn_hidden_of(unit))),
-        Some(experts) => list.extend(experts::around(model, experts, unit, prefix)),
+        Some(experts) => list.extend(around_experts(model, experts, unit, prefix)),
     }
     list
 }
 
 /// Standard deviation of initial weights `[outputs, inputs]` of a map in a layer.
-fn std_of_map(model: &ModelSpec, [outputs, inputs]: [usize; 2], Map { direction, gain, .. }: Map) -> f32 {
+pub fn std_of_map(model: &ModelSpec, [outputs, inputs]: [usize; 2], Map { direction, gain, .. }: Map) -> f32 {
     if let Some(small) = model.xavier_gain {
         let gain = match gain {
             Gain::One => 1.0,
@@ -367,7 +366,7 @@ fn std_of_map(model: &ModelSpec, [outputs, inputs]: [usize; 2], Map { direction,
 
 /// Whether a linear layer has a bias.
 #[derive(Clone, Copy, PartialEq)]
-enum Bias {
+pub enum Bias {
     On,
     Off,
 }
@@ -385,7 +384,7 @@ fn biases(model: &ModelSpec) -> [Bias; 3] {
 
 /// Which gain a map's initial weights have where [`ModelSpec::xavier_gain`] is given.
 #[derive(Clone, Copy)]
-enum Gain {
+pub enum Gain {
     /// 1.
     One,
     /// The given one.
@@ -394,11 +393,11 @@ enum Gain {
 
 /// The kind of a linear layer.
 #[derive(Clone, Copy)]
-struct Map {
-    direction: Direction,
-    inside: AppliedTo,
-    bias: Bias,
-    gain: Gain,
+pub struct Map {
+    pub direction: Direction,
+    pub inside: AppliedTo,
+    pub bias: Bias,
+    pub gain: Gain,
 }
 
 /// `W[outputs, inputs]` and, with a bias, `b[outputs]`.
@@ -434,7 +433,7 @@ fn linear(model: &ModelSpec, unit: Unit, name: &str, shape: [usize; 2], map: Map
 
 /// Which dim of a linear layer tensor parallelism splits.
 #[derive(Clone, Copy)]
-enum Direction {
+pub enum Direction {
     /// Outputs are split: `W[F/tp, D]`.
     Column,
     /// Inputs are split: `W[D, F/tp]`; outputs are partial sums.
@@ -469,7 +468,7 @@ fn attention(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
     list
 }
 
-fn feed_forward(model: &ModelSpec, unit: Unit, name: &str, ffn: usize) -> Vec<ParamSpec> {
+pub fn feed_forward(model: &ModelSpec, unit: Unit, name: &str, ffn: usize) -> Vec<ParamSpec> {
     let hidden = model.hidden;
     let [_, _, bias] = biases(model);
     let map = |direction| Map { direction, inside: AppliedTo::Hidden, bias, gain: Gain::Small };

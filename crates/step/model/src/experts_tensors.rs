@@ -17,7 +17,7 @@ pub(crate) struct ExpertsSaved {
     pub(crate) shared: Option<SharedSaved>,
 }
 
-/// What a router has chosen.
+/// The choice of a router.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Routed {
     /// `[T, E]`, F32.

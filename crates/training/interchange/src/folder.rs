@@ -175,7 +175,7 @@ impl HuggingFaceFolder {
         Ok(())
     }
 
-    /// The same of what is no stack of matrices.
+    /// The same of a parameter that is not a stack.
     fn get_matrix(&self, param: &ParamSpec, region: &Region, values: &mut [f32]) -> Result<(), InterchangeError> {
         let copies = copies(self.family.facts().copies, param);
         if shards::is_replicated(param) && copies != Copies::First {

@@ -11,19 +11,7 @@ use super::dense::put;
 
 pub fn run(memory: &mut Memory, op: &ExpertOp) {
     match *op {
-        ExpertOp::Route { logits, correction, routing, choice, weights } => {
-            for token in 0..logits.rows {
-                let scores = scores(memory, logits, token, routing.scores);
-                let added = |expert| correction.map_or(0.0, |bias: Tensor| memory.get(bias, 0, expert));
-                let wanted: Vec<f64> = scores.iter().enumerate().map(|(at, score)| score + added(at)).collect();
-                let chosen = chosen(&wanted, routing, choice.cols);
-                let sum = weight_sum(&scores, &chosen, routing.weights);
-                for (slot, expert) in chosen.iter().enumerate() {
-                    memory.set(choice, token, slot, *expert as f64);
-                    memory.set(weights, token, slot, f64::from(routing.scale) * scores[*expert] / sum);
-                }
-            }
-        }
+        ExpertOp::Route { .. } => route(memory, op),
         ExpertOp::RouteBackward { logits, routing, choice, dweights, dlogits } => {
             for token in 0..logits.rows {
                 let gradient = route_backward(memory, (logits, choice, dweights), token, routing);
@@ -88,6 +76,21 @@ pub fn run(memory: &mut Memory, op: &ExpertOp) {
                     memory.add(dweights, token, slot, gradient * value);
                 }
             }
+        }
+    }
+}
+
+fn route(memory: &mut Memory, op: &ExpertOp) {
+    let ExpertOp::Route { logits, correction, routing, choice, weights } = *op else { unreachable!("{op:?}") };
+    for token in 0..logits.rows {
+        let scores = scores(memory, logits, token, routing.scores);
+        let added = |expert| correction.map_or(0.0, |bias: Tensor| memory.get(bias, 0, expert));
+        let wanted: Vec<f64> = scores.iter().enumerate().map(|(at, score)| score + added(at)).collect();
+        let chosen = chosen(&wanted, routing, choice.cols);
+        let sum = weight_sum(&scores, &chosen, routing.weights);
+        for (slot, expert) in chosen.iter().enumerate() {
+            memory.set(choice, token, slot, *expert as f64);
+            memory.set(weights, token, slot, f64::from(routing.scale) * scores[*expert] / sum);
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Parameters of layers with experts.
 
-use super::{AppliedTo, Bias, Direction, Gain, Init, Map, ParamSpec, Sharding, feed_forward, std_of_map};
 use crate::experts::{ExpertsSpec, SharedGate};
 use crate::model::ModelSpec;
+use crate::params::{AppliedTo, Bias, Direction, Gain, Init, Map, ParamSpec, Sharding, feed_forward, std_of_map};
 use crate::unit::Unit;
 
-/// What a layer with experts has besides them, `{prefix}.router` and the shared expert, `{prefix}.shared`. A rank makes
-/// the gradients of the rows of its own experts, and the first rank that of the gate, so that their sums have each once.
-pub(super) fn around(model: &ModelSpec, experts: &ExpertsSpec, unit: Unit, prefix: &str) -> Vec<ParamSpec> {
+/// The router of a layer with experts, `{prefix}.router`, and its shared expert, `{prefix}.shared`. A rank makes the
+/// gradients of the rows of its own experts, and the first rank that of the gate, so that sums over ranks have each
+/// once.
+pub fn around_experts(model: &ModelSpec, experts: &ExpertsSpec, unit: Unit, prefix: &str) -> Vec<ParamSpec> {
     let rows = |part: &str, rows: usize| ParamSpec {
         name: format!("{prefix}.{part}.weight"),
         shape: vec![rows, model.hidden],
@@ -27,7 +28,7 @@ pub(super) fn around(model: &ModelSpec, experts: &ExpertsSpec, unit: Unit, prefi
 
 /// The experts of `layer`, whole ones on each rank. The last two dims are one matrix of one expert: of gated
 /// activations, gate and up of an expert are one after the other.
-pub(super) fn stacks(model: &ModelSpec, experts: &ExpertsSpec, layer: u32) -> Vec<ParamSpec> {
+pub fn stacks(model: &ModelSpec, experts: &ExpertsSpec, layer: u32) -> Vec<ParamSpec> {
     let (number, hidden, ffn) = (experts.number, model.hidden, experts.hidden);
     let stack = |name: &str, shape: Vec<usize>, map: Map| ParamSpec {
         name: format!("layers.{layer}.experts.{name}.weight"),
