@@ -237,15 +237,10 @@ const OF_MIXTRAL: Variant = Variant {
     ..USUAL
 };
 
-const OF_QWEN2_MOE: Variant = Variant {
-    biases: BiasKeys::QueryKeyValue,
-    windows: Windows::Refused,
-    experts: Some(&experts::QWEN2),
-    ..USUAL
-};
+const OF_QWEN2_MOE: Variant =
+    Variant { biases: BiasKeys::QueryKeyValue, windows: Windows::Refused, experts: Some(&experts::QWEN2), ..USUAL };
 
-const OF_QWEN3_MOE: Variant =
-    Variant { windows: Windows::Refused, experts: Some(&experts::QWEN3), ..OF_QWEN3 };
+const OF_QWEN3_MOE: Variant = Variant { windows: Windows::Refused, experts: Some(&experts::QWEN3), ..OF_QWEN3 };
 
 const OF_OLMOE: Variant = Variant {
     epsilon: 1e-5,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use blame::CauseKind;
 use config::Recheck;
-use device::{Op, Orientation, Tensor};
+use device::{ExpertOp, Op, Orientation, Tensor};
 use mesh::{Coord, Rank};
 use testkit::intercepted::intercept_ops;
 use testkit::wrapped_engine::WrappedEngine;
@@ -51,6 +51,7 @@ impl Class {
             | Op::RowMax { .. }
             | Op::SumExp { .. }
             | Op::CrossEntropy { .. } => Class::Activation,
+            Op::Experts(op) => Class::of_experts(op),
             Op::RotaryTable { .. }
             | Op::AddRounded { .. }
             | Op::RoundedToSingle { .. }
@@ -63,6 +64,22 @@ impl Class {
             | Op::LossSum { .. }
             | Op::ClipCoefficient { .. }
             | Op::AdamW { .. } => Class::Other,
+        }
+    }
+}
+
+impl Class {
+    fn of_experts(op: &ExpertOp) -> Class {
+        match op {
+            ExpertOp::MatMul { orientation: Orientation::Tn, .. } => Class::Gradient,
+            ExpertOp::MatMul { orientation: Orientation::Nt | Orientation::Nn, .. }
+            | ExpertOp::Route { .. }
+            | ExpertOp::RouteBackward { .. }
+            | ExpertOp::GroupRows { .. }
+            | ExpertOp::GatherRows { .. }
+            | ExpertOp::CombineRows { .. }
+            | ExpertOp::Activation { .. }
+            | ExpertOp::ActivationBackward { .. } => Class::Activation,
         }
     }
 }
