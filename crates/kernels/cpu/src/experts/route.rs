@@ -102,8 +102,9 @@ impl Chooser {
                     self.groups.offer(group, self.of_group.sum());
                 }
                 for group in self.groups.in_ascending_order() {
-                    for expert in group * size..(group + 1) * size {
-                        self.best.offer(expert, scores[expert]);
+                    let first = group * size;
+                    for (expert, score) in scores[first..first + size].iter().enumerate() {
+                        self.best.offer(first + expert, *score);
                     }
                 }
             }
