@@ -15,8 +15,8 @@ pub(crate) const BLOOM: Facts = Facts {
     prefixes: ["transformer.", ""],
     names: &NAMES,
     copies: ShardCopies::Alike,
-    read: read,
-    write: write,
+    read,
+    write,
 };
 
 const NAMES: Names = Names {

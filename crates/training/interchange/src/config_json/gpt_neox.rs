@@ -16,8 +16,8 @@ pub(crate) const GPT_NEOX: Facts = Facts {
     prefixes: ["gpt_neox.", ""],
     names: &NAMES,
     copies: ShardCopies::Alike,
-    read: read,
-    write: write,
+    read,
+    write,
 };
 
 pub(super) const LAYER: &Table = &[

@@ -16,8 +16,8 @@ pub(crate) const OPT: Facts = Facts {
     prefixes: ["model.decoder.", "decoder."],
     names: &NAMES,
     copies: ShardCopies::Alike,
-    read: read,
-    write: write,
+    read,
+    write,
 };
 
 const NAMES: Names = Names {

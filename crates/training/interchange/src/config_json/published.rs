@@ -19,7 +19,7 @@ pub(crate) const GLM: Facts = Facts {
     names: &GLM_NAMES,
     copies: ShardCopies::Alike,
     read: glm,
-    write: write,
+    write,
 };
 
 pub(crate) const CODEGEEX: Facts = Facts {
@@ -29,7 +29,7 @@ pub(crate) const CODEGEEX: Facts = Facts {
     names: &CODEGEEX_NAMES,
     copies: ShardCopies::Alike,
     read: codegeex,
-    write: write,
+    write,
 };
 
 pub(crate) const METASEQ: Facts = Facts {
@@ -39,7 +39,7 @@ pub(crate) const METASEQ: Facts = Facts {
     names: &METASEQ_NAMES,
     copies: ShardCopies::Alike,
     read: metaseq,
-    write: write,
+    write,
 };
 
 pub(crate) const GPT_NEOX_SHARDS: Facts = Facts {
@@ -49,7 +49,7 @@ pub(crate) const GPT_NEOX_SHARDS: Facts = Facts {
     names: &GPT_NEOX_NAMES,
     copies: ShardCopies::Drifted,
     read: gpt_neox,
-    write: write,
+    write,
 };
 
 /// GLM-130B (THUDM/SwissArmyTransformer, `glm130B_model.py`): of the two halves of the first map, the second is the
