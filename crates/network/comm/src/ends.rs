@@ -9,7 +9,8 @@ use crate::transport::Transport;
 /// A rank's ends of a transport, by stream: one for each thread that communicates.
 pub type StreamTransports = [Arc<dyn Transport>; Stream::COUNT];
 
-/// The ends of a group, one for each thread of a rank that communicates. Streams that share an end of the transport share it.
+/// The ends of a group, one for each thread of a rank that communicates. Streams that share an end of the transport
+/// share it.
 #[derive(Clone, Debug)]
 pub struct StreamEnds<E>([Arc<E>; Stream::COUNT]);
 
@@ -32,7 +33,7 @@ impl<E> StreamEnds<E> {
         }))
     }
 
-    /// That of `stream`.
+    /// The end of `stream`.
     pub fn of(&self, stream: Stream) -> &Arc<E> {
         &self.0[stream.index()]
     }

@@ -468,6 +468,7 @@ fn attention(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
     list
 }
 
+/// The parameters of a dense feed-forward block of width `ffn`.
 pub fn feed_forward(model: &ModelSpec, unit: Unit, name: &str, ffn: usize) -> Vec<ParamSpec> {
     let hidden = model.hidden;
     let [_, _, bias] = biases(model);

@@ -59,47 +59,47 @@ pub trait Around {
     /// The device within.
     fn inner(&self) -> &dyn Device;
 
-    /// As [`Device::submit`].
+    /// Passes on [`Device::submit`].
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
         self.inner().submit(stream, op)
     }
 
-    /// As [`Device::upload`].
+    /// Passes on [`Device::upload`].
     fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
         self.inner().upload(stream, to, from)
     }
 
-    /// As [`Device::write`].
+    /// Passes on [`Device::write`].
     fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
         self.inner().write(to, from)
     }
 
-    /// As [`Device::read`].
+    /// Passes on [`Device::read`].
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
         self.inner().read(from, to)
     }
 
-    /// As [`Device::record`].
+    /// Passes on [`Device::record`].
     fn record(&self, stream: Stream) -> StreamEvent {
         self.inner().record(stream)
     }
 
-    /// As [`Device::reached`].
+    /// Passes on [`Device::reached`].
     fn reached(&self, event: StreamEvent) -> Option<Instant> {
         self.inner().reached(event)
     }
 
-    /// As [`Device::wait`].
+    /// Passes on [`Device::wait`].
     fn wait(&self, stream: Stream, event: StreamEvent) -> Result<(), DeviceError> {
         self.inner().wait(stream, event)
     }
 
-    /// As [`Device::synchronize`].
+    /// Passes on [`Device::synchronize`].
     fn synchronize(&self) -> Result<(), DeviceError> {
         self.inner().synchronize()
     }
 
-    /// As [`Device::keep_times`].
+    /// Passes on [`Device::keep_times`].
     fn keep_times(&self, times: KeptTimes) {
         self.inner().keep_times(times);
     }

@@ -96,7 +96,7 @@ impl ExpertRows {
         tensor.rows_of(0..self.expected.min(tensor.rows))
     }
 
-    /// Those of some tokens, or of all.
+    /// The rows of some tokens, or of all.
     fn of_tokens(&self, tensor: Tensor, tokens: Option<TokenRange>) -> Tensor {
         let all = self.of(tensor);
         let share = tokens.map(|range| (all.rows * (range.end - range.start)).div_ceil(self.places.rows.max(1)));

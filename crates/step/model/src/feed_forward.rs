@@ -15,7 +15,6 @@ use crate::saved::SavedFrames;
 
 /// Values that the backward passes of a feed-forward block read.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "a layer has one, laid out once for each pass")]
 pub(crate) enum FeedForwardSaved {
     Dense(DenseSaved),
     Experts(ExpertsSaved),
@@ -24,7 +23,6 @@ pub(crate) enum FeedForwardSaved {
 /// Values that the backward pass of the input leaves for that of the weights, with the gradient `[R, D]` of the block's
 /// input.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "a layer has one, laid out once for each pass")]
 pub(crate) enum FeedForwardPending {
     Dense { tensors: DensePending, input: Tensor },
     Experts { tensors: ExpertsPending, input: Tensor },

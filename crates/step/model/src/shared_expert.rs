@@ -84,7 +84,7 @@ impl SharedExpert<'_> {
         self.params.dense.down.backward_weight(self.context, Sharded::new(pending.dense.activated), dy, write)
     }
 
-    /// Those of the first maps, and of the gate.
+    /// The gradients of the first maps, and of the gate.
     pub(crate) fn backward_up(&self, pending: SharedPending, normed: Whole, write: Write) -> Result<(), DeviceError> {
         let hidden = Sharded::new(pending.dense.hidden);
         self.params.dense.up.backward_weight(self.context, normed, hidden, write)?;

@@ -204,7 +204,7 @@ unsafe fn put_size(program: usize, head: &[u8], text: fn(&Program) -> &str, byte
     })
 }
 
-/// As [`put_size`], the bytes themselves.
+/// Writes the bytes whose number [`put_size`] gives.
 unsafe fn put(program: usize, head: &[u8], text: fn(&Program) -> &str, to: *mut c_char) -> Status {
     status_of(|nvrtc| {
         let whole = [head, text(lock(&nvrtc.programs).get(program as u64)?).as_bytes(), &[0]].concat();

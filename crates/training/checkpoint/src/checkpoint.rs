@@ -45,10 +45,10 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// As [`Checkpoint::open`], with the files in `data`; in memory they are still to be found.
+    /// Opens a checkpoint as [`Checkpoint::open`] does, with the files in `data`; in memory they are still to be found.
     ///
     /// # Errors
-    /// As [`Checkpoint::open`].
+    /// The errors of [`Checkpoint::open`].
     pub fn open_in(path: &Path, data: SavedIn) -> Result<Checkpoint, CheckpointError> {
         match data {
             SavedIn::Disk => Checkpoint::open(path),

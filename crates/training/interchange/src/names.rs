@@ -24,8 +24,8 @@ pub(crate) enum Form {
 
 use Form::{Fraction, InEachHead, Transposed, TransposedThird, Whole};
 
-/// `(part of a parameter's name, part of the tensor's name, form)`; what follows in both is `.weight` or `.bias`. In the
-/// tensor's name, `*` stands for the number of an expert.
+/// `(part of a parameter's name, part of the tensor's name, form)`; what follows in both is `.weight` or `.bias`. In
+/// the tensor's name, `*` stands for the number of an expert.
 pub(crate) type Table = [(&'static str, &'static str, Form)];
 
 /// The output matrix in all classes but that of GPT-NeoX, where it is not the token table.

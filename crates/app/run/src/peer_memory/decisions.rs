@@ -22,7 +22,7 @@ pub struct Decisions {
     known: Mutex<Known>,
 }
 
-/// What a process knows, by steps of checkpoints.
+/// The knowledge of a process, by steps of checkpoints.
 #[derive(Debug)]
 struct Known {
     /// The last one that this process began.

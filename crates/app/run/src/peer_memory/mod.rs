@@ -131,8 +131,8 @@ impl PeerMemory {
         self.every > 0 && self.hosts.len() > 1
     }
 
-    /// Refuses a run on one host, a fresh one before there is anything to keep. One that continues without lost hosts
-    /// is told that checkpoints go to the disk.
+    /// Refuses a run on one host, a fresh one before there is anything to keep. For one that continues without lost
+    /// hosts a line says that checkpoints go to the disk.
     ///
     /// # Errors
     /// A run that asks for checkpoints in the memory of another host, where there is none.

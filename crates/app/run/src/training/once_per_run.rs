@@ -305,7 +305,7 @@ fn tell_sample(session: &Session<'_>, interrupt: &Interrupt, event_log: &EventLo
     }
 }
 
-/// What is said of a run before its first step: model, layout, products, memory, devices and text.
+/// The description of a run before its first step: model, layout, products, memory, devices and text.
 fn description(session: &Session<'_>) -> Result<String, Failure> {
     let Session { verdict, text, .. } = *session;
     let config = &verdict.config;
