@@ -176,7 +176,11 @@ impl Connection {
             match shared.proven(&stream) {
                 Ok(mut link) => {
                     proven.store(true, Ordering::Release);
-                    while !shared.is_over.load(Ordering::Acquire) && (shared.answer)(&mut link).is_ok() {}
+                    while !shared.is_over.load(Ordering::Acquire) {
+                        if (shared.answer)(&mut link).is_err() {
+                            break;
+                        }
+                    }
                 }
                 Err(_) => _ = shared.refused.fetch_add(1, Ordering::Relaxed),
             }

@@ -261,13 +261,14 @@ mod tests {
     fn a_member_gives_and_gets_the_parts_of_its_place() {
         let (x, y) = (Tensor::new(0, 1, 12, Dtype::F32), Tensor::new(64, 1, 12, Dtype::F32));
         let parts = |call: Call, position: usize| {
-            call.parts(3, position).map(|parts| parts.iter().map(Tensor::bytes).collect::<Vec<_>>())
+            let bytes = call.parts(3, position).map(|parts| parts.iter().map(Tensor::bytes).collect::<Vec<_>>());
+            format!("{bytes:?}")
         };
-        assert_eq!(parts(Call::AllGather(x), 0), [vec![0..16], vec![16..48]]);
-        assert_eq!(parts(Call::AllGather(x), 1), [vec![16..32], vec![0..16, 32..48]]);
-        assert_eq!(parts(Call::ReduceScatter(x, SumTree::RANK_ORDER), 2), [vec![0..48], vec![32..48]]);
-        assert_eq!(parts(Call::Shift { from: x, to: y }, 1), [vec![0..48], vec![64..112]]);
-        assert_eq!(parts(Call::Send { to: 0, tag: 0, x }, 1), [vec![0..48], vec![]]);
+        assert_eq!(parts(Call::AllGather(x), 0), "[[0..16], [16..48]]");
+        assert_eq!(parts(Call::AllGather(x), 1), "[[16..32], [0..16, 32..48]]");
+        assert_eq!(parts(Call::ReduceScatter(x, SumTree::RANK_ORDER), 2), "[[0..48], [32..48]]");
+        assert_eq!(parts(Call::Shift { from: x, to: y }, 1), "[[0..48], [64..112]]");
+        assert_eq!(parts(Call::Send { to: 0, tag: 0, x }, 1), "[[0..48], []]");
         assert!(Call::AllGather(x).is_in_place() && !Call::AllToAll { from: x, to: y }.is_in_place());
     }
 }

@@ -15,6 +15,7 @@ use crate::saved::SavedFrames;
 
 /// Values that the backward passes of a feed-forward block read.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a layer has one, laid out once for each pass")]
 pub(crate) enum FeedForwardSaved {
     Dense(DenseSaved),
     Experts(ExpertsSaved),
