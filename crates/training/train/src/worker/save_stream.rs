@@ -22,7 +22,7 @@ pub struct SaveStream {
 
 /// A request of a rank to the thread.
 pub(crate) enum SaveTask {
-    Begin(RunState, CheckpointFolder),
+    Begin(Box<RunState>, CheckpointFolder),
     Save(Unit),
     Finish,
 }
@@ -72,7 +72,7 @@ impl SaveStream {
             let done = self.done.recv_timeout(DEADLINE).map_err(|error| stuck(*unit, error))?;
             self.pending.retain(|(pending, _)| *pending != done);
         }
-        self.send(SaveTask::Begin(state, folder.clone()))
+        self.send(SaveTask::Begin(Box::new(state), folder.clone()))
     }
 
     /// All units of it have been named.
