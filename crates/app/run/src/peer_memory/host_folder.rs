@@ -118,8 +118,8 @@ impl HostFolder {
     /// # Errors
     /// A folder that cannot be written.
     pub fn retain(&self, is_kept: impl Fn(u32) -> bool) -> io::Result<()> {
-        let removed = self.versions()?.into_iter().filter(|found| !is_kept(found.steps));
-        removed.map(|found| remove_folder(&found.path)).collect()
+        let mut removed = self.versions()?.into_iter().filter(|found| !is_kept(found.steps));
+        removed.try_for_each(|found| remove_folder(&found.path))
     }
 
     /// Removes all of it.
