@@ -381,7 +381,7 @@ fn collectives_among_threads_have_the_bits_of_sums_in_rank_order() {
         results
     });
     for (rank, results) in all.into_iter().enumerate() {
-        assert_eq!(results.len(), 3 * 7 + 4);
+        assert_eq!(results.len(), 3 * 6 + 3);
         for (name, got, expected) in results {
             assert_eq!(got, expected, "{name} of rank {rank}");
         }

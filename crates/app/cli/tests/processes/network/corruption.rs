@@ -142,7 +142,7 @@ fn a_changed_byte_of_the_meeting_is_named() {
         (
             Way::There,
             4,
-            "connections from 10.77.0.3 had version 19 of the messages",
+            "connections from 10.77.0.3 had version 20 of the messages",
             "process 1 got no proof of the token",
         ),
         (Way::There, 20, other_token, wrong_proof),
