@@ -18,7 +18,7 @@ use crate::{Op, Tensor};
 pub enum ExpertOp {
     /// `choice[T,k]` I32, the experts with the best choice scores, lower ones first among equals, in ascending order;
     /// and `weights[T,k]` of these. From `logits[T,E]` F32; `correction[1,E]` F32 is added to the choice scores alone.
-    /// The choice score of an expert is its score plus its correction; where there is none, its logit, which has the
+    /// The choice score of an expert is its score plus its correction; without a correction, its logit, which has the
     /// order of the scores (but for groups with sigmoid scores, which are compared by sums).
     Route { logits: Tensor, correction: Option<Tensor>, routing: Routing, choice: Tensor, weights: Tensor },
     /// `dlogits[T,E]` F32 from `dweights[T,k]`: through the weights alone, for the choice has no gradient.

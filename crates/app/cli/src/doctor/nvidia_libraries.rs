@@ -60,7 +60,7 @@ pub enum CarriedKernels {
 }
 
 impl CarriedKernels {
-    /// The kernels of an archive, which is empty where there is none.
+    /// The kernels of an archive; an empty one where a build has no kernels.
     pub fn of(archive: &[u8]) -> CarriedKernels {
         if archive.is_empty() {
             return CarriedKernels::None;
