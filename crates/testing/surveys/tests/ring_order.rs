@@ -74,7 +74,10 @@ fn no_byte_is_touched_by_two_streams_at_once_and_each_wait_is_needed() {
             assert_eq!(replay.waits.len(), passes * (2 * (3 * cp - 2) - (cp - 2)), "{name}");
             for wait in replay.waits.iter().take(2 * (3 * cp - 2)).chain(replay.waits.iter().rev().take(4)) {
                 let found = log.replay(Stream::Shift, Some(*wait)).conflicts;
-                assert!(found.iter().any(|conflict| conflict.contains("ring shift")), "{name}, wait {wait}: {found:?}");
+                assert!(
+                    found.iter().any(|conflict| conflict.contains("shift of bytes")),
+                    "{name}, wait {wait}: {found:?}"
+                );
             }
         }
     }

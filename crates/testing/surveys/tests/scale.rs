@@ -48,10 +48,10 @@ fn ranks_without_whole_replicas_are_refused() {
 }
 
 #[test]
-fn guests_that_do_not_come_are_an_error() {
+fn processes_that_do_not_come_are_an_error() {
     // Nothing listens at the port of process 0.
-    let refused = scale(&["guests", "1", "1", "2", "3"]);
+    let refused = scale(&["joining-processes", "1", "1", "2", "3"]);
     assert!(!refused.status.success());
     let message = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(message.contains("guests from 1 on: "), "{message}");
+    assert!(message.contains("processes from 1 on: "), "{message}");
 }

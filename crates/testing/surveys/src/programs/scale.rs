@@ -124,10 +124,16 @@ fn one(part: Part, ranks: usize) -> Result<(), String> {
     let figures = match part {
         Part::Programs => programs(of(Sharded::Optimizer)),
         Part::ShardedPrograms => programs(of(Sharded::AllInGroups)),
-        Part::Meeting => meeting(ranks, &|guests| {
+        Part::Meeting => meeting(ranks, &|joining| {
             let mut command = this_program()?;
-            let JoiningProcesses { port, first, count, processes } = *guests;
-            command.args(["guests", &port.to_string(), &first.to_string(), &count.to_string(), &processes.to_string()]);
+            let JoiningProcesses { port, first, count, processes } = *joining;
+            command.args([
+                "joining-processes",
+                &port.to_string(),
+                &first.to_string(),
+                &count.to_string(),
+                &processes.to_string(),
+            ]);
             Ok(command)
         }),
         Part::Records => in_folder(|folder| records(of(Sharded::Optimizer), folder)),

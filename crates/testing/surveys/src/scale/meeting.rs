@@ -83,7 +83,7 @@ impl JoiningProcesses {
     /// # Errors
     /// A connection that ends early, or something else than a directory.
     pub fn take_part(&self) -> Result<(), String> {
-        self.met().map_err(|error| format!("guests from {} on: {error}", self.first))
+        self.met().map_err(|error| format!("processes from {} on: {error}", self.first))
     }
 
     fn met(&self) -> io::Result<()> {
