@@ -19,7 +19,7 @@ use crate::token::Token;
 
 /// Connections without a process at one time, apart from one of each process. A newer one takes the place of an older
 /// one.
-const MAX_GUESTS: usize = 128;
+const MAX_UNPROVEN: usize = 128;
 /// Connections that are accepted before those that are there are read.
 const ACCEPTED_AT_ONCE: usize = 32;
 /// Time in which a connection must prove that it holds the token, and introduce its process.
@@ -91,7 +91,7 @@ pub(crate) struct Arrival {
 impl Admission {
     /// Receives a run of `processes`.
     pub(crate) fn new(listener: TcpListener, token: Token, processes: usize) -> Admission {
-        let (limit, rejections) = (MAX_GUESTS.saturating_add(processes), Rejections::default());
+        let (limit, rejections) = (MAX_UNPROVEN.saturating_add(processes), Rejections::default());
         Admission { listener, token, limit, joining: BTreeMap::new(), next: FIRST_LINK, rejections }
     }
 

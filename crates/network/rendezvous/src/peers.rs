@@ -21,7 +21,7 @@ pub const PEER_MESSAGE_BYTES: usize = 4 << 20;
 /// Room for the name of a message.
 const NAME_BYTES: usize = 256;
 /// Connections without a proof at one time. A newer one takes the place of the oldest.
-const MAX_GUESTS: usize = 64;
+const MAX_UNPROVEN: usize = 64;
 /// Time in which a connection must prove that it holds the token.
 const LIFETIME: Duration = Duration::from_secs(3);
 /// Time until connections are accepted again, where the system has no room for one.
@@ -152,9 +152,9 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             break;
         }
         all.retain(|connection| !connection.thread.is_finished());
-        let is_guest = |connection: &Connection| !connection.is_proven.load(Ordering::Acquire);
-        if all.iter().filter(|connection| is_guest(connection)).count() >= MAX_GUESTS
-            && let Some(oldest) = all.iter().position(is_guest)
+        let is_unproven = |connection: &Connection| !connection.is_proven.load(Ordering::Acquire);
+        if all.iter().filter(|connection| is_unproven(connection)).count() >= MAX_UNPROVEN
+            && let Some(oldest) = all.iter().position(is_unproven)
         {
             let _ = all.remove(oldest).stream.shutdown(Shutdown::Both);
         }
@@ -265,7 +265,7 @@ mod tests {
     fn silent_strangers_keep_nobody_out() {
         let service = backwards();
         let rejections: Vec<TcpStream> =
-            (0..2 * MAX_GUESTS).map(|_| TcpStream::connect(service.address()).expect("it listens")).collect();
+            (0..2 * MAX_UNPROVEN).map(|_| TcpStream::connect(service.address()).expect("it listens")).collect();
         let mut known = PeerLink::connect(service.address(), &token("a"), PATIENCE).expect("it listens");
         known.send("bytes", &[1, 2]).expect("sent");
         assert_eq!(known.receive().expect("an answer").1, [2, 1]);

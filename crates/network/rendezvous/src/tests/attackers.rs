@@ -241,7 +241,7 @@ fn records_that_are_changed_dropped_repeated_reordered_or_reflected_are_named() 
 
 /// The proof of process 0 to another nonce does not convince another process.
 #[test]
-fn a_proof_to_another_nonce_does_not_convince_a_guest() {
+fn a_proof_to_another_nonce_does_not_convince_who_joins() {
     let squatter = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = rig::address(squatter.local_addr().expect("an address").port());
     let connection = std::thread::spawn(move || meet(Some(&address), &token(), introduction(1, 2), QUICK).map(drop));
