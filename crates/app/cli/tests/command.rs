@@ -16,8 +16,10 @@ fn folder(name: &str) -> PathBuf {
 fn check_says_what_a_legal_run_is() {
     let output = pleach(&["check", "--set", "run.rank_memory_bytes=20000000"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    // Of its lines one depends on the processor: advice where there is AMX.
+    let text: String = stdout(&output).split_inclusive('\n').filter(|line| !line.starts_with("numbers ")).collect();
     assert_eq!(
-        stdout(&output),
+        text,
         "model   1,337,344 parameters: 6 layers, hidden 128, 4 heads\n\
          ranks   8 = dp 2 x tp 2 x pp 2\n\
          step    2,048 tokens: 16 sequences of 128, 4 microbatches of 2 per replica\n\
