@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::harness::ADVICE_OF_AMX;
 use crate::harness::shown::{shown, shows};
 
 fn docs() -> PathBuf {
@@ -34,14 +35,15 @@ fn run(line: &str, folder: &Path) -> String {
         .current_dir(folder)
         .output()
         .expect("the command starts");
-    let stdout = String::from_utf8_lossy(&output.stdout);
+    let all = String::from_utf8_lossy(&output.stdout);
+    let stdout: String = all.split_inclusive('\n').filter(|line| !line.starts_with(ADVICE_OF_AMX)).collect();
     if line.starts_with("pleach train") {
         // The run of the lesson before is kept under a name with its time.
         let lines: Vec<&str> = stdout.lines().filter(|line| !line.contains(" is kept as ")).collect();
         let last = lines.iter().rposition(|line| line.contains("  grad norm ")).expect("a step");
         return lines[..=last].iter().map(|line| portable(line)).collect::<String>() + "…\n";
     }
-    let text = stdout + String::from_utf8_lossy(&output.stderr);
+    let text = stdout + &String::from_utf8_lossy(&output.stderr);
     text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
@@ -104,7 +106,7 @@ fn differing_pictures(folder: &Path) -> Vec<String> {
 fn pages_show_what_the_commands_print_and_draw() {
     let folder = std::env::temp_dir().join(format!("pleach-lessons-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
-    for name in ["tiny.toml", "llama_7b.toml", "llama_70b.toml"] {
+    for name in ["tiny.toml", "tiny_experts.toml", "llama_7b.toml", "llama_70b.toml"] {
         std::fs::copy(docs().join("learn").join(name), folder.join(name)).expect("copied");
     }
     let mut differing = vec![];

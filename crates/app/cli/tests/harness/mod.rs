@@ -11,6 +11,9 @@ use std::process::{Command, Output};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// How the line begins that commands print on a processor with AMX alone.
+pub const ADVICE_OF_AMX: &str = "numbers this processor has AMX: ";
+
 /// Runs `pleach` to its end. Compiled kernels are those of all tests.
 pub fn pleach(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
