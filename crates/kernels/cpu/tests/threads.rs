@@ -80,6 +80,7 @@ impl Operands {
     }
 
     fn submit(&self, op: Op) {
+        assert!(is_submitted_here(&op), "{op:?}");
         self.device.submit(Stream::Compute, &op).unwrap_or_else(|error| panic!("{op:?}: {error}"));
     }
 
@@ -87,6 +88,28 @@ impl Operands {
         let mut bytes = vec![0; self.frame.used_bytes()];
         self.device.read(Tensor::new(0, 1, bytes.len() / 4, Dtype::F32), &mut bytes).unwrap();
         bytes
+    }
+}
+
+/// Whether one of the functions below submits `op`. A new operation stops the compiler here: submit it below.
+fn is_submitted_here(op: &Op) -> bool {
+    match op {
+        Op::MatMul { .. } | Op::ColumnSum { .. } | Op::MatMulActivation { .. } => true,
+        Op::MatMulActivationBackward { .. } | Op::Activation { .. } | Op::ActivationBackward { .. } => true,
+        Op::Norm { .. } | Op::NormBackwardInput { .. } | Op::NormBackwardWeight { .. } => true,
+        Op::RotaryTable { .. } | Op::Rotary { .. } | Op::JoinAttention { .. } => true,
+        Op::Attention { .. } | Op::AttentionBackward { .. } => true,
+        Op::DropoutAdd { .. } | Op::DropoutBackward { .. } => true,
+        Op::EmbeddingLookup { .. } | Op::EmbeddingBackward { .. } => true,
+        Op::SoftCap { .. } | Op::SoftCapBackward { .. } => true,
+        Op::RowMax { .. } | Op::SumExp { .. } | Op::CrossEntropy { .. } => true,
+        Op::AddRounded { .. } | Op::RoundedToSingle { .. } | Op::SquaredSum { .. } | Op::AdamW { .. } => true,
+        Op::Accumulate { .. } | Op::ScaledSum { .. } | Op::Fill { .. } | Op::Copy { .. } => true,
+        Op::InitializeNormal { .. } => true,
+        // They are not cut.
+        Op::LossSum { .. } | Op::ClipCoefficient { .. } => false,
+        // `crate::experts` cuts them.
+        Op::Experts(_) => false,
     }
 }
 
@@ -210,6 +233,8 @@ fn elementwise(on: &Operands) {
         on.submit(Op::ScaledSum { x, factor: 0.3, into, keep: 0.9 });
         on.submit(Op::Copy { from: x, to: into });
         on.submit(Op::Fill { out: x, value: 0.7 });
+        on.submit(Op::SoftCap { x: into, cap: 0.5 });
+        on.submit(Op::SoftCapBackward { y: into, cap: 0.5, gradient: x });
     }
     let (out, narrow) = (on.stored(TOKENS, HIDDEN), on.single(TOKENS, HIDDEN));
     let (first_row, first_col, global_cols) = (3, 2, 2 * HIDDEN);

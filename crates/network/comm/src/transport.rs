@@ -143,10 +143,7 @@ pub trait Transport: Send + Sync {
         tag: Tag,
         operation: Operation,
         into: &mut [&mut [u8]],
-    ) -> Result<(), CommError> {
-        let len_bytes = into.first().map_or(0, |first| first.len());
-        self.receive(from, tag, operation, len_bytes, &mut |offset, chunks| fill(into, offset, chunks))
-    }
+    ) -> Result<(), CommError>;
 
     /// Declares the world failed. The first cause is kept; every rank that waits wakes with it.
     fn abort(&self, cause: AbortCause);

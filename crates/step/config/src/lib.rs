@@ -86,7 +86,7 @@ pub use rotary_scaling::{PairScaling, RotaryScaling};
 pub use routing::{ExpertGroups, RouterScores, RouterWeights, Routing};
 pub use run_file::{
     Files, GivenWeights, KeptRun, KeptRunFile, RunConfig, answer_to_option, context_kind_name, is_function_of_weights,
-    key_of_option, known_keys, known_names, nearest, schedule_name,
+    key_of_option, known_keys, known_names, nearest,
 };
 pub use sample_spec::SampleSpec;
 pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};

@@ -38,7 +38,7 @@ pub use given::GivenWeights;
 pub use kept::{KeptRun, KeptRunFile};
 pub(crate) use model::MAX_WIDTH;
 pub use nearest::nearest;
-pub use parallelism::{context_kind_name, schedule_name};
+pub use parallelism::context_kind_name;
 pub(crate) use run::MOST_SAMPLED;
 pub(crate) use value::Item;
 

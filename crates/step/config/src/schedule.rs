@@ -2,30 +2,59 @@
 
 use std::path::PathBuf;
 
-/// A schedule that is generated from the number of ranks and microbatches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ScheduleKind {
+/// Declares [`ScheduleKind`]: each schedule with its options, their defaults, and its name in run files.
+macro_rules! schedules {
+    ($(
+        $(#[$doc:meta])*
+        $kind:ident $({ $($(#[$of_option:meta])* $option:ident: $type:ty = $default:expr),+ $(,)? })? = $name:literal
+    ),+ $(,)?) => {
+        /// A schedule that is generated from the number of ranks and microbatches.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum ScheduleKind {
+            $($(#[$doc])* $kind $({ $($(#[$of_option])* $option: $type),+ })?),+
+        }
+
+        impl ScheduleKind {
+            /// One of each, its options at their defaults, in the order of messages.
+            pub const ALL: [ScheduleKind; [$($name),+].len()] =
+                [$(ScheduleKind::$kind $({ $($option: $default),+ })?),+];
+
+            /// The names of [`ScheduleKind::ALL`] in run files.
+            pub(crate) const NAMED: &[(&'static str, ScheduleKind)] =
+                &[$(($name, ScheduleKind::$kind $({ $($option: $default),+ })?)),+];
+
+            /// Its name in run files.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(ScheduleKind::$kind { .. } => $name),+
+                }
+            }
+        }
+    };
+}
+
+schedules! {
     /// All forwards, then all backwards.
-    GPipe,
+    GPipe = "gpipe",
     /// One forward, one backward, with a flush (PipeDream-Flush).
-    OneForwardOneBackward,
+    OneForwardOneBackward = "1f1b",
     /// 1F1B over several stages per rank, placed in turns (Megatron-LM).
     Interleaved {
         /// Stages of each rank.
-        stages_per_rank: usize,
-    },
+        stages_per_rank: usize = 2,
+    } = "interleaved",
     /// Backward passes split in two, as many activations as 1F1B (Qi et al., ZB-H1).
-    ZeroBubbleH1,
+    ZeroBubbleH1 = "zb-h1",
     /// Backward passes split in two, twice the activations of 1F1B (Qi et al., ZB-H2).
-    ZeroBubbleH2,
+    ZeroBubbleH2 = "zb-h2",
     /// Two stages per rank, placed in a V: the first rank has the first stage and the last (Qi et al., ZB-V).
-    ZeroBubbleV,
+    ZeroBubbleV = "zb-v",
     /// Backward passes split in two, ordered by a search under a limit of memory (Qi et al., ZB-1p and ZB-2p).
     ZeroBubbleAuto {
         /// Microbatches that a rank may hold, in hundredths of `pp`, which 1F1B's first rank holds: 100 is ZB-1p, 200
         /// is ZB-2p.
-        memory_percent: usize,
-    },
+        memory_percent: usize = 100,
+    } = "zb-auto",
 }
 
 /// A schedule that was written down.

@@ -123,9 +123,11 @@ impl<'a> Fields<'a> {
     /// It has another value.
     pub fn only(&self, key: &str, only: impl Into<Value>) -> Result<(), InterchangeError> {
         let only = only.into();
+        // Files write 0 and 0.0 for one number.
+        let is_same = |value: &Value| *value == only || only.is_number() && value.as_f64() == only.as_f64();
         match self.find(key) {
             None => Ok(()),
-            Some(value) if *value == only => Ok(()),
+            Some(value) if is_same(value) => Ok(()),
             Some(_) => Err(self.refused(key, format!("is not supported; use {only}"))),
         }
     }
@@ -153,6 +155,18 @@ impl<'a> Fields<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_is_the_same_however_it_is_written() {
+        let only = |value: Value| {
+            let map = Map::from_iter([("scale".to_string(), value)]);
+            let fields = Fields { path: Path::new("config.json"), map: &map };
+            fields.only("scale", 1.0).map_err(|error| error.to_string())
+        };
+        assert_eq!([only(1.into()), only(1.0.into())], [Ok(()), Ok(())]);
+        let refused = |value: &str| Err(format!("config.json: scale = {value} is not supported; use 1.0"));
+        assert_eq!([only(2.into()), only("1".into())], [refused("2"), refused("\"1\"")]);
+    }
 
     #[test]
     fn sizes_whose_products_overflow_are_refused() {

@@ -1,7 +1,8 @@
 //! Parts of a layout that the trainer of a prediction does not offer.
 
-use cluster::{OfferedAxis, OfferedSchedule, Software};
-use config::{Parallelism, ScheduleSpec, SequenceParallel, ZeroStage, schedule_name};
+use cluster::{OfferedAxis, Software};
+use config::{Parallelism, ScheduleSpec, SequenceParallel, ZeroStage};
+use plan::search::has_schedule;
 
 /// The parts of `parallelism` that the trainer does not offer, as run files write them. Pleach has all of them.
 pub fn not_offered(parallelism: &Parallelism, software: Option<&Software>) -> Vec<String> {
@@ -28,26 +29,12 @@ pub fn not_offered(parallelism: &Parallelism, software: Option<&Software>) -> Ve
     if degrees.dp * degrees.cp > 1 && !offers.zero_stages.contains(&zero) {
         lacking.push(format!("zero {zero}"));
     }
-    if let (ScheduleSpec::Generated(kind), 2..) = (&parallelism.schedule, degrees.pp) {
-        let name = schedule_name(*kind);
-        if !offers.schedules.iter().any(|offered| name_of(*offered) == name) {
-            lacking.push(format!("schedule {name}"));
-        }
+    if let (ScheduleSpec::Generated(kind), 2..) = (&parallelism.schedule, degrees.pp)
+        && !has_schedule(software, *kind)
+    {
+        lacking.push(format!("schedule {}", kind.name()));
     }
     lacking
-}
-
-/// Its name in run files.
-fn name_of(schedule: OfferedSchedule) -> &'static str {
-    match schedule {
-        OfferedSchedule::GPipe => "gpipe",
-        OfferedSchedule::OneForwardOneBackward => "1f1b",
-        OfferedSchedule::Interleaved => "interleaved",
-        OfferedSchedule::ZeroBubbleH1 => "zb-h1",
-        OfferedSchedule::ZeroBubbleH2 => "zb-h2",
-        OfferedSchedule::ZeroBubbleV => "zb-v",
-        OfferedSchedule::ZeroBubbleAuto => "zb-auto",
-    }
 }
 
 #[cfg(test)]

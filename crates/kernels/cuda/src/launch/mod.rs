@@ -181,7 +181,7 @@ pub(crate) fn other_products(op: &'static str, products: Products) -> DeviceErro
 
 /// An operation that runs on the CPU alone.
 fn without_kernels(op: &Op) -> DeviceError {
-    let what = format!("experts have no kernels for GPUs yet: {op:?}; use run.device = \"cpu\"");
+    let what = format!("GPUs have no kernel for it yet: {op:?}; use run.device = \"cpu\"");
     DeviceError::Shape { op: op.name(), what }
 }
 

@@ -98,6 +98,16 @@ impl Transport for Counting {
         self.inner.receive(from, tag, operation, len_bytes, fold)
     }
 
+    fn receive_into(
+        &self,
+        from: &[Rank],
+        tag: Tag,
+        operation: Operation,
+        into: &mut [&mut [u8]],
+    ) -> Result<(), CommError> {
+        self.inner.receive_into(from, tag, operation, into)
+    }
+
     fn abort(&self, cause: AbortCause) {
         self.inner.abort(cause);
     }

@@ -178,6 +178,17 @@ impl Transport for Faulty {
         self.inner.receive(from, tag, operation, len_bytes, fold)
     }
 
+    fn receive_into(
+        &self,
+        from: &[Rank],
+        tag: Tag,
+        operation: Operation,
+        into: &mut [&mut [u8]],
+    ) -> Result<(), CommError> {
+        self.delay();
+        self.inner.receive_into(from, tag, operation, into)
+    }
+
     fn abort(&self, cause: AbortCause) {
         self.inner.abort(cause);
     }

@@ -76,6 +76,15 @@ impl Paced {
             self.network.post((self.inner.rank(), *to, message.tag), message.bytes.len());
         }
     }
+
+    /// Returns when the last message of `tag` has arrived: the thread sleeps, and takes no core from ranks that
+    /// compute.
+    fn wait_for_arrivals(&self, from: &[Rank], tag: Tag) {
+        let arrivals = from.iter().filter_map(|from| self.network.arrival(&(*from, self.inner.rank(), tag)));
+        if let Some(last) = arrivals.max() {
+            std::thread::sleep(last.saturating_duration_since(Instant::now()));
+        }
+    }
 }
 
 impl Transport for Paced {
@@ -113,7 +122,6 @@ impl Transport for Paced {
         self.inner.lend(&mut messages.inspect(|message| self.post(message)), during)
     }
 
-    /// Returns when the last of the messages has arrived: the thread sleeps, and takes no core from ranks that compute.
     fn receive(
         &self,
         from: &[Rank],
@@ -123,10 +131,19 @@ impl Transport for Paced {
         fold: &mut dyn FnMut(usize, &dyn Chunks),
     ) -> Result<(), CommError> {
         self.inner.receive(from, tag, operation, len_bytes, fold)?;
-        let arrivals = from.iter().filter_map(|from| self.network.arrival(&(*from, self.inner.rank(), tag)));
-        if let Some(last) = arrivals.max() {
-            std::thread::sleep(last.saturating_duration_since(Instant::now()));
-        }
+        self.wait_for_arrivals(from, tag);
+        Ok(())
+    }
+
+    fn receive_into(
+        &self,
+        from: &[Rank],
+        tag: Tag,
+        operation: Operation,
+        into: &mut [&mut [u8]],
+    ) -> Result<(), CommError> {
+        self.inner.receive_into(from, tag, operation, into)?;
+        self.wait_for_arrivals(from, tag);
         Ok(())
     }
 

@@ -183,7 +183,7 @@ fn a_transport_dropped_by_a_panic_aborts_without_help(wire: Wire) {
         let _held = second;
         panic!("gone");
     });
-    let first: Arc<dyn Transport> = Arc::new(ends.pop().unwrap());
+    let first = ends.pop().unwrap();
     let error = communicator(&first).barrier().unwrap_err();
     assert!(error.to_string().contains("rank 1 failed: its thread panicked"), "{error}");
     assert!(thread.join().is_err());

@@ -2,7 +2,8 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
-use comm::{ThreadTransport, Timeouts};
+use comm::{ThreadTransport, Timeouts, Transport};
+use std::sync::Arc;
 
 /// How the ranks of a world talk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,13 +17,14 @@ pub enum Wire {
 }
 
 /// The ends of the ranks of each process, one lane each.
-pub fn processes(wire: Wire, world_size: usize, timeouts: Timeouts) -> Vec<Vec<ThreadTransport>> {
+pub fn processes(wire: Wire, world_size: usize, timeouts: Timeouts) -> Vec<Vec<Arc<dyn Transport>>> {
+    let shared = |end: ThreadTransport| Arc::new(end) as Arc<dyn Transport>;
     match wire {
-        Wire::Threads => vec![ThreadTransport::world(world_size, timeouts)],
+        Wire::Threads => vec![ThreadTransport::world(world_size, timeouts).into_iter().map(shared).collect()],
         #[cfg(target_os = "linux")]
         Wire::Tcp | Wire::SharedMemory => {
             let opened = linux::open(linux::members(wire, &linux::spread(world_size), 1, timeouts));
-            opened.into_iter().map(|local| local.ends.into_iter().flatten().collect()).collect()
+            opened.into_iter().map(|local| local.ends.into_iter().flatten().map(shared).collect()).collect()
         }
         #[cfg(not(target_os = "linux"))]
         Wire::Tcp | Wire::SharedMemory => panic!("worlds of several processes need Linux"),

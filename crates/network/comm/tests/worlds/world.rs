@@ -1,7 +1,7 @@
 //! Running a function on every rank of a world.
 
 use super::wire::{Wire, processes};
-use comm::{AbortCause, ThreadTransport, Timeouts, Transport};
+use comm::{AbortCause, Timeouts, Transport};
 use mesh::Rank;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,10 +28,9 @@ pub fn run_world<T: Send>(
 ) -> Vec<Result<T, RankPanic>> {
     let body = &body;
     std::thread::scope(|scope| {
-        let spawn = |transport: ThreadTransport| {
+        let spawn = |transport: Arc<dyn Transport>| {
             scope.spawn(move || {
                 let rank = transport.rank();
-                let transport: Arc<dyn Transport> = Arc::new(transport);
                 let shared = Arc::clone(&transport);
                 catch_unwind(AssertUnwindSafe(|| body(shared))).map_err(|payload| {
                     let message = panic_message(&*payload);
@@ -41,7 +40,7 @@ pub fn run_world<T: Send>(
             })
         };
         let mut ends: Vec<_> = processes(wire, world_size, timeouts).into_iter().flatten().collect();
-        ends.sort_by_key(Transport::rank);
+        ends.sort_by_key(|end| end.rank());
         let threads: Vec<_> = ends.into_iter().map(spawn).collect();
         let join = |(rank, thread): (usize, std::thread::ScopedJoinHandle<'_, _>)| {
             thread.join().unwrap_or_else(|payload| {

@@ -7,7 +7,7 @@ use cluster::{OfferedAxis, OfferedSchedule, Software};
 use config::{
     ContextKind, ContextParallel, Degrees, FullRecompute, Gathering, GradientReduction, Parallelism, Problem,
     Recompute, Reshard, RunConfig, SavedInputs, ScheduleKind, ScheduleSpec, SequenceParallel, ZeroStage, check,
-    context_kind_name, schedule_name,
+    context_kind_name,
 };
 
 /// Stages per rank of interleaved schedules that are tried in any case; more are where they divide the layers, or the
@@ -50,7 +50,7 @@ impl Refusals {
 /// The keys by which a layout can be fixed, with their values as run files write them.
 pub fn keys(parallelism: &Parallelism) -> BTreeMap<String, String> {
     let schedule = match &parallelism.schedule {
-        ScheduleSpec::Generated(kind) => schedule_name(*kind).to_string(),
+        ScheduleSpec::Generated(kind) => kind.name().to_string(),
         ScheduleSpec::Given(given) => given.path.display().to_string(),
     };
     let recompute = match parallelism.recompute {
@@ -112,7 +112,7 @@ pub fn values(config: &RunConfig, software: Option<&Software>, accelerators: usi
         "schedule" => {
             let tried = schedules(2, &BTreeSet::from(STAGES_PER_RANK)).into_iter();
             let offered = tried.filter(|kind| has_schedule(software, *kind));
-            let mut names: Vec<String> = offered.map(|kind| schedule_name(kind).to_string()).collect();
+            let mut names: Vec<String> = offered.map(|kind| kind.name().to_string()).collect();
             names.dedup();
             Some(names)
         }
@@ -193,7 +193,7 @@ impl Choice<'_> {
     fn add_shape(&mut self, shape: Shape) {
         let degrees = shape.degrees;
         let mut refused = None;
-        let is_meant = |kind: &ScheduleKind| self.agrees_with("schedule", schedule_name(*kind));
+        let is_meant = |kind: &ScheduleKind| self.agrees_with("schedule", kind.name());
         let tried = schedules(degrees.pp, &self.stages_per_rank(degrees.pp));
         let meant: Vec<ScheduleKind> = tried.into_iter().filter(is_meant).collect();
         for schedule in meant {
@@ -248,7 +248,8 @@ fn is_offered(parallelism: &Parallelism, software: Option<&Software>) -> bool {
         && (!sequence_parallel || software.offers.has_axis(OfferedAxis::Sequence))
 }
 
-fn has_schedule(software: Option<&Software>, kind: ScheduleKind) -> bool {
+/// Whether `software` has the schedule `kind`; pleach has all of them.
+pub fn has_schedule(software: Option<&Software>, kind: ScheduleKind) -> bool {
     let offered = match kind {
         ScheduleKind::GPipe => OfferedSchedule::GPipe,
         ScheduleKind::OneForwardOneBackward => OfferedSchedule::OneForwardOneBackward,
@@ -338,20 +339,22 @@ fn contexts(config: &RunConfig, cp: usize) -> Vec<ContextParallel> {
     ContextKind::ALL.map(of).to_vec()
 }
 
-/// A pipeline of one rank has one order of passes that is worth trying; the automatic schedule is a search of its own
-/// and is left out.
+/// The schedules that are tried. A pipeline of one rank has one order of passes that is worth trying.
 fn schedules(pp: usize, stages_per_rank: &BTreeSet<usize>) -> Vec<ScheduleKind> {
     if pp == 1 {
         return vec![ScheduleKind::OneForwardOneBackward];
     }
-    let plain = [
-        ScheduleKind::OneForwardOneBackward,
-        ScheduleKind::ZeroBubbleH1,
-        ScheduleKind::ZeroBubbleH2,
-        ScheduleKind::ZeroBubbleV,
-    ];
+    let is_tried_as_is = |kind: &ScheduleKind| match kind {
+        ScheduleKind::OneForwardOneBackward
+        | ScheduleKind::ZeroBubbleH1
+        | ScheduleKind::ZeroBubbleH2
+        | ScheduleKind::ZeroBubbleV => true,
+        // 1F1B waits no longer and holds less; stages are listed below; the automatic schedule is a search of its own.
+        ScheduleKind::GPipe | ScheduleKind::Interleaved { .. } | ScheduleKind::ZeroBubbleAuto { .. } => false,
+    };
+    let plain = ScheduleKind::ALL.into_iter().filter(is_tried_as_is);
     let interleaved = stages_per_rank.iter().map(|number| ScheduleKind::Interleaved { stages_per_rank: *number });
-    plain.into_iter().chain(interleaved).collect()
+    plain.chain(interleaved).collect()
 }
 
 fn sequence_parallel(tp: usize) -> Vec<SequenceParallel> {

@@ -23,7 +23,7 @@ use rayon::prelude::*;
 use sim::Spent;
 use train::SetupError;
 
-pub use candidates::{Candidates, Refusals, keys, values};
+pub use candidates::{Candidates, Refusals, has_schedule, keys, values};
 pub use floor::{Floor, Floors};
 pub use idle::search_up_to;
 pub use recordings::Recordings;

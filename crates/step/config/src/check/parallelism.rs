@@ -6,7 +6,7 @@ use crate::degrees::Degrees;
 use crate::model::ModelSpec;
 use crate::parallelism::{FullRecompute, Parallelism, Recompute, SavedInputs, SequenceParallel};
 use crate::problem::Problem;
-use crate::run_file::{Item as _, RunConfig, schedule_name};
+use crate::run_file::{Item as _, RunConfig};
 use crate::schedule::{ScheduleKind, ScheduleSpec};
 
 /// More ranks than this are a slip of the pen.
@@ -306,7 +306,7 @@ fn microbatch_groups(config: &RunConfig, rules: &mut Rules) {
     }
     let rule = format!(
         "gives {num_microbatches} microbatches per replica, which must be a multiple of parallelism.pp = {pp} with \"{}\"",
-        schedule_name(kind)
+        kind.name()
     );
     let grain = dp.saturating_mul(microbatch_size).saturating_mul(group);
     let mut remedy = format!("use {}", mesh::multiples_around(grain, batch));

@@ -4,7 +4,7 @@ use super::{Rules, nearest_of};
 use crate::batch::BatchGrowth;
 use crate::params::params;
 use crate::problem::Problem;
-use crate::run_file::{Item as _, RunConfig, schedule_name};
+use crate::run_file::{Item as _, RunConfig};
 use crate::schedule::ScheduleSpec;
 use crate::unit::Unit;
 use crate::unit_class::{PerClass, UnitClass};
@@ -131,7 +131,7 @@ fn held(config: &RunConfig, rules: &mut Rules) {
     let stages_per_rank = parallelism.schedule.stages_per_rank().unwrap_or(1);
     let layers = config.model.num_layers.div_ceil(parallelism.degrees.pp * stages_per_rank);
     let (name, held) = match &parallelism.schedule {
-        ScheduleSpec::Generated(kind) => (schedule_name(*kind), kind.held_passes(parallelism.degrees.pp, microbatches)),
+        ScheduleSpec::Generated(kind) => (kind.name(), kind.held_passes(parallelism.degrees.pp, microbatches)),
         // Whatever is in it, it does not hold more.
         ScheduleSpec::Given(_) => ("", microbatches),
     };

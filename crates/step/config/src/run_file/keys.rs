@@ -24,9 +24,14 @@ pub enum Work<'a> {
 pub type Variants<T> = [(&'static str, T)];
 
 /// The name of `value`, whatever it has with it.
-pub fn variant_name<T>(variants: &Variants<T>, value: &T) -> &'static str {
+///
+/// # Panics
+/// A value that the list of `key` lacks: a run file would be written that cannot be read.
+fn variant_name<T>(key: &str, variants: &Variants<T>, value: &T) -> &'static str {
     let is_of = |(_, variant): &&(&'static str, T)| discriminant(variant) == discriminant(value);
-    variants.iter().find(is_of).map_or("", |(name, _)| name)
+    let found = variants.iter().find(is_of);
+    assert!(found.is_some(), "every value of {key} must have a name among those that the key declares");
+    found.map_or("", |(name, _)| name)
 }
 
 /// A key that is set where another one gives it no meaning.
@@ -216,7 +221,7 @@ impl<'a> Keys<'a> {
         let names: Vec<&'static str> = variants.iter().map(|(name, _)| *name).collect();
         let key = self.full(name);
         self.seen.push(name);
-        let mut chosen = variant_name(variants, slot);
+        let mut chosen = variant_name(&key, variants, slot);
         self.line(name, &shown(chosen));
         let Some(reader) = self.reader() else { return visit(self, slot) };
         chosen = reader.take_name(&key, &names).unwrap_or(chosen);

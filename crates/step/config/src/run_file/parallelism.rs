@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::Files;
-use super::keys::{Keys, Variants, keys, variant_name, where_all, where_first, without};
+use super::keys::{Keys, Variants, keys, where_all, where_first, without};
 use crate::context_parallel::{ContextKind, ContextParallel};
 use crate::data_spec::DataSpec;
 use crate::degrees::Degrees;
@@ -138,22 +138,6 @@ fn zero(keys: &mut Keys<'_>, own: &mut Parallelism) {
     keys.megatron("zero", "use_torch_fsdp2: write 3");
 }
 
-/// The names of schedules, with the defaults of what they need.
-const SCHEDULES: &Variants<ScheduleKind> = &[
-    ("gpipe", ScheduleKind::GPipe),
-    ("1f1b", ScheduleKind::OneForwardOneBackward),
-    ("interleaved", ScheduleKind::Interleaved { stages_per_rank: 2 }),
-    ("zb-h1", ScheduleKind::ZeroBubbleH1),
-    ("zb-h2", ScheduleKind::ZeroBubbleH2),
-    ("zb-v", ScheduleKind::ZeroBubbleV),
-    ("zb-auto", ScheduleKind::ZeroBubbleAuto { memory_percent: 100 }),
-];
-
-/// The name of a schedule in run files.
-pub fn schedule_name(kind: ScheduleKind) -> &'static str {
-    variant_name(SCHEDULES, &kind)
-}
-
 /// The schedule: by name, or from a file that `files` reads.
 fn schedule(keys: &mut Keys<'_>, schedule: &mut ScheduleSpec, files: &dyn Files) {
     let (mut kind, mut path) = match &*schedule {
@@ -161,7 +145,7 @@ fn schedule(keys: &mut Keys<'_>, schedule: &mut ScheduleSpec, files: &dyn Files)
         ScheduleSpec::Given(given) => (None, Some(given.path.clone())),
     };
     if let Some(kind) = &mut kind {
-        keys.variants("schedule", kind, SCHEDULES, without, |keys, kind| {
+        keys.variants("schedule", kind, ScheduleKind::NAMED, without, |keys, kind| {
             if let ScheduleKind::Interleaved { stages_per_rank } = kind {
                 keys.key("stages_per_rank", stages_per_rank)
                     .positive()

@@ -107,6 +107,13 @@ fn the_automatic_schedule_keeps_to_its_memory_and_is_no_slower_than_the_handmade
 }
 
 #[test]
+fn every_kind_is_among_those_of_these_tests() {
+    let tested = KINDS.map(ScheduleKind::name);
+    let missing = ScheduleKind::ALL.map(ScheduleKind::name).into_iter().filter(|name| !tested.contains(name));
+    assert_eq!(missing.collect::<Vec<_>>(), [""; 0], "add them to KINDS");
+}
+
+#[test]
 fn kinds_say_how_much_they_hold() {
     for kind in KINDS {
         for pp in 1..6 {

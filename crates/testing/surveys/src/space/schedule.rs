@@ -89,6 +89,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_kind_is_generated() {
+        let generated = Schedule::GENERATED.map(ScheduleKind::name);
+        let missing = ScheduleKind::ALL.map(ScheduleKind::name).into_iter().filter(|name| !generated.contains(name));
+        assert_eq!(missing.collect::<Vec<_>>(), [""; 0], "add them to GENERATED");
+    }
+
+    #[test]
     fn a_given_file_puts_neighbouring_stages_on_a_rank() {
         let ScheduleSpec::Given(given) = Schedule::Given.spec(2, 2) else { panic!("not given") };
         assert_eq!(
