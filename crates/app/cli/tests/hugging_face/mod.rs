@@ -10,6 +10,7 @@
 //! defaults.
 
 mod adapters;
+mod experts;
 mod outside;
 mod reading;
 mod training;
@@ -50,6 +51,11 @@ const VARIANTS: [&str; 13] = [
 /// Models in the shards that they were published in (`tools/reference/published.py`), with masks and positions of their
 /// own. The library has none of them.
 const PUBLISHED: [&str; 2] = ["glm", "codegeex"];
+
+/// All folders of the library.
+fn of_library() -> impl Iterator<Item = &'static str> {
+    CLASSES.into_iter().chain(VARIANTS).chain(experts::CLASSES).chain(experts::VARIANTS)
+}
 
 /// Degrees (tp, pp).
 const LAYOUTS: [(usize, usize); 4] = [(1, 1), (2, 1), (1, 2), (2, 2)];
@@ -194,7 +200,7 @@ fn assert_same_tensors(class: &str, before: &Path, after: &Path) {
 #[test]
 fn what_is_imported_is_exported_to_the_last_bit() {
     let folder = Folder::new("round-trip");
-    for class in CLASSES.into_iter().chain(VARIANTS).chain(PUBLISHED) {
+    for class in of_library().chain(PUBLISHED) {
         let (from, out) = (fixtures().join(class), exported(class, "fp32", &folder));
         assert_same_tensors(class, &from, &out);
     }
@@ -208,7 +214,7 @@ fn what_is_exported_is_what_the_library_has_read() {
         let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         serde_json::from_str(&text).expect("JSON")
     };
-    for class in CLASSES.into_iter().chain(VARIANTS) {
+    for class in of_library() {
         let record = object(&fixtures().join(class).join("exported.json"));
         let own = object(&fixtures().join(class).join("config.json"));
         assert_eq!(record["logits_differ_by"], 0.0, "{class}");

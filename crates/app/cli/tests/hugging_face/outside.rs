@@ -84,7 +84,7 @@ fn models_that_are_not_built_here_are_refused_by_name() {
             vec!["T5"].into(),
             "[\"T5\"] is not read; use GPTNeoXForCausalLM, BloomForCausalLM, OPTForCausalLM, GPT2LMHeadModel, LlamaForCausalLM, \
              MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Olmo2ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, \
-             MixtralForCausalLM, Qwen2MoeForCausalLM, Qwen3MoeForCausalLM, OlmoeForCausalLM, GLM-130B, CodeGeeX-13B, \
+             MixtralForCausalLM, Qwen2MoeForCausalLM, Qwen3MoeForCausalLM, OlmoeForCausalLM, GraniteMoeForCausalLM, GLM-130B, CodeGeeX-13B, \
              metaseq, GPT-NeoX-20B",
         ),
         ("gemma3", "use_bidirectional_attention", true.into(), "true is not supported; use false"),

@@ -46,6 +46,7 @@ pub(super) const MIXTRAL: Class = Class {
     weights: Weights::Normalised,
     layers: Layers::All,
 };
+pub(super) const GRANITE: Class = MIXTRAL;
 pub(super) const QWEN2: Class = Class {
     number: ("num_experts", 60),
     per_token: 4,
@@ -76,8 +77,14 @@ const NORMALISED: &str = "norm_topk_prob";
 const STEP: &str = "decoder_sparse_step";
 const DENSE: &str = "mlp_only_layers";
 
-/// The experts of a model of `num_layers` layers, whose dense blocks have the width `ffn_hidden`. A loss of balance is
-/// refused where the file adds it; its coefficient alone, `router_aux_loss_coef`, adds none.
+/// The experts of a model of `num_layers` layers, whose dense blocks have the width `ffn_hidden`.
+///
+/// `router_aux_loss_coef` is passed over, and so is `output_router_logits`, which adds its loss where the library trains:
+/// they are no part of the function that is learned. That loss is the coefficient times
+/// `E sum over experts e of f_e P_e`, where `f_e` is the number of choices of `e` divided by the rows, and `P_e` the mean
+/// of its softmax scores; both are means over the rows of all layers of a microbatch together. So `f` adds up to `k`,
+/// balanced routing gives `k`, not 1, and layers that lean to different experts cancel each other. A coefficient of a
+/// loss per layer whose `f` adds up to 1 is `k` times as large for the same strength.
 pub(super) fn read(
     class: Option<&Class>,
     fields: &Fields,
@@ -87,7 +94,6 @@ pub(super) fn read(
         ["num_experts", "num_local_experts"].into_iter().try_for_each(|key| fields.absent(key))?;
         return Ok(None);
     };
-    fields.only("output_router_logits", false)?;
     if fields.number_or("router_jitter_noise", 0.0)? != 0.0 {
         return Err(fields.refused("router_jitter_noise", "is not supported; use 0.0"));
     }
@@ -139,11 +145,7 @@ fn layers(fields: &Fields, num_layers: usize) -> Result<(usize, usize), Intercha
 /// The keys that [`read`] reads; nothing for a class without experts.
 pub(super) fn write(class: Option<&Class>, model: &ModelSpec) -> Map<String, Value> {
     let (Some(class), Some(experts)) = (class, &model.experts) else { return Map::new() };
-    let mut map = object([
-        (class.number.0, experts.number.into()),
-        (PER_TOKEN, experts.per_token.into()),
-        ("output_router_logits", false.into()),
-    ]);
+    let mut map = object([(class.number.0, experts.number.into()), (PER_TOKEN, experts.per_token.into())]);
     match class.hidden {
         Some((key, _)) => map.insert(key.into(), experts.hidden.into()),
         None => map.insert("intermediate_size".into(), experts.hidden.into()),
