@@ -72,6 +72,8 @@ pub(super) const OLMOE: Class = Class {
     layers: Layers::All,
 };
 
+/// Keys of the number of experts.
+const NUMBERS: [&str; 2] = ["num_experts", "num_local_experts"];
 const PER_TOKEN: &str = "num_experts_per_tok";
 const NORMALISED: &str = "norm_topk_prob";
 const STEP: &str = "decoder_sparse_step";
@@ -91,7 +93,7 @@ pub(super) fn read(
     [num_layers, ffn_hidden]: [usize; 2],
 ) -> Result<Option<ExpertsSpec>, InterchangeError> {
     let Some(class) = class else {
-        ["num_experts", "num_local_experts"].into_iter().try_for_each(|key| fields.absent(key))?;
+        NUMBERS.into_iter().try_for_each(|key| fields.absent(key))?;
         return Ok(None);
     };
     if fields.number_or("router_jitter_noise", 0.0)? != 0.0 {
@@ -109,7 +111,7 @@ pub(super) fn read(
     };
     let shared = class.shared.map(or_default).transpose()?;
     Ok(Some(ExpertsSpec {
-        number: or_default(class.number)?,
+        number: number(class, fields)?,
         per_token: fields.count_or(PER_TOKEN, class.per_token)?,
         hidden: class.hidden.map_or(Ok(ffn_hidden), or_default)?,
         shared: shared.map(|hidden| SharedExpert { hidden, gate: SharedGate::Learned }),
@@ -122,6 +124,16 @@ pub(super) fn read(
             groups: None,
         },
     }))
+}
+
+/// The number of experts, under the key of the class or the other one: the library writes either for Qwen 3.
+fn number(class: &Class, fields: &Fields) -> Result<usize, InterchangeError> {
+    let (key, default) = class.number;
+    NUMBERS
+        .into_iter()
+        .filter(|other| *other != key)
+        .try_fold(default, |default, other| fields.count_or(other, default))
+        .and_then(|default| fields.count_or(key, default))
 }
 
 /// The first layer with experts and their interval: layer i has some where `decoder_sparse_step` divides i + 1, unless
