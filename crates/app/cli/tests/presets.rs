@@ -47,7 +47,7 @@ fn models_are_planned_and_fit() {
     for name in MODELS {
         let preset = format!("preset:{name}");
         let said = prints(&["check", &preset]);
-        let ranks = if name == "mixtral-8x7b" { "64 = dp 2 x tp 8 x pp 4" } else { "8 = dp 8 x tp 1 x pp 1" };
+        let ranks = if name == "mixtral-8x7b" { "64 = dp 16 x tp 1 x pp 4" } else { "8 = dp 8 x tp 1 x pp 1" };
         assert!(said.contains(&format!("ranks   {ranks}\n")), "{said}");
         let said = prints(&["simulate", &preset, "--cluster=h100-80g-dgx"]);
         assert!(said.contains("tokens a second"), "{said}");

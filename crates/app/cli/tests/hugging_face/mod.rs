@@ -206,7 +206,9 @@ fn what_is_imported_is_exported_to_the_last_bit() {
     }
 }
 
-/// The library has read what is exported, and computed the same logits from it as from what was imported.
+/// The library has read what is exported, and computed the same logits from it as from what was imported. Where the
+/// factor of Granite's blocks has become one of the embedding, five norms read other numbers, which the library rounds
+/// to single precision: 5 x 2^-24 of logits below 1.
 #[test]
 fn what_is_exported_is_what_the_library_has_read() {
     let folder = Folder::new("read-back");
@@ -217,7 +219,8 @@ fn what_is_exported_is_what_the_library_has_read() {
     for class in of_library() {
         let record = object(&fixtures().join(class).join("exported.json"));
         let own = object(&fixtures().join(class).join("config.json"));
-        assert_eq!(record["logits_differ_by"], 0.0, "{class}");
+        let bound = if class == "granitemoe" { 5.0 * 2f64.powi(-24) } else { 0.0 };
+        assert!(record["logits_differ_by"].as_f64().is_some_and(|far| far <= bound), "{class}: {record}");
         assert_eq!(record["class"], own["architectures"][0], "{class}");
         assert_eq!(object(&exported(class, "fp32", &folder).join("config.json")), record["config"], "{class}");
     }
