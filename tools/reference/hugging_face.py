@@ -26,6 +26,8 @@ from tensors import save
 
 FOLDER = pathlib.Path(__file__).parents[2] / "crates/app/cli/tests/hugging_face"
 VOCABULARY, LENGTH, SEQUENCES = 31, 10, 3
+# Of classes with experts: every axis divides them in two.
+EVEN_LENGTH, EVEN_SEQUENCES = 12, 4
 COMMON = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": None}
 NO_DROPOUT = {"attention_dropout": 0.0}
 
@@ -144,28 +146,57 @@ def families() -> dict[str, transformers.PretrainedConfig]:
 
 
 def experts() -> dict[str, transformers.PretrainedConfig]:
-    """Classes with experts."""
+    """Classes with experts. Each has random numbers of its own."""
     llama = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 12} | COMMON | NO_DROPOUT
     llama = llama | {"num_key_value_heads": 2, "max_position_embeddings": 12, "tie_word_embeddings": False}
-    chosen = {"num_experts": 8, "num_experts_per_tok": 3}
+    chosen = {"num_experts": 12, "num_experts_per_tok": 3}
+    one_layer = llama | {"num_hidden_layers": 1}
+    multipliers = {"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.3, "logits_scaling": 6.0}
     return {
         "mixtral": transformers.MixtralConfig(num_local_experts=8, num_experts_per_tok=2, **llama, **rope(1e6)),
+        "mixtral_windows": transformers.MixtralConfig(
+            num_local_experts=4, num_experts_per_tok=1, sliding_window=3, head_dim=6, router_aux_loss_coef=0.02,
+            output_router_logits=True, **(one_layer | {"tie_word_embeddings": True}), **rope(100.0),
+        ),
         "qwen2_moe": transformers.Qwen2MoeConfig(
-            moe_intermediate_size=10, shared_expert_intermediate_size=20, mlp_only_layers=[0], **chosen,
-            **(llama | {"num_hidden_layers": 3}), **rope(1e6),
+            moe_intermediate_size=10, shared_expert_intermediate_size=20, mlp_only_layers=[0], **chosen, **llama, **rope(1e6),
+        ),
+        "qwen2_moe_normalised": transformers.Qwen2MoeConfig(
+            moe_intermediate_size=8, shared_expert_intermediate_size=4, norm_topk_prob=True, qkv_bias=False, num_experts=6,
+            num_experts_per_tok=2, **one_layer, **rope(100.0),
         ),
         "qwen3_moe": transformers.Qwen3MoeConfig(
             head_dim=6, moe_intermediate_size=10, norm_topk_prob=True, decoder_sparse_step=2, **chosen,
             **(llama | {"num_hidden_layers": 4}), **rope(1e6),
         ),
         "olmoe": transformers.OlmoeConfig(**chosen, **llama, **rope(10_000.0)),
+        "olmoe_normalised": transformers.OlmoeConfig(
+            norm_topk_prob=True, attention_bias=True, num_experts=6, num_experts_per_tok=2, **one_layer, **rope(100.0)
+        ),
+        "granitemoe": transformers.GraniteMoeConfig(
+            num_local_experts=12, num_experts_per_tok=3, rms_norm_eps=0.02, **multipliers, **(llama | {"tie_word_embeddings": True}), **rope(10_000.0)
+        ),
+        "granitemoe_plain": transformers.GraniteMoeConfig(
+            num_local_experts=6, num_experts_per_tok=2, attention_multiplier=0.5, attention_bias=True, **one_layer, **rope(100.0)
+        ),
     }
 
 
-def as_written(name: str, gradient: torch.Tensor, of_mixtral: bool) -> dict[str, torch.Tensor]:
+# Parts of a block in memory, where all experts are one tensor, and as the library writes them: of each expert a tensor
+# for each half of the first, or stacks under other names.
+OF_EXPERTS = {
+    "mixtral": ("mlp", "block_sparse_moe", ["w1", "w3", "w2"]),
+    "granitemoe": ("block_sparse_moe", "block_sparse_moe", ["input_linear.weight", "output_linear.weight"]),
+}
+USUAL_EXPERTS = ("mlp", "mlp", ["gate_proj", "up_proj", "down_proj"])
+
+
+def as_written(name: str, gradient: torch.Tensor, model_type: str) -> dict[str, torch.Tensor]:
     """The gradient of a weight under the names that the library writes: it keeps stacks of experts in memory."""
-    layer, _, stack = name.rpartition(".mlp.experts.")
-    block, parts = ("block_sparse_moe", ["w1", "w3", "w2"]) if of_mixtral else ("mlp", ["gate_proj", "up_proj", "down_proj"])
+    own, block, parts = OF_EXPERTS.get(model_type, USUAL_EXPERTS)
+    layer, _, stack = name.rpartition(f".{own}.experts.")
+    if layer and model_type == "granitemoe":
+        return {f"{layer}.{block}.{parts[0] if stack == 'gate_up_proj' else parts[1]}": gradient}
     if stack == "gate_up_proj":
         halves = gradient.chunk(2, dim=1)
         return {
@@ -174,20 +205,57 @@ def as_written(name: str, gradient: torch.Tensor, of_mixtral: bool) -> dict[str,
         }
     if stack == "down_proj":
         return {f"{layer}.{block}.experts.{expert}.{parts[2]}.weight": one.contiguous() for expert, one in enumerate(gradient)}
-    return {name.replace(".mlp.gate.", f".{block}.gate."): gradient}
+    return {name.replace(".router.", ".router.layer.").replace(".mlp.gate.", f".{block}.gate."): gradient}
+
+
+# The smallest gap of scores that tells apart the last chosen expert and the first that is not, in drawn weights.
+SMALLEST_GAP = 1e-3
+
+
+def choices(model: torch.nn.Module, data: dict[str, list]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """The gap between the last chosen score and the next, `[layers, tokens]`, and the tokens of each expert of a layer."""
+    gaps, counts = [], []
+
+    def note(router: torch.nn.Module, _: tuple, found: tuple) -> None:
+        scores = torch.softmax(found[0].double(), dim=-1)
+        sorted_scores = scores.sort(dim=-1, descending=True).values
+        gaps.append(sorted_scores[:, router.top_k - 1] - sorted_scores[:, router.top_k])
+        counts.append(torch.bincount(found[2].flatten(), minlength=scores.shape[-1]))
+
+    hooks = [module.register_forward_hook(note) for module in model.modules() if type(module).__name__.endswith("TopKRouter")]
+    with torch.no_grad():
+        outputs(model, data)
+    for hook in hooks:
+        hook.remove()
+    return torch.stack(gaps), counts
+
+
+def draw_experts(name: str, model: torch.nn.Module, data: dict[str, list]) -> torch.Tensor:
+    """Weights whose choices rounding cannot change, and of which an expert has no tokens; their gaps, `[layers, tokens]`."""
+    for attempt in range(1000):
+        torch.manual_seed(zlib.crc32(name.encode()) + attempt)
+        randomize(model)
+        gaps, counts = choices(model, data)
+        if gaps.min() > SMALLEST_GAP and any((count == 0).any() for count in counts):
+            print(name, "attempt", attempt, "smallest gap", gaps.min().item(), "tokens", [count.tolist() for count in counts])
+            return gaps
+    raise SystemExit(f"{name}: 1,000 draws have no expert without tokens and no gap below {SMALLEST_GAP}")
 
 
 def randomize(model: torch.nn.Module) -> None:
     """Every weight at random, none at its default; rows that no token reads stay as they are."""
     for name, param in model.named_parameters():
         is_norm = "norm" in name or "ln_" in name
-        is_router = name.endswith("mlp.gate.weight")
+        is_router = name.endswith(("mlp.gate.weight", "router.weight"))
         mean, std = (1.0, 0.1) if is_norm and name.endswith("weight") else (0.0, 0.6 if is_router else 0.15)
         param.data = (torch.randn(param.shape) * std + mean).bfloat16().double()
+        if is_router:
+            # The last expert has small logits, which are the largest ones of few tokens.
+            param.data[-1] = (param.data[-1] / 32).bfloat16().double()
 
 
-def inputs() -> dict[str, list]:
-    tokens = torch.randint(2, VOCABULARY, (SEQUENCES, LENGTH + 1))
+def inputs(sequences: int, length: int) -> dict[str, list]:
+    tokens = torch.randint(2, VOCABULARY, (sequences, length + 1))
     labels = tokens[:, 1:].clone()
     labels[0, 7:] = -100
     labels[2, :3] = -100
@@ -205,16 +273,19 @@ def outputs(model: torch.nn.Module, data: dict[str, list]) -> tuple[torch.Tensor
 def make(only: list[str]) -> None:
     """Makes all folders, or those that are named."""
     torch.manual_seed(20_220_411)
-    data = inputs()
+    data = inputs(SEQUENCES, LENGTH)
     FOLDER.mkdir(parents=True, exist_ok=True)
     if not only:
         (FOLDER / "tokens.json").write_text(json.dumps(data) + "\n")
     for name, config in (configurations() | variants() | families() | experts()).items():
-        if name in families() | experts():
+        if name in families():
             torch.manual_seed(zlib.crc32(name.encode()))
-        config._attn_implementation = "eager"
+        if name in experts() and only and name not in only:
+            continue
+        config._attn_implementation, config._experts_implementation = "eager", "eager"
         model = transformers.AutoModelForCausalLM.from_config(config).double().eval()
-        randomize(model)
+        if name not in experts():
+            randomize(model)
         if only and name not in only:
             continue
         model.tie_weights()
@@ -224,21 +295,28 @@ def make(only: list[str]) -> None:
         own = data
         if name.endswith("_padding"):
             own = data | {"input_ids": [[*tokens[:-2], 1, 1] for tokens in data["input_ids"]]}
+        if name in experts():
+            torch.manual_seed(zlib.crc32(name.encode()))
+            own = inputs(EVEN_SEQUENCES, EVEN_LENGTH)
+        if own is not data:
             (folder / "tokens.json").write_text(json.dumps(own) + "\n")
+        gaps = draw_experts(name, model, own) if name in experts() else None
         logits, loss = outputs(model, own)
         loss.backward()
         # The library writes one matrix under another name than it has in memory.
         written = {"lm_head.weight": "embed_out.weight"} if name.startswith("gpt_neox") else {}
         gradients = {written.get(key, key): param.grad.float() for key, param in model.named_parameters()}
         if name in experts():
-            of_all = [as_written(key, gradient, name == "mixtral").items() for key, gradient in gradients.items()]
+            of_all = [as_written(key, gradient, config.model_type).items() for key, gradient in gradients.items()]
             gradients = {key: gradient for of_one in of_all for key, gradient in of_one}
         stored = torch.float32 if name in ("gpt_neox", "llama") else torch.bfloat16
         # One in several files with an index.
         model.to(stored).save_pretrained(folder, **({"max_shard_size": "6KB"} if name == "gpt_neox" else {}))
         (folder / "generation_config.json").unlink(missing_ok=True)
         save(folder / "gradients.safetensors", gradients)
-        save(folder / "expected.safetensors", {"logits": logits.detach().float(), "loss": loss.detach().float().reshape(1)})
+        expected = {"logits": logits.detach().float(), "loss": loss.detach().float().reshape(1)}
+        # Where choices of experts have near ties, rounding may change them.
+        save(folder / "expected.safetensors", expected | ({} if gaps is None else {"router_gaps": gaps.float()}))
         print(name, f"loss {loss.item():.4f}", sum(file.stat().st_size for file in folder.iterdir()), "bytes")
 
 
@@ -246,7 +324,7 @@ def compare(exported: pathlib.Path) -> None:
     data = json.loads((FOLDER / "tokens.json").read_text())
     for folder in sorted(exported.iterdir()):
         models = [
-            transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64).eval()
+            transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64, experts_implementation="eager").eval()
             for path in (folder, FOLDER / folder.name)
         ]
         ours, theirs = (outputs(model, data)[0] for model in models)

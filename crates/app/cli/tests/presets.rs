@@ -9,8 +9,17 @@ use crate::harness::{pleach, prints};
 const RUNS: [&str; 6] = ["codegeex-13b", "gpt-neox-20b", "glm-130b", "opt-175b", "bloom-176b", "mt-nlg-530b"];
 
 /// Published models, with a layout to fine-tune them.
-const MODELS: [&str; 7] =
-    ["llama-3.1-8b", "mistral-7b", "qwen3-8b", "smollm2-1.7b", "olmo2-7b", "gemma-3-1b", "gemma-2-9b"];
+const MODELS: [&str; 9] = [
+    "llama-3.1-8b",
+    "mistral-7b",
+    "qwen3-8b",
+    "smollm2-1.7b",
+    "olmo2-7b",
+    "gemma-3-1b",
+    "gemma-2-9b",
+    "mixtral-8x7b",
+    "qwen3-30b-a3b",
+];
 
 fn names() -> impl Iterator<Item = &'static str> {
     RUNS.into_iter().chain(MODELS)
@@ -32,16 +41,43 @@ fn published_layouts_are_planned_and_fit() {
     }
 }
 
-/// On 8 accelerators, by check, by simulate and by plan.
+/// On 8 accelerators, the largest on 64, by check and by simulate.
 #[test]
 fn models_are_planned_and_fit() {
     for name in MODELS {
         let preset = format!("preset:{name}");
         let said = prints(&["check", &preset]);
-        assert!(said.contains("ranks   8 = dp 8 x tp 1 x pp 1\n"), "{said}");
+        let ranks = if name == "mixtral-8x7b" { "64 = dp 16 x tp 1 x pp 4" } else { "8 = dp 8 x tp 1 x pp 1" };
+        assert!(said.contains(&format!("ranks   {ranks}\n")), "{said}");
         let said = prints(&["simulate", &preset, "--cluster=h100-80g-dgx"]);
         assert!(said.contains("tokens a second"), "{said}");
         println!("{name}\n{said}");
+    }
+}
+
+/// Predictions and checks name the parameters and the operations of a token, which are those of chosen experts.
+#[test]
+fn tokens_go_through_some_experts_only() {
+    for (name, line) in [
+        ("mixtral-8x7b", "experts 2 of 8 for a token, in 32 layers; a token goes through 12,879,925,248 parameters"),
+        ("qwen3-30b-a3b", "experts 8 of 128 for a token, in 48 layers; a token goes through 3,353,032,704 parameters"),
+    ] {
+        let preset = format!("preset:{name}");
+        // 6 for each of these parameters, and 12 for each dim of a query and each of 4,096 keys in each layer.
+        let operations = if name == "mixtral-8x7b" { "83.7 GFLOP" } else { "29.8 GFLOP" };
+        for arguments in [
+            &["check", &preset][..],
+            &["simulate", &preset, "--cluster=h100-80g-dgx"],
+            &["explain", &preset],
+            &["plan", &preset, "--gpus=64", "--cluster=h100-80g-dgx", "--top=1"],
+        ] {
+            let said = prints(arguments);
+            assert!(said.contains(&format!("{line} and {operations}")), "{arguments:?}: {said}");
+        }
+        let json = prints(&["check", &preset, "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        let active = json["active_parameters"].as_u64().map(|active| config::figures::grouped(active));
+        assert!(active.is_some_and(|active| line.ends_with(&format!("{active} parameters"))), "{json}");
     }
 }
 

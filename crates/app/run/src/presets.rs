@@ -16,7 +16,7 @@ macro_rules! preset {
 
 /// Runs of six published models, other published models with a layout to fine-tune them, and each one's shape at a few
 /// hundred thousand parameters. The run files say where each is from.
-pub const PRESETS: [Preset; 26] = [
+pub const PRESETS: [Preset; 30] = [
     preset!("codegeex-13b", derived("ascend-910", "megatron-2021", 10.01, OF_CODEGEEX)),
     preset!("codegeex-13b-tiny", None),
     preset!("gpt-neox-20b", derived("a100-40g-dgx", "deepspeed-2022", 43.84, OF_GPT_NEOX)),
@@ -43,6 +43,10 @@ pub const PRESETS: [Preset; 26] = [
     preset!("gemma-3-1b-tiny", None),
     preset!("gemma-2-9b", None),
     preset!("gemma-2-9b-tiny", None),
+    preset!("mixtral-8x7b", None),
+    preset!("mixtral-8x7b-tiny", None),
+    preset!("qwen3-30b-a3b", None),
+    preset!("qwen3-30b-a3b-tiny", None),
 ];
 
 const OF_CODEGEEX: &str = "54.3e9 tokens a day (CodeGeeX README, unconfirmed)";
@@ -127,7 +131,7 @@ pub fn named(file: &Path) -> Result<Option<Preset>, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use config::{RunConfig, unique_parameters};
+    use config::{RunConfig, active_parameters, unique_parameters};
 
     use super::*;
 
@@ -153,9 +157,21 @@ mod tests {
             ("olmo2-7b", 7_298_617_344),
             ("gemma-3-1b", 999_885_952),
             ("gemma-2-9b", 9_241_705_984),
+            ("mixtral-8x7b", 46_702_792_704),
+            ("qwen3-30b-a3b", 30_532_122_624),
         ] {
             assert_eq!(unique_parameters(&load(name).model), parameters, "{name}");
         }
+    }
+
+    /// Published in billions as 12.9 of 46.7 (arXiv 2401.04088) and as 3.3 of 30.5 (arXiv 2505.09388, rounded down).
+    #[test]
+    fn tokens_go_through_the_published_numbers_of_parameters() {
+        for (name, parameters) in [("mixtral-8x7b", 12_879_925_248), ("qwen3-30b-a3b", 3_353_032_704)] {
+            assert_eq!(active_parameters(&load(name).model), parameters, "{name}");
+        }
+        let dense = load("llama-3.1-8b").model;
+        assert_eq!(active_parameters(&dense), unique_parameters(&dense));
     }
 
     /// Accelerators, and how the sequences of a step are split: microbatch size x microbatches x dp.
@@ -189,8 +205,9 @@ mod tests {
                 let local = model.local_attention.as_ref().map(|local| (local.pattern.clone(), local.rotary_base));
                 let caps = (model.attention_soft_cap, model.logit_soft_cap, model.embedding_scale.is_some());
                 let heads = (model.qk_norm, caps, model.num_kv_heads == model.num_heads, local);
+                let experts = model.experts.map(|experts| (experts.routing, experts.shared, experts.layer_interval));
                 let data = (config.data.visible, config.data.positions);
-                (kind, blocks, model.norm.kind, model.activation, model.biases, ends, heads, data)
+                (kind, blocks, model.norm.kind, model.activation, model.biases, ends, heads, experts, data)
             };
             assert_eq!(kinds(&full), kinds(&tiny), "{}", preset.name);
             let manner = |config: &RunConfig| {

@@ -113,6 +113,7 @@ pub(crate) fn model(row: &Row, tp: usize) -> Result<ModelSpec, TableError> {
         embedding_scale: None,
         query_scalar: None,
         attention_soft_cap: None,
+        logit_divisor: None,
         logit_soft_cap: None,
         embedding_norm: false,
         tied_embeddings: tied,

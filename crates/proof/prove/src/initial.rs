@@ -36,7 +36,8 @@ pub struct Initial {
     /// Mean square of the stream in front of the first layer.
     pub stream: f64,
     pub layers: Vec<Layer>,
-    /// Mean square of what the output matrix reads: a norm's output, or that of the top query's layer after it.
+    /// Mean square of what the output matrix reads: a norm's output, or that of the top query's layer after it, divided
+    /// as logits are.
     pub head: f64,
 }
 
@@ -64,10 +65,11 @@ impl Initial {
             layer
         };
         let layers: Vec<Layer> = layers.chain(top).map(of).collect();
-        let head = match (model.top_query, layers.last()) {
+        let last = match (model.top_query, layers.last()) {
             (TopQuery::On, Some(top)) => after(model.blocks, top),
             (TopQuery::On, None) | (TopQuery::Off, _) => 1.0,
         };
+        let head = last / f64::from(model.logit_divisor.unwrap_or(1.0)).powi(2);
         Initial { stream, layers, head }
     }
 }
@@ -231,5 +233,7 @@ mod tests {
         assert!(1.0 < sequential && sequential < 1.1, "{sequential}");
         let deep = head(TopQuery::On, Blocks::DeepNorm { alpha: 3.0 });
         assert!(9.0 < deep && deep < 9.1, "{deep}");
+        let divided = Initial::of(&ModelSpec { logit_divisor: Some(4.0), ..proof.clone() }, 8).head;
+        assert_eq!(divided, 1.0 / 16.0);
     }
 }

@@ -81,11 +81,13 @@ impl Roundings {
         let sum = cost.sum_over_tokens(all_tokens);
         let initial = Initial::of(model, train.sequence_length);
         let (passed, stream) = forward(&cost, &initial);
-        let read = stream + cost.norm();
+        // What the output matrix reads and its gradient are divided as logits are, and rounded.
+        let divided = model.logit_divisor.map_or(0.0, |_| cost.of(1.0));
+        let read = stream + cost.norm() + divided;
         let size = initial.head * f64::from(model.init_std).powi(2) * model.hidden as f64;
         let logits = read * size / model.vocabulary as f64;
         let head = logits + cost.vocabulary();
-        let into_stream = head + 0.5 * read + 1.0;
+        let into_stream = head + 0.5 * read + 1.0 + divided;
         let mut roundings = Roundings {
             table: 0.0,
             output: read + sum,

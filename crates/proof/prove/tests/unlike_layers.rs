@@ -66,6 +66,7 @@ fn models() -> Vec<(&'static str, ModelSpec)> {
         ),
         ("Gemma", gemma()),
         ("soft caps", ModelSpec { attention_soft_cap: Some(2.0), logit_soft_cap: Some(3.0), ..gemma() }),
+        ("divided logits", ModelSpec { logit_divisor: Some(6.0), ..small(Style::Llama) }),
         ("scaled rotation of pairs by number", ModelSpec { position: yarn(), ..small(Style::Llama) }),
     ]
 }

@@ -234,6 +234,8 @@ pub struct ModelSpec {
     pub query_scalar: Option<f32>,
     /// Scores of attention end below this number, as `cap tanh(score / cap)`: Gemma 2.
     pub attention_soft_cap: Option<f32>,
+    /// Logits are divided by this number, before their soft cap; `None` is 1.
+    pub logit_divisor: Option<f32>,
     /// Logits end below this number, as `cap tanh(logit / cap)`: Gemma 2.
     pub logit_soft_cap: Option<f32>,
     /// Whether the embedding ends in a norm, before its dropout: BLOOM.

@@ -13,6 +13,7 @@ use crate::binding::HeadParams;
 use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context, MicrobatchShape};
 use crate::context_parallel::losses;
+use crate::dropout::{self, DropoutSum};
 use crate::gradient_sums::{Contributions, sum_contributions};
 use crate::linear::contribution_to_weight;
 use crate::placement::{Partial, Residual, Sharded, Whole, enter, leave};
@@ -80,9 +81,9 @@ impl Head<'_> {
         context.scratch.scoped(|| {
             let (normed, stats) = self.norm(params, input)?;
             let top_query = self.top_query(params, normed, None)?;
-            let last = top_query.as_ref().map_or(normed, |top_query| top_query.output);
+            let last = self.divided(top_query.as_ref().map_or(normed, |top_query| top_query.output))?;
             let losses = Losses::lay_out(context);
-            let mut dy = self.output(params, last, &losses, gradients)?;
+            let mut dy = self.divided(self.output(params, last, &losses, gradients)?)?;
             if let (Some(top_query), Some(of_layer)) = (top_query, &gradients.params.top_query) {
                 dy = top_query.backward(of_layer, dy, gradients.write)?;
             }
@@ -208,7 +209,18 @@ impl Head<'_> {
         cache: Option<&KeyValueCache>,
     ) -> Result<Residual, DeviceError> {
         let (normed, _) = self.norm(params, input)?;
-        Ok(self.top_query(params, normed, cache)?.map_or(normed, |top_query| top_query.output))
+        self.divided(self.top_query(params, normed, cache)?.map_or(normed, |top_query| top_query.output))
+    }
+
+    /// `x[R, D]` divided as logits are, in scratch, or `x` itself: what the output matrix reads, or, of its gradient,
+    /// that of what is divided.
+    fn divided(&self, x: Residual) -> Result<Residual, DeviceError> {
+        let Some(divisor) = self.context.model.logit_divisor else { return Ok(x) };
+        let out = self.context.residual(self.context.scratch);
+        self.context.submit(Op::Fill { out, value: 0.0 })?;
+        let (residual, residual_scale) = (Some(x.tensor()), 1.0 / divisor);
+        dropout::add(self.context, DropoutSum { x: out, bias: None, residual, residual_scale, out }, None)?;
+        Ok(Residual::new(out))
     }
 
     fn chunk_logits(&self, params: &HeadParams, x: Whole) -> Result<Sharded, DeviceError> {

@@ -67,6 +67,7 @@ pub fn proof_model(style: Style, num_kv_heads: usize, tied_embeddings: bool) -> 
         embedding_scale: None,
         query_scalar: None,
         attention_soft_cap: None,
+        logit_divisor: None,
         logit_soft_cap: None,
         embedding_norm: false,
         tied_embeddings,

@@ -3,7 +3,7 @@
 use config::ModelSpec;
 use serde_json::{Map, Value};
 
-use crate::config_json::{bloom, gemma, gpt_neox, gpt2, llama, number, opt, published};
+use crate::config_json::{bloom, gemma, gpt_neox, gpt2, granite, llama, number, opt, published};
 use crate::error::InterchangeError;
 use crate::facts::Facts;
 use crate::fields::Fields;
@@ -61,6 +61,8 @@ families! {
     Qwen3Moe = llama::QWEN3_MOE,
     /// `OlmoeForCausalLM`
     Olmoe = llama::OLMOE,
+    /// `GraniteMoeForCausalLM`
+    GraniteMoe = granite::GRANITE_MOE,
     /// GLM-130B as it was published: shards of SwissArmyTransformer.
     Glm = published::GLM,
     /// CodeGeeX-13B as it was published.

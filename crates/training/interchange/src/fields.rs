@@ -92,6 +92,15 @@ impl<'a> Fields<'a> {
         self.or_default(key, "a number", default, |value| value.as_f64().map(|number| number as f32))
     }
 
+    /// A positive number in double precision, or `default`.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn positive_or(&self, key: &str, default: f64) -> Result<f64, InterchangeError> {
+        let is_positive = |number: &f64| *number > 0.0 && number.is_finite();
+        self.or_default(key, "a number above 0", default, |value| value.as_f64().filter(is_positive))
+    }
+
     /// True or false, or `default`.
     ///
     /// # Errors

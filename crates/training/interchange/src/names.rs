@@ -20,9 +20,11 @@ pub(crate) enum Form {
     InEachHead(usize),
     /// The `index`-th of this many equal parts, one above the other.
     Fraction(usize, usize),
+    /// The same of the matrix of an expert in a stack of all experts, `[experts, rows of all parts, inputs]`.
+    OfExpert(usize, usize),
 }
 
-use Form::{Fraction, InEachHead, Transposed, TransposedThird, Whole};
+use Form::{Fraction, InEachHead, OfExpert, Transposed, TransposedThird, Whole};
 
 /// `(part of a parameter's name, part of the tensor's name, form)`; what follows in both is `.weight` or `.bias`. In
 /// the tensor's name, `*` stands for the number of an expert.
@@ -65,7 +67,9 @@ pub(crate) fn stored_rows(names: &Names, model: &ModelSpec, param: &ParamSpec, s
         Whole => (whole, 1, Orientation::OutputsFirst),
         Transposed => (whole, 1, Orientation::InputsFirst),
         TransposedThird(index) => (part_of(index, 3), 3, Orientation::InputsFirst),
-        Fraction(index, number) => (part_of(index, number), number, Orientation::OutputsFirst),
+        Fraction(index, number) | OfExpert(index, number) => {
+            (part_of(index, number), number, Orientation::OutputsFirst)
+        }
         InEachHead(index) => {
             let width = model.head_dim;
             (Rows { block: width, stride: 3 * width, first: index * width }, 3, Orientation::OutputsFirst)
@@ -75,8 +79,15 @@ pub(crate) fn stored_rows(names: &Names, model: &ModelSpec, param: &ParamSpec, s
     if orientation == Orientation::InputsFirst {
         shape.reverse();
     }
+    let in_stack = match *form {
+        OfExpert(..) => {
+            shape.insert(0, model.experts?.number);
+            Some(expert.parse().ok()?)
+        }
+        Whole | Transposed | TransposedThird(_) | InEachHead(_) | Fraction(..) => None,
+    };
     let name = name.replacen('*', expert, 1);
-    Some(StoredRows { tensor: format!("{prefix}{name}.{kind}"), shape, rows, orientation })
+    Some(StoredRows { tensor: format!("{prefix}{name}.{kind}"), shape, rows, orientation, in_stack })
 }
 
 /// The number of an expert, and the name of its matrix without it: `3` and `layers.0.experts.up`.

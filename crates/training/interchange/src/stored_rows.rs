@@ -12,6 +12,8 @@ pub struct StoredRows {
     pub rows: Rows,
     /// Which way it is.
     pub orientation: Orientation,
+    /// The index in the first dim of a tensor that stacks matrices; `None` where it is one matrix or vector.
+    pub in_stack: Option<usize>,
 }
 
 /// Row `r` of the parameter is row `r / block * stride + first + r % block` of the stored tensor, transposed where it
@@ -61,6 +63,10 @@ impl StoredRows {
                 stored.start.reverse();
                 stored.extent.reverse();
             }
+            if let Some(index) = self.in_stack {
+                stored.start.insert(0, index);
+                stored.extent.insert(0, 1);
+            }
             runs.push(Run { offset: row - start, len, stored });
             row += len;
         }
@@ -90,7 +96,7 @@ mod tests {
     use super::*;
 
     fn stored_rows(rows: Rows, orientation: Orientation) -> StoredRows {
-        StoredRows { tensor: "t".into(), shape: vec![], rows, orientation }
+        StoredRows { tensor: "t".into(), shape: vec![], rows, orientation, in_stack: None }
     }
 
     fn region(start: [usize; 2], extent: [usize; 2]) -> Region {
@@ -105,6 +111,15 @@ mod tests {
         let expected = [(0, 2, [6, 5], [2, 3]), (2, 4, [16, 5], [4, 3]), (6, 1, [28, 5], [1, 3])];
         let expected = expected.map(|(offset, len, start, extent)| Run { offset, len, stored: region(start, extent) });
         assert_eq!(runs, expected);
+    }
+
+    #[test]
+    fn rows_of_a_stack_have_the_index_of_their_matrix() {
+        // The second half of the rows of matrix 3.
+        let rows = Rows { block: 5, stride: 10, first: 5 };
+        let stored_rows = StoredRows { in_stack: Some(3), ..stored_rows(rows, Orientation::OutputsFirst) };
+        let stored = Region { start: vec![3, 6, 2], extent: vec![1, 4, 7] };
+        assert_eq!(stored_rows.runs(&region([1, 2], [4, 7])), [Run { offset: 0, len: 4, stored }]);
     }
 
     #[test]

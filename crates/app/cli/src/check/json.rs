@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use config::{Degrees, Problem, unique_parameters};
+use config::{Degrees, Problem, active_parameters, unique_parameters};
 use run::failure::Failure;
 use run::memory::machine::LimitSource;
 use run::memory::need::{MemoryBudget, Need, largest_plan};
@@ -19,6 +19,9 @@ use crate::rank_hosts::RankHosts;
 struct Run {
     legal: bool,
     parameters: u64,
+    /// Those that a token goes through, where there are experts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    active_parameters: Option<u64>,
     ranks: usize,
     dp: usize,
     cp: usize,
@@ -134,6 +137,7 @@ pub fn of_verdict(
     line(&Run {
         legal: true,
         parameters: unique_parameters(&config.model),
+        active_parameters: config.model.experts.map(|_| active_parameters(&config.model)),
         ranks: config.run.ranks,
         dp,
         cp,

@@ -6,6 +6,7 @@ use config::{GradientReduction, Parallelism, Problem, ZeroStage};
 use plan::PreparedStep;
 use plan::known_errors::known_errors;
 use plan::search::{Answer, Candidates, Counts, Found, Question, Refusals, Remedies, Smallest, keys, values};
+use run::description::run_lines::experts;
 use sim::Loss;
 use train::SetupError;
 
@@ -24,6 +25,10 @@ pub fn found(answer: &Answer, question: &Question) -> Result<String, SetupError>
     text += &closer(answer, question)?;
     if question.margin_bytes == 0.0 && !answer.best.is_empty() && question.software.is_none() {
         text += &format!("\nmemory without a margin{}\n", gaps(question.software));
+    }
+    let of_experts = experts(question.config);
+    if !of_experts.is_empty() {
+        text += &format!("\n{of_experts}");
     }
     text += &format!("\nerrors of predictions: {}\n", known_errors(question.cluster, question.software));
     let Counts { over_memory, over_time, simulated, did_not_fit } = answer.counts;

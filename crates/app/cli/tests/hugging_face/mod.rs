@@ -10,6 +10,7 @@
 //! defaults.
 
 mod adapters;
+mod experts;
 mod outside;
 mod reading;
 mod training;
@@ -50,6 +51,11 @@ const VARIANTS: [&str; 13] = [
 /// Models in the shards that they were published in (`tools/reference/published.py`), with masks and positions of their
 /// own. The library has none of them.
 const PUBLISHED: [&str; 2] = ["glm", "codegeex"];
+
+/// All folders of the library.
+fn of_library() -> impl Iterator<Item = &'static str> {
+    CLASSES.into_iter().chain(VARIANTS).chain(experts::CLASSES).chain(experts::VARIANTS)
+}
 
 /// Degrees (tp, pp).
 const LAYOUTS: [(usize, usize); 4] = [(1, 1), (2, 1), (1, 2), (2, 2)];
@@ -194,13 +200,15 @@ fn assert_same_tensors(class: &str, before: &Path, after: &Path) {
 #[test]
 fn what_is_imported_is_exported_to_the_last_bit() {
     let folder = Folder::new("round-trip");
-    for class in CLASSES.into_iter().chain(VARIANTS).chain(PUBLISHED) {
+    for class in of_library().chain(PUBLISHED) {
         let (from, out) = (fixtures().join(class), exported(class, "fp32", &folder));
         assert_same_tensors(class, &from, &out);
     }
 }
 
-/// The library has read what is exported, and computed the same logits from it as from what was imported.
+/// The library has read what is exported, and computed the same logits from it as from what was imported. Where the
+/// factor of Granite's blocks has become one of the embedding, five norms read other numbers, which the library rounds
+/// to single precision: 5 x 2^-24 of logits below 1.
 #[test]
 fn what_is_exported_is_what_the_library_has_read() {
     let folder = Folder::new("read-back");
@@ -208,10 +216,11 @@ fn what_is_exported_is_what_the_library_has_read() {
         let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         serde_json::from_str(&text).expect("JSON")
     };
-    for class in CLASSES.into_iter().chain(VARIANTS) {
+    for class in of_library() {
         let record = object(&fixtures().join(class).join("exported.json"));
         let own = object(&fixtures().join(class).join("config.json"));
-        assert_eq!(record["logits_differ_by"], 0.0, "{class}");
+        let bound = if class == "granitemoe" { 5.0 * 2f64.powi(-24) } else { 0.0 };
+        assert!(record["logits_differ_by"].as_f64().is_some_and(|far| far <= bound), "{class}: {record}");
         assert_eq!(record["class"], own["architectures"][0], "{class}");
         assert_eq!(object(&exported(class, "fp32", &folder).join("config.json")), record["config"], "{class}");
     }

@@ -84,9 +84,19 @@ fn models_that_are_not_built_here_are_refused_by_name() {
             vec!["T5"].into(),
             "[\"T5\"] is not read; use GPTNeoXForCausalLM, BloomForCausalLM, OPTForCausalLM, GPT2LMHeadModel, LlamaForCausalLM, \
              MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Olmo2ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, \
-             MixtralForCausalLM, Qwen2MoeForCausalLM, Qwen3MoeForCausalLM, OlmoeForCausalLM, GLM-130B, CodeGeeX-13B, \
+             MixtralForCausalLM, Qwen2MoeForCausalLM, Qwen3MoeForCausalLM, OlmoeForCausalLM, GraniteMoeForCausalLM, GLM-130B, CodeGeeX-13B, \
              metaseq, GPT-NeoX-20B",
         ),
+        ("olmoe", "clip_qkv", 8.0.into(), "8.0 is not supported; use null"),
+        ("mixtral", "router_jitter_noise", 0.1.into(), "0.1 is not supported; use 0.0"),
+        ("qwen3_moe", "use_sliding_window", true.into(), "true is not supported; use false"),
+        (
+            "qwen2_moe",
+            "mlp_only_layers",
+            vec![1].into(),
+            "[1] must list the first layers, with decoder_sparse_step = 1; use []",
+        ),
+        ("granitemoe", "residual_multiplier", 0.into(), "0 is not a number above 0"),
         ("gemma3", "use_bidirectional_attention", true.into(), "true is not supported; use false"),
         ("gemma3", "attn_logit_softcapping", 50.0.into(), "50.0 is not supported; use null"),
         ("gemma2", "hidden_activation", "relu".into(), "\"relu\" is not among gelu_pytorch_tanh, gelu_new, gelu, silu"),

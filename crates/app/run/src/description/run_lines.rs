@@ -2,7 +2,7 @@
 
 use config::figures::{bytes, counted, three_digits};
 use config::{
-    ExpertsSpec, LoraSpec, ModelSpec, Parallelism, RunConfig, TopQuery, active_parameters, all_params,
+    ExpertsSpec, LoraSpec, ModelSpec, Parallelism, RunConfig, TopQuery, active_parameters, all_params, flops_per_token,
     unique_parameters,
 };
 
@@ -29,7 +29,7 @@ pub fn sizes(config: &RunConfig) -> String {
         layers(model),
         model.hidden,
         counted(model.num_heads as u64, "head"),
-        experts(model),
+        experts(config),
         adapters(model),
         config.run.ranks,
         parallelism.degrees,
@@ -42,12 +42,18 @@ pub fn sizes(config: &RunConfig) -> String {
     )
 }
 
-/// The parameters that a token goes through, where there are experts, in a line.
-fn experts(model: &ModelSpec) -> String {
+/// The parameters that a token goes through, where there are experts, and the operations of training on it as MFU
+/// counts them ([`flops_per_token`]), in a line.
+pub fn experts(config: &RunConfig) -> String {
+    let RunConfig { model, train, .. } = config;
     let Some(ExpertsSpec { number, per_token, .. }) = model.experts else { return String::new() };
     let (active, layers) = (active_parameters(model), model.num_expert_layers() as u64);
     let (active, layers) = (counted(active, "parameter"), counted(layers, "layer"));
-    format!("experts {per_token} of {number} for a token, in {layers}; a token goes through {active}\n")
+    let flops = match flops_per_token(model, train.sequence_length) {
+        few if few < 1e9 => format!("{} MFLOP", three_digits(few / 1e6)),
+        many => format!("{} GFLOP", three_digits(many / 1e9)),
+    };
+    format!("experts {per_token} of {number} for a token, in {layers}; a token goes through {active} and {flops}\n")
 }
 
 /// The parameters that a run with adapters trains, with their share, in a line.

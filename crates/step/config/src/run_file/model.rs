@@ -69,6 +69,7 @@ keys! { keys, model: ModelSpec, tokens: usize;
     embedding_scale = None, .above_zero("must be more than 0", LEFT_OUT_OR_MORE);
     query_scalar = None, .above_zero("must be more than 0", LEFT_OUT_OR_MORE);
     attention_soft_cap = None, .above_zero("must be more than 0", LEFT_OUT_OR_MORE);
+    logit_divisor = None, .above_zero("must be more than 0", LEFT_OUT_OR_MORE);
     logit_soft_cap = None, .above_zero("must be more than 0", LEFT_OUT_OR_MORE);
     embedding_norm = false, .megatron("embed_layernorm");
     tied_embeddings = true, .megatron("untie_embeddings_and_output_weights: write false");

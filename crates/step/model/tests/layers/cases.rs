@@ -32,6 +32,7 @@ pub fn gpt2() -> ModelSpec {
         embedding_scale: None,
         query_scalar: None,
         attention_soft_cap: None,
+        logit_divisor: None,
         logit_soft_cap: None,
         embedding_norm: false,
         tied_embeddings: true,
@@ -245,6 +246,11 @@ pub fn all() -> Vec<(&'static str, ModelSpec)> {
         (
             "soft caps and biases of scores, a top query",
             ModelSpec { attention_soft_cap: Some(0.8), logit_soft_cap: Some(1.5), top_query: TopQuery::On, ..bloom() },
+        ),
+        ("divided logits", ModelSpec { logit_divisor: Some(6.0), ..llama() }),
+        (
+            "divided logits with a soft cap, a top query",
+            ModelSpec { logit_divisor: Some(0.7), logit_soft_cap: Some(1.5), top_query: TopQuery::On, ..bloom() },
         ),
         (
             "Gemma with learned positions, dropout, untied",

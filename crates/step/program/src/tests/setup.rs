@@ -140,6 +140,7 @@ impl Setup {
             embedding_scale: None,
             query_scalar: None,
             attention_soft_cap: None,
+            logit_divisor: None,
             logit_soft_cap: None,
             embedding_norm: false,
             tied_embeddings: self.tied,

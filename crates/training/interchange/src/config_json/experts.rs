@@ -46,6 +46,7 @@ pub(super) const MIXTRAL: Class = Class {
     weights: Weights::Normalised,
     layers: Layers::All,
 };
+pub(super) const GRANITE: Class = MIXTRAL;
 pub(super) const QWEN2: Class = Class {
     number: ("num_experts", 60),
     per_token: 4,
@@ -71,23 +72,30 @@ pub(super) const OLMOE: Class = Class {
     layers: Layers::All,
 };
 
+/// Keys of the number of experts.
+const NUMBERS: [&str; 2] = ["num_experts", "num_local_experts"];
 const PER_TOKEN: &str = "num_experts_per_tok";
 const NORMALISED: &str = "norm_topk_prob";
 const STEP: &str = "decoder_sparse_step";
 const DENSE: &str = "mlp_only_layers";
 
-/// The experts of a model of `num_layers` layers, whose dense blocks have the width `ffn_hidden`. A loss of balance is
-/// refused where the file adds it; its coefficient alone, `router_aux_loss_coef`, adds none.
+/// The experts of a model of `num_layers` layers, whose dense blocks have the width `ffn_hidden`.
+///
+/// `router_aux_loss_coef` is passed over, and so is `output_router_logits`, which adds its loss where the library trains:
+/// they are no part of the function that is learned. That loss is the coefficient times
+/// `E sum over experts e of f_e P_e`, where `f_e` is the number of choices of `e` divided by the rows, and `P_e` the mean
+/// of its softmax scores; both are means over the rows of all layers of a microbatch together. So `f` adds up to `k`,
+/// balanced routing gives `k`, not 1, and layers that lean to different experts cancel each other. A coefficient of a
+/// loss per layer whose `f` adds up to 1 is `k` times as large for the same strength.
 pub(super) fn read(
     class: Option<&Class>,
     fields: &Fields,
     [num_layers, ffn_hidden]: [usize; 2],
 ) -> Result<Option<ExpertsSpec>, InterchangeError> {
     let Some(class) = class else {
-        ["num_experts", "num_local_experts"].into_iter().try_for_each(|key| fields.absent(key))?;
+        NUMBERS.into_iter().try_for_each(|key| fields.absent(key))?;
         return Ok(None);
     };
-    fields.only("output_router_logits", false)?;
     if fields.number_or("router_jitter_noise", 0.0)? != 0.0 {
         return Err(fields.refused("router_jitter_noise", "is not supported; use 0.0"));
     }
@@ -103,7 +111,7 @@ pub(super) fn read(
     };
     let shared = class.shared.map(or_default).transpose()?;
     Ok(Some(ExpertsSpec {
-        number: or_default(class.number)?,
+        number: number(class, fields)?,
         per_token: fields.count_or(PER_TOKEN, class.per_token)?,
         hidden: class.hidden.map_or(Ok(ffn_hidden), or_default)?,
         shared: shared.map(|hidden| SharedExpert { hidden, gate: SharedGate::Learned }),
@@ -116,6 +124,16 @@ pub(super) fn read(
             groups: None,
         },
     }))
+}
+
+/// The number of experts, under the key of the class or the other one: the library writes either for Qwen 3.
+fn number(class: &Class, fields: &Fields) -> Result<usize, InterchangeError> {
+    let (key, default) = class.number;
+    NUMBERS
+        .into_iter()
+        .filter(|other| *other != key)
+        .try_fold(default, |default, other| fields.count_or(other, default))
+        .and_then(|default| fields.count_or(key, default))
 }
 
 /// The first layer with experts and their interval: layer i has some where `decoder_sparse_step` divides i + 1, unless
@@ -139,11 +157,7 @@ fn layers(fields: &Fields, num_layers: usize) -> Result<(usize, usize), Intercha
 /// The keys that [`read`] reads; nothing for a class without experts.
 pub(super) fn write(class: Option<&Class>, model: &ModelSpec) -> Map<String, Value> {
     let (Some(class), Some(experts)) = (class, &model.experts) else { return Map::new() };
-    let mut map = object([
-        (class.number.0, experts.number.into()),
-        (PER_TOKEN, experts.per_token.into()),
-        ("output_router_logits", false.into()),
-    ]);
+    let mut map = object([(class.number.0, experts.number.into()), (PER_TOKEN, experts.per_token.into())]);
     match class.hidden {
         Some((key, _)) => map.insert(key.into(), experts.hidden.into()),
         None => map.insert("intermediate_size".into(), experts.hidden.into()),

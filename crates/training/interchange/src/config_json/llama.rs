@@ -174,7 +174,7 @@ const NAMES_OF_OLMO2: Names = Names {
 };
 
 /// The differences between these classes.
-struct Variant {
+pub(super) struct Variant {
     /// Epsilon of norms where a file leaves it out.
     epsilon: f32,
     /// The token of padding where a file leaves it out.
@@ -237,6 +237,9 @@ const OF_MIXTRAL: Variant = Variant {
     ..USUAL
 };
 
+pub(super) const OF_GRANITE_MOE: Variant =
+    Variant { biases: BiasKeys::Attention, experts: Some(&experts::GRANITE), ..USUAL };
+
 const OF_QWEN2_MOE: Variant =
     Variant { biases: BiasKeys::QueryKeyValue, windows: Windows::Refused, experts: Some(&experts::QWEN2), ..USUAL };
 
@@ -251,7 +254,7 @@ const OF_OLMOE: Variant = Variant {
     ..USUAL
 };
 
-fn read(class: &Variant, fields: &Fields) -> Result<ModelSpec, InterchangeError> {
+pub(super) fn read(class: &Variant, fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     let sizes = sizes(fields)?;
     let [num_layers, hidden, num_heads, ffn_hidden, vocabulary, context] = sizes;
     let head_dim = fields.count_or("head_dim", hidden / num_heads.max(1))?;
@@ -296,7 +299,7 @@ fn biases(keys: &BiasKeys, fields: &Fields) -> Result<Biases, InterchangeError> 
     })
 }
 
-fn write(class: &Variant, model: &ModelSpec) -> Map<String, Value> {
+pub(super) fn write(class: &Variant, model: &ModelSpec) -> Map<String, Value> {
     let mut map = write_sizes(model);
     map.extend(rope::write("rope_theta", Rotated::All, model));
     map.extend(object([

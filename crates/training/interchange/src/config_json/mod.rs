@@ -5,6 +5,7 @@ mod experts;
 pub(crate) mod gemma;
 pub(crate) mod gpt2;
 pub(crate) mod gpt_neox;
+pub(crate) mod granite;
 pub(crate) mod llama;
 pub(crate) mod opt;
 pub(crate) mod published;
@@ -77,6 +78,7 @@ fn model(
         embedding_scale: None,
         query_scalar: None,
         attention_soft_cap: None,
+        logit_divisor: None,
         logit_soft_cap: None,
         embedding_norm: false,
         tied_embeddings: true,
