@@ -251,6 +251,7 @@ impl Worker {
                 }));
             }
             Op::Experts(op) => self.execute_experts(&op)?,
+            Op::Balance(op) => self.execute_balance(&op)?,
         }
         Ok(())
     }

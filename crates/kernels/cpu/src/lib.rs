@@ -5,6 +5,7 @@ mod aligned;
 #[cfg(target_arch = "x86_64")]
 mod amx_tiles;
 mod execute;
+mod execute_balance;
 mod execute_experts;
 mod expert_parts;
 mod parts;

@@ -47,6 +47,8 @@ pub(crate) fn number(op: &Op, threads: usize) -> usize {
         Op::RoundedToSingle { .. } | Op::LossSum { .. } | Op::ClipCoefficient { .. } | Op::RotaryTable { .. } => 1,
         // The operations that it stands for are cut, each by itself.
         Op::MatMulActivation { .. } | Op::MatMulActivationBackward { .. } => 1,
+        // Counts meet in one place, and a token's losses are little next to its experts.
+        Op::Balance(_) => 1,
         // Every thread has a share of each group.
         Op::Experts(ExpertOp::MatMul { .. }) => threads,
         Op::Experts(ExpertOp::GroupRows { .. }) => 1,
@@ -220,7 +222,7 @@ pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
         Op::RoundedToSingle { .. } | Op::LossSum { .. } | Op::ClipCoefficient { .. } | Op::RotaryTable { .. } => {
             return share.whole(op);
         }
-        Op::MatMulActivation { .. } | Op::MatMulActivationBackward { .. } => return share.whole(op),
+        Op::MatMulActivation { .. } | Op::MatMulActivationBackward { .. } | Op::Balance(_) => return share.whole(op),
     })
 }
 

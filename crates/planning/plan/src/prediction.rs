@@ -2,7 +2,7 @@
 
 use cluster::{Cluster, Software};
 use config::{ModelSpec, Parallelism, TrainSpec, Unit, UnitClass};
-use device::Dtype;
+use device::{Dtype, step_sum_words};
 use mesh::PlacementOrder;
 use program::{PassKind, Sizes, StepGraph, StepTimes};
 use record::UnitRecords;
@@ -180,7 +180,7 @@ impl PreparedStep {
             gradient_bytes: software.map_or_else(own_bytes, |software| software.reduced_bytes),
             stored_bytes: self.train.precision.stored().size_bytes(),
             output_bytes: self.sizes.footprints.units[UnitClass::Embedding].output_bytes,
-            losses: self.model.num_losses(),
+            sum_words: step_sum_words(&self.model),
             units: Some(&self.units),
             software,
             algorithms,

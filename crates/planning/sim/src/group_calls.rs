@@ -5,7 +5,7 @@
 use cluster::{Cluster, Gathers, ShardedReductions, Software};
 use comm::Operation;
 use config::{Recompute, StateKind, UnitLayout, ZeroStage};
-use device::{Dtype, SumTree};
+use device::{Dtype, SumTree, step_sum_words};
 use mesh::{AxisSet, Mesh, PlacementOrder, Rank};
 use program::{Collective, GradientAxes, GroupCall, PeerGroup, UnitCalls};
 
@@ -130,7 +130,7 @@ impl Collectives<'_> {
 
     /// The collectives of the norm. Another trainer sums its squares alone: its loss does not belong to the step.
     pub fn norm_ns(&self) -> u64 {
-        let [of_norm, of_loss] = &GroupCall::norm(self.shape.model.num_losses());
+        let [of_norm, of_loss] = &GroupCall::norm(step_sum_words(self.shape.model));
         let word_bytes = Dtype::I64.size_bytes() as f64;
         match self.software {
             None => self.call_ns(of_norm, word_bytes) + self.call_ns(of_loss, word_bytes),

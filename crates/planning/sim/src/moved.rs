@@ -43,8 +43,8 @@ pub struct Movements<'a> {
     pub stored_bytes: usize,
     /// Bytes of the residual stream between two units, of one microbatch on one rank.
     pub output_bytes: usize,
-    /// Losses that a step sums.
-    pub losses: usize,
+    /// Words that a step sums besides the squares of gradients ([`device::step_sum_words`]).
+    pub sum_words: usize,
     /// The collectives of passes, where they were recorded.
     pub units: Option<&'a RecordedUnits>,
     /// The trainer whose reductions these are.
@@ -94,7 +94,7 @@ impl Movements<'_> {
                 Partner::None | Partner::To(_) | Partner::From(_) | Partner::Peers(_) | Partner::World => vec![],
             },
             Family::GradNorm => {
-                GroupCall::norm(self.losses).iter().map(|call| self.group_call(rank, call, 8.0)).collect()
+                GroupCall::norm(self.sum_words).iter().map(|call| self.group_call(rank, call, 8.0)).collect()
             }
             Family::Load { .. } | Family::Update { .. } | Family::CopyState { .. } => vec![],
             Family::CopyActs { .. } | Family::Bookkeeping { .. } => vec![],

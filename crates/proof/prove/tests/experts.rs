@@ -4,9 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
 use config::{
-    ChunkOrder, ContextKind, ContextParallel, Degrees, ExpertGroups, ExpertsSpec, Gathering, GradientReduction,
-    GradientSums, ModelSpec, MuonScale, Offload, Optimizer, Parallelism, Recompute, Reshard, RouterScores,
-    RouterWeights, Routing, ScheduleKind, SequenceParallel, SharedExpert, SharedGate, TrainSpec, Unit, ZeroStage,
+    Balance, ChunkOrder, ContextKind, ContextParallel, Degrees, ExpertGroups, ExpertsSpec, Gathering,
+    GradientReduction, GradientSums, ModelSpec, MuonScale, Offload, Optimizer, Parallelism, Recompute, Reshard,
+    RouterScores, RouterWeights, Routing, ScheduleKind, SequenceParallel, SharedExpert, SharedGate, TrainSpec, Unit,
+    ZeroStage,
 };
 use prove::{Distance, EqualityClass, Outcome, Promise, Promised, is_noise};
 use testkit::layout::Layout;
@@ -26,6 +27,7 @@ fn model(change: impl FnOnce(&mut ExpertsSpec)) -> ModelSpec {
         first_layer: 0,
         layer_interval: 1,
         routing: NORMALISED,
+        balance: Balance::NONE,
     };
     change(&mut experts);
     ModelSpec { num_layers: 4, experts: Some(experts), ..proof_model(Style::Llama, 12, false) }

@@ -16,6 +16,7 @@ mod library_order;
 mod precision;
 mod pytorch;
 mod resume;
+mod router_balance;
 mod sum_tree;
 mod threads;
 mod unlike_layers;

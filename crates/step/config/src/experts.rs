@@ -1,5 +1,6 @@
 //! Layers with experts: each token goes through some of many feed-forward blocks.
 
+use crate::balance::Balance;
 use crate::model::{ModelSpec, TopQuery};
 use crate::routing::Routing;
 use crate::unit::Unit;
@@ -22,6 +23,8 @@ pub struct ExpertsSpec {
     pub layer_interval: usize,
     /// How experts are chosen and weighed.
     pub routing: Routing,
+    /// How their load is balanced.
+    pub balance: Balance,
 }
 
 /// The expert of all tokens.
@@ -88,7 +91,8 @@ mod tests {
     fn experts(first_layer: usize, layer_interval: usize) -> ExpertsSpec {
         let (scores, weights) = (RouterScores::Softmax, RouterWeights::Normalised);
         let routing = Routing { scores, weights, scale: 1.0, groups: None };
-        ExpertsSpec { number: 8, per_token: 2, hidden: 32, shared: None, first_layer, layer_interval, routing }
+        let balance = Balance::NONE;
+        ExpertsSpec { number: 8, per_token: 2, hidden: 32, shared: None, first_layer, layer_interval, routing, balance }
     }
 
     #[test]

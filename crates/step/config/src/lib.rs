@@ -8,6 +8,7 @@
 
 mod anomalies;
 mod averages;
+mod balance;
 mod batch;
 mod check;
 mod context_parallel;
@@ -48,6 +49,7 @@ mod zero;
 
 pub use anomalies::{Anomalies, OnNonFinite, OnSpike};
 pub use averages::Averages;
+pub use balance::{Balance, LoadSet, ROUTER_LOAD, RouterBias, Statistics, router_corrections, router_loads};
 pub use batch::{BatchGrowth, BatchOrigin, BatchRamp, BatchSizes, Microbatches, StepBatch};
 pub use check::{check, check_sizes};
 pub use context_parallel::{ChunkOrder, ContextKind, ContextParallel, SequenceSlices};

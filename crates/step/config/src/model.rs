@@ -339,9 +339,19 @@ impl ModelSpec {
         }
     }
 
-    /// Losses that a training step sums: cross-entropy, and the z-loss where there is one.
+    /// Real numbers that a training step sums over tokens: cross-entropy, the z-loss where there is one, and those of
+    /// routers.
     pub fn num_losses(&self) -> usize {
-        1 + usize::from(self.z_loss.is_some())
+        let of_routers =
+            self.experts.filter(|_| self.num_expert_layers() > 0).map(|experts| experts.balance.num_sums());
+        1 + usize::from(self.z_loss.is_some()) + of_routers.unwrap_or(0)
+    }
+
+    /// Choices that a training step counts: one number for each expert of each layer, and that of dropped ones.
+    pub fn num_choice_counts(&self) -> usize {
+        let counted = self.experts.filter(|experts| experts.balance.counts_choices());
+        let dropped = |experts: ExpertsSpec| usize::from(experts.balance.capacity.is_some());
+        counted.map_or(0, |experts| experts.number * self.num_expert_layers() + dropped(experts))
     }
 
     /// Columns of the query part of the fused projection: `num_heads * head_dim`.

@@ -58,6 +58,8 @@ pub enum AppliedTo {
     Hidden,
     /// Rows of the vocabulary: different on each tensor-parallel rank.
     Vocabulary,
+    /// The choice of experts, which has no gradient: equal on all ranks.
+    Choice,
 }
 
 /// Distribution of initial values; element values are functions of (seed, name, global element).
@@ -185,6 +187,7 @@ pub fn gradient_axes(param: &ParamSpec, parallelism: &Parallelism) -> AxisSet {
             SequenceParallel::On => tensor,
         },
         AppliedTo::Heads | AppliedTo::Hidden | AppliedTo::Vocabulary => tensor,
+        AppliedTo::Choice => return AxisSet::NONE,
     };
     value_varies.union(UnitAxes::TOKENS).difference(param.sharding.axes())
 }

@@ -6,6 +6,7 @@
 mod adamw;
 mod arena;
 mod attention;
+mod balance;
 mod communicator;
 mod cost;
 mod element;
@@ -28,6 +29,7 @@ mod device;
 pub use adamw::{AdamWFactors, AdamWUpdate};
 pub use arena::{Arena, ArenaSize};
 pub use attention::{Alibi, AttentionGradients, AttentionOperands, AttentionShape, Places};
+pub use balance::{BalanceOp, BalanceTerm, RouterTerms, RouterValues, step_sum_words};
 pub use communicator::{Call, Communicator, Operation, Reduction};
 pub use cost::Cost;
 pub use device::{Around, Device, KeptTimes, MemoryReader};

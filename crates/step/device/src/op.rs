@@ -14,6 +14,7 @@ use config::{Activation, Norm, Pairing, RotaryScaling};
 use crate::Tensor;
 use crate::adamw::AdamWUpdate;
 use crate::attention::{AttentionGradients, AttentionOperands};
+use crate::balance::BalanceOp;
 use crate::experts::ExpertOp;
 use crate::operands::Operands;
 
@@ -248,6 +249,8 @@ pub enum Op {
     },
     /// Of a mixture of experts.
     Experts(ExpertOp),
+    /// Balances experts.
+    Balance(BalanceOp),
 }
 
 /// Maxima and sums of rows of logits over all ranks.
@@ -398,6 +401,7 @@ impl Op {
             Op::ClipCoefficient { .. } => "clip_coefficient",
             Op::AdamW { .. } => "adamw",
             Op::Experts(op) => op.name(),
+            Op::Balance(op) => op.name(),
         }
     }
 
@@ -432,6 +436,7 @@ impl Op {
             Op::Accumulate { .. } | Op::ScaledSum { .. } | Op::Fill { .. } | Op::Copy { .. } => Family::Memory,
             Op::InitializeNormal { .. } | Op::ClipCoefficient { .. } | Op::AdamW { .. } => Family::Memory,
             Op::Experts(op) => op.family(),
+            Op::Balance(op) => op.family(),
         }
     }
 
@@ -520,6 +525,7 @@ impl Op {
                 [Some(param), copy, Some(first_moment), Some(second_moment)],
             ),
             Op::Experts(op) => op.operands(),
+            Op::Balance(op) => op.operands(),
         }
     }
 }

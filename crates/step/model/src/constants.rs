@@ -1,7 +1,9 @@
-//! Tables that never change, and the sums of a step: the two sections of memory that every rank has once.
+//! Tables that no step changes, and the sums of a step: the two sections of memory that every rank has once.
 
 use config::{ModelSpec, Position};
-use device::{Device, DeviceError, Dtype, Frame, Op, SUM_WORDS, Stream, Tensor};
+use device::{Device, DeviceError, Dtype, Frame, Op, SUM_WORDS, Stream, Tensor, step_sum_words};
+
+use crate::router_constants::RouterConstants;
 
 /// Tensors that every rank holds once, in addition to parameters and activations.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,12 +14,14 @@ pub struct Constants {
     pub local_rotary: Option<RotaryTables>,
     /// `[rank, rank]`: the scale of adapters times the identity, where there are any and it is not 1.
     pub adapter_scale: Option<Tensor>,
-    /// The next one or two sums, in a row: I64 `[1, SUM_WORDS * losses]`.
+    /// The next sums, those of routers and the counts of choices, in a row: I64 `[1, step_sum_words]`.
     pub all_loss_sums: Tensor,
     /// Sum of the losses and number of valid labels of a step: I64 `[1, SUM_WORDS]`.
     pub loss_sums: Tensor,
     /// The same of the z-losses, where the model has one.
     pub z_loss_sums: Option<Tensor>,
+    /// Tensors of routers, where the model has experts.
+    pub routers: Option<RouterConstants>,
     /// Sum of squared gradients of a step: I64 `[1, SUM_WORDS]`.
     pub norm_sums: Tensor,
     /// Result of [`Op::ClipCoefficient`] `[1, 4]`.
@@ -43,7 +47,8 @@ impl Constants {
                 Some(RotaryTables { cos: table(), sin: table() })
             }
         };
-        let all_loss_sums = sums.tensor(1, model.num_losses() * SUM_WORDS, Dtype::I64);
+        let all_loss_sums = sums.tensor(1, step_sum_words(model), Dtype::I64);
+        let of_tokens = 1 + usize::from(model.z_loss.is_some());
         let scaled = model.lora.as_ref().filter(|lora| lora.scale() != 1.0);
         Constants {
             rotary: rotary(),
@@ -52,12 +57,13 @@ impl Constants {
             all_loss_sums,
             loss_sums: all_loss_sums.elements(0..SUM_WORDS),
             z_loss_sums: model.z_loss.map(|_| all_loss_sums.elements(SUM_WORDS..2 * SUM_WORDS)),
+            routers: RouterConstants::lay_out(tables, model, (all_loss_sums, of_tokens)),
             norm_sums: sums.tensor(1, SUM_WORDS, Dtype::I64),
             coefficient: sums.floats(1, 4),
         }
     }
 
-    /// Fills the tables. The step's sums are left to whoever starts a step.
+    /// Fills the tables, those of routers with zeros. The step's sums are left to whoever starts a step.
     ///
     /// # Errors
     /// The device's.
@@ -67,6 +73,9 @@ impl Constants {
             values.iter_mut().step_by(lora.rank + 1).for_each(|value| *value = lora.scale());
             device::write_floats(device, scale, &values)?;
         }
+        let kept = self.routers.map(|routers| [routers.corrections, routers.loads]);
+        let mut kept = kept.into_iter().flatten().flatten();
+        kept.try_for_each(|out| device.submit(stream, &Op::Fill { out, value: 0.0 }))?;
         let fill = |tables: Option<RotaryTables>, base, scaling| {
             let Some(RotaryTables { cos, sin }) = tables else { return Ok(()) };
             device.submit(stream, &Op::RotaryTable { cos, sin, base, scaling })

@@ -48,6 +48,14 @@ pub struct DropoutRun {
     pub first_token: u64,
 }
 
+/// How routers are trained in this step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RouterRun {
+    /// Gradient of the objective with respect to one token's loss, as that of the head: the loss scale over the nominal
+    /// number of tokens of a step.
+    pub loss_scale: f32,
+}
+
 /// One dropout of the model; distinct sites draw distinct masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropoutSite(u32);
@@ -92,6 +100,8 @@ pub struct Context<'a> {
     pub sequence_parallel: SequenceParallel,
     /// `None` leaves every value in place: evaluation and generation. The same in a unit's forward and backward passes.
     pub dropout: Option<DropoutRun>,
+    /// `None` neither counts choices nor trains routers by losses of their own: evaluation and generation.
+    pub router_run: Option<RouterRun>,
     /// The type in which activations and their gradients are stored; parameters have the type of their own tensors.
     pub stored: Dtype,
     /// The order in which products add their terms.

@@ -17,12 +17,14 @@ use crate::experts_tensors::{ExpertsPending, ExpertsSaved, row_tensor, spec};
 use crate::gradient_sums::{Contributions, sum_contributions};
 use crate::placement::{Partial, Residual, Whole, enter, leave};
 use crate::router::Router;
+use crate::router_balance::RouterBalance;
 use crate::shared_expert::SharedExpert;
 
 /// The block of one layer and microbatch.
 #[derive(Clone, Copy)]
 pub(crate) struct Experts<'a> {
     pub(crate) context: &'a Context<'a>,
+    pub(crate) balance: RouterBalance<'a>,
 }
 
 /// The output of the activation.
@@ -44,7 +46,11 @@ impl Experts<'_> {
         activated: Option<ExpertsActivated>,
     ) -> Result<(), DeviceError> {
         let (context, router, rows) = (self.context, self.router(), saved.routed.rows);
-        router.forward(params.router, normed, saved.routed, router.own.start)?;
+        router.choose(params.router, normed, saved.routed, self.balance.correction())?;
+        context.scratch.scoped(|| {
+            let computed = self.balance.within_capacity(saved.routed)?;
+            router.group(computed, rows, router.own.start)
+        })?;
         context.scratch.scoped(|| {
             let x = self.gathered(normed.tensor(), rows)?;
             self.product(Orientation::Nt, (x, params.up), saved.hidden, rows)
@@ -160,7 +166,8 @@ impl Experts<'_> {
                     .into(),
                 )
             })?;
-            self.router().backward(routed, dweights, pending.logits)
+            self.router().backward(routed, dweights, pending.logits)?;
+            self.balance.backward(routed, pending.logits)
         })
     }
 

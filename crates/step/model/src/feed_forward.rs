@@ -6,11 +6,12 @@
 use device::{DeviceError, Frame, Tensor, Write};
 
 use crate::binding::FeedForwardParams;
-use crate::context::Context;
+use crate::context::{Batch, Context};
 use crate::dense::{DensePending, DenseSaved};
 use crate::experts::{Experts, ExpertsActivated};
 use crate::experts_tensors::{ExpertsPending, ExpertsSaved};
 use crate::placement::{Partial, Residual, Sharded, enter};
+use crate::router_balance::RouterBalance;
 use crate::saved::SavedFrames;
 
 /// Values that the backward passes of a feed-forward block read.
@@ -94,6 +95,8 @@ impl FeedForwardParams {
 #[derive(Clone, Copy)]
 pub(crate) struct FeedForward<'a> {
     pub(crate) context: &'a Context<'a>,
+    pub(crate) batch: &'a Batch,
+    pub(crate) layer: u32,
 }
 
 impl FeedForward<'_> {
@@ -219,8 +222,17 @@ impl FeedForward<'_> {
         }
     }
 
+    /// Adds what the block's router chose to the sums of a training step.
+    pub(crate) fn count_choices(&self, saved: &FeedForwardSaved) -> Result<(), DeviceError> {
+        match saved {
+            FeedForwardSaved::Dense(_) => Ok(()),
+            FeedForwardSaved::Experts(saved) => self.experts().balance.count(saved.routed),
+        }
+    }
+
     fn experts(&self) -> Experts<'_> {
-        Experts { context: self.context }
+        let FeedForward { context, batch, layer } = *self;
+        Experts { context, balance: RouterBalance { context, batch, layer } }
     }
 }
 

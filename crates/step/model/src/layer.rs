@@ -122,7 +122,7 @@ impl Layer<'_> {
     ) -> Result<(), DeviceError> {
         self.fill_attention(params, input, saved, cache)?;
         let (context, scratch) = (self.context, self.context.scratch);
-        scratch.scoped(|| {
+        scratch.scoped(|| -> Result<(), DeviceError> {
             let Some(middle) = saved.middle else { return self.forward_parallel(params, input, saved, output) };
             let normed = match context.model.blocks {
                 Blocks::Sequential | Blocks::Parallel | Blocks::PostNorm | Blocks::Sandwich => None,
@@ -133,7 +133,8 @@ impl Layer<'_> {
             let place = normed.map(|normed| normed.residual);
             let block = self.feed_forward_block(params, input, saved, place, output.tensor())?;
             self.add(normed.unwrap_or(ScaledResidual::unscaled(Residual::new(middle))), block, output)
-        })
+        })?;
+        self.feed_forward().count_choices(&saved.feed_forward)
     }
 
     /// The feed-forward block of parallel ones, and the sum of both.
@@ -525,7 +526,7 @@ impl Layer<'_> {
     }
 
     fn feed_forward(&self) -> FeedForward<'_> {
-        FeedForward { context: self.context }
+        FeedForward { context: self.context, batch: self.batch, layer: self.number }
     }
 
     fn attention_dropout(&self) -> Option<ResidualDropout> {

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use config::Routing;
-use device::{DeviceError, ExpertOp, Op, Orientation, Reduction, SumTree, Tensor, Write};
+use device::{DeviceError, ExpertOp, ExpertRows, Op, Orientation, Reduction, SumTree, Tensor, Write};
 
 use crate::context::Context;
 use crate::experts_tensors::Routed;
@@ -22,19 +22,23 @@ pub(crate) struct Router<'a> {
 }
 
 impl Router<'_> {
-    /// Logits, choice and weights from the normed residual, with the rows of experts from `first_expert` on.
-    pub(crate) fn forward(
+    /// Logits, choice and weights from the normed residual. `correction[1, E]` is added to choice scores.
+    pub(crate) fn choose(
         &self,
         weight: Tensor,
         normed: Whole,
-        Routed { logits, choice, weights, rows }: Routed,
-        first_expert: usize,
+        Routed { logits, choice, weights, rows: _ }: Routed,
+        correction: Option<Tensor>,
     ) -> Result<(), DeviceError> {
         let context = self.context;
         product(context, Orientation::Nt, (normed.tensor(), weight), (logits, Write::Assign))?;
-        let (routing, correction) = (self.routing, None);
-        context.submit(ExpertOp::Route { logits, correction, routing, choice, weights }.into())?;
-        context.submit(ExpertOp::GroupRows { choice, first_expert, rows }.into())
+        let routing = self.routing;
+        context.submit(ExpertOp::Route { logits, correction, routing, choice, weights }.into())
+    }
+
+    /// The rows of experts from `first_expert` on, of those of `choice[T, k]` that are not negative.
+    pub(crate) fn group(&self, choice: Tensor, rows: ExpertRows, first_expert: usize) -> Result<(), DeviceError> {
+        self.context.submit(ExpertOp::GroupRows { choice, first_expert, rows }.into())
     }
 
     /// Gradient of the logits, assigned to `dlogits[T, E]`, from this rank's share `dweights[T, k]+tp` of that of the

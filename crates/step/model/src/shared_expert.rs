@@ -27,7 +27,10 @@ impl SharedExpert<'_> {
     pub(crate) fn fill(&self, normed: Whole, saved: SharedSaved, activated: Option<Tensor>) -> Result<(), DeviceError> {
         self.params.dense.fill(self.context, normed, saved.dense, activated)?;
         match self.params.gate.zip(saved.gate) {
-            Some((weight, gate)) => self.gate().forward(weight, normed, gate, 0),
+            Some((weight, gate)) => {
+                self.gate().choose(weight, normed, gate, None)?;
+                self.gate().group(gate.choice, gate.rows, 0)
+            }
             None => Ok(()),
         }
     }

@@ -69,6 +69,7 @@ impl Declared {
     fn value_varies_over(&self, value: AppliedTo) -> AxisSet {
         match value {
             AppliedTo::Residual if self.sequence_parallel.runs(TWO) == 1 => self.token_axes,
+            AppliedTo::Choice => AxisSet::NONE,
             AppliedTo::Residual | AppliedTo::Heads | AppliedTo::Hidden | AppliedTo::Vocabulary => {
                 self.token_axes.union(self.tensor_axes)
             }

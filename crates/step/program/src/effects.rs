@@ -377,6 +377,15 @@ impl At<'_> {
         }
     }
 
+    /// Where a training step counts choices of experts.
+    fn choice_counts(&self) -> Option<Value> {
+        let has_experts = |layer| self.view.has_parameters(Unit::Experts(layer));
+        match self.unit {
+            Unit::Layer(layer) => has_experts(layer).then_some(Value::LossSums),
+            Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_) | Unit::Experts(_) => None,
+        }
+    }
+
     fn forward(&self) -> Effects {
         let inputs = Values::of([self.batch(), Value::Constants]).with_some(self.input());
         let reads = self.with_params(inputs).with_some(self.cache());
@@ -400,7 +409,8 @@ impl At<'_> {
                         (assigns.with(self.saved_input()), saved.with_some(self.input()))
                     }
                 };
-                Effects { reads, assigns, frees, ..Effects::NONE }
+                let accumulates = Values::NONE.with_some(self.choice_counts());
+                Effects { reads, assigns, accumulates, frees, ..Effects::NONE }
             }
             // The head computes loss, gradients and weight gradients at once, so that logits are never stored whole.
             (Unit::Head, Purpose::Train) => Effects {

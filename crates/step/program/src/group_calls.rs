@@ -47,13 +47,13 @@ pub struct GroupCall {
 }
 
 impl GroupCall {
-    /// The calls of the norm, in order: the sums of the squares of the gradients, then those of `losses` losses. Each
-    /// is over a buffer of its own.
-    pub fn norm(losses: usize) -> [GroupCall; 2] {
-        [1, losses].map(|sums| GroupCall {
+    /// The calls of the norm, in order: the sums of the squares of the gradients, then the `words` of other sums
+    /// ([`device::step_sum_words`]). Each is over a buffer of its own.
+    pub fn norm(words: usize) -> [GroupCall; 2] {
+        [SUM_WORDS, words].map(|words| GroupCall {
             group: PeerGroup::WORLD,
             collective: Collective::AllReduce(SumTree::RANK_ORDER),
-            elements: 0..sums * SUM_WORDS,
+            elements: 0..words,
         })
     }
 }

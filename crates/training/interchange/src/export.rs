@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use checkpoint::{TensorEntry, TensorWriter};
-use config::{Format, ModelSpec, ParamSpec, Unit, params};
+use config::{Balance, ExpertsSpec, Format, ModelSpec, ParamSpec, Unit, params};
 use mesh::Region;
 use serde_json::{Map, Value};
 
@@ -37,8 +37,14 @@ pub fn family_of(model: &ModelSpec) -> Result<Family, InterchangeError> {
         Some(experts) if !model.has_dense_blocks() => experts.hidden,
         Some(_) | None => model.ffn_hidden,
     };
+    if model.experts.is_some_and(|experts| experts.balance.bias.is_some()) {
+        let reason = "model.router_bias = true; no class that is written here has a correction of choices".into();
+        return Err(InterchangeError::NoFamily { reason });
+    }
+    // Losses of routers train them and are no part of what they compute.
+    let experts = model.experts.map(|experts| ExpertsSpec { balance: Balance::NONE, ..experts });
     let trained = ModelSpec { output_init_std: None, xavier_gain: None, z_loss: None, lora: None, ..model.clone() };
-    let model = ModelSpec { ffn_hidden, ..trained };
+    let model = ModelSpec { ffn_hidden, experts, ..trained };
     let reads_back = |family: &Family| {
         let map = family.write(&model);
         let fields = Fields { path: Path::new(CONFIG), map: &map };
@@ -127,6 +133,23 @@ fn put(writer: &TensorWriter, tensor: &str, stored_rows: &StoredRows, region: &R
 mod tests {
     use super::*;
     use config::RunConfig;
+
+    fn message(sets: &[&str]) -> Result<Family, String> {
+        let of_mixtral = ["model.experts=8", "model.biases=false", "model.norm=rms", "model.position=rotary"];
+        let more = ["model.activation=swiglu", "model.tied_embeddings=false", "model.expert_hidden=64"];
+        let sets: Vec<String> = [&of_mixtral[..], &more, sets].concat().iter().map(ToString::to_string).collect();
+        family_of(&RunConfig::load("", "", &sets).expect("legal").model).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn losses_of_routers_are_left_out_and_a_correction_is_refused_by_name() {
+        let losses = ["model.router_balance_loss=0.01", "model.router_z_loss=0.001", "model.router_statistics=false"];
+        assert_eq!(message(&losses), message(&[]));
+        assert!(message(&losses).is_ok());
+        let expected = "no Hugging Face class has this model: model.router_bias = true; no class that is written here \
+                        has a correction of choices";
+        assert_eq!(message(&["model.router_bias=true"]), Err(expected.to_string()));
+    }
 
     #[test]
     fn layers_of_different_widths_are_refused_by_name() {

@@ -68,7 +68,7 @@ impl Matrix {
 
 #[cfg(test)]
 mod tests {
-    use config::{ExpertsSpec, ModelSpec, RouterScores, RouterWeights, Routing, RunConfig, Unit, params};
+    use config::{Balance, ExpertsSpec, ModelSpec, RouterScores, RouterWeights, Routing, RunConfig, Unit, params};
 
     use super::*;
 
@@ -76,9 +76,17 @@ mod tests {
     fn a_box_of_a_stack_is_a_box_of_each_matrix() {
         let (scores, weights) = (RouterScores::Softmax, RouterWeights::Scores);
         let routing = Routing { scores, weights, scale: 1.0, groups: None };
-        let (number, per_token, hidden) = (3, 1, 5);
-        let experts =
-            ExpertsSpec { number, per_token, hidden, shared: None, first_layer: 0, layer_interval: 1, routing };
+        let (number, per_token, hidden, balance) = (3, 1, 5, Balance::NONE);
+        let experts = ExpertsSpec {
+            number,
+            per_token,
+            hidden,
+            shared: None,
+            first_layer: 0,
+            layer_interval: 1,
+            routing,
+            balance,
+        };
         let activation = config::Activation::SwiGlu;
         let model = ModelSpec { hidden: 4, experts: Some(experts), activation, ..RunConfig::quick_start().model };
         let list = params(&model, Unit::Experts(1));

@@ -13,7 +13,7 @@ use mesh::{Axis, AxisSizes};
 use model::{
     Accumulation, AdapterBuffers, Batch, BindError, CacheSize, Constants, Context, DropoutRun, Embedding,
     EmbeddingGradients, EmbeddingParams, Head, HeadGradients, HeadParams, KeyValueCache, Layer, LayerParams,
-    MicrobatchShape, Residual, SavedFrames, TensorParallel, saved_input,
+    MicrobatchShape, Residual, RouterRun, SavedFrames, TensorParallel, saved_input,
 };
 use program::{PassKind, Purpose};
 use thiserror::Error;
@@ -175,6 +175,7 @@ impl<'a> Recorder<'a> {
             shape: self.case.shape,
             sequence_parallel: self.case.sequence_parallel,
             dropout,
+            router_run: dropout.map(|_| RouterRun { loss_scale: 1.0 }),
             stored: self.case.stored,
             products: self.case.products,
             accumulation: Accumulation::new(self.case.sums, self.case.shape.tokens(), 1.0),

@@ -11,6 +11,10 @@ const COLUMNS: &[(&str, &str)] = &[
     ("speed", "tokens_per_second"),
     ("peak", "peak_share"),
     ("scale", "loss_scale"),
+    ("load", "expert_load_max"),
+    ("idle", "idle_experts"),
+    ("entropy", "router_entropy"),
+    ("balance", "router_balance_loss"),
     ("memory", "resident_bytes"),
 ];
 

@@ -3,6 +3,7 @@
 pub(crate) mod anomaly;
 pub mod communication;
 pub(crate) mod cpu_time;
+pub(crate) mod idle_experts;
 pub(crate) mod metrics_file;
 pub(crate) mod rates;
 pub(crate) mod record;

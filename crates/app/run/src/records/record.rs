@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Serialize, Serializer};
-use train::{Anomaly, EvaluationReport, StepReport, UpdateOutcome};
+use train::{Anomaly, EvaluationReport, RouterFigures, StepReport, UpdateOutcome};
 
 use crate::records::anomaly::anomaly_name;
 use crate::records::rates::Rates;
@@ -31,6 +31,8 @@ struct Record {
     loss: Number,
     #[serde(skip_serializing_if = "Option::is_none")]
     z_loss: Option<Number>,
+    #[serde(flatten)]
+    routers: Option<RouterRecord>,
     learning_rate: f32,
     grad_norm: Number,
     tokens: usize,
@@ -64,6 +66,43 @@ struct Record {
     time: f64,
 }
 
+/// The routers of a step.
+#[derive(Serialize)]
+struct RouterRecord {
+    expert_load_max: f64,
+    expert_load_min: f64,
+    idle_experts: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dropped_share: Option<f64>,
+    router_entropy: Number,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    router_balance_loss: Option<Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    router_z_loss: Option<Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    router_bias_min: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    router_bias_max: Option<f32>,
+}
+
+impl RouterRecord {
+    fn of(figures: &RouterFigures) -> RouterRecord {
+        let RouterFigures { largest_load, smallest_load, idle_experts, dropped, entropy, balance_loss, z_loss, bias } =
+            *figures;
+        RouterRecord {
+            expert_load_max: largest_load,
+            expert_load_min: smallest_load,
+            idle_experts,
+            dropped_share: dropped,
+            router_entropy: Number(entropy),
+            router_balance_loss: balance_loss.map(Number),
+            router_z_loss: z_loss.map(Number),
+            router_bias_min: bias.map(|[least, _]| least),
+            router_bias_max: bias.map(|[_, most]| most),
+        }
+    }
+}
+
 /// A step as a line, without its end.
 ///
 /// # Errors
@@ -78,6 +117,7 @@ pub fn of_step(report: &StepReport, rates: &Rates, now: SystemTime) -> std::io::
         step: report.step,
         loss: Number(report.loss),
         z_loss: report.z_loss.map(Number),
+        routers: report.routers.as_ref().map(RouterRecord::of),
         learning_rate: report.learning_rate,
         grad_norm: Number(report.gradient_norm),
         tokens: report.tokens,
@@ -175,6 +215,23 @@ pub fn of_sample(step: u32, [prompt, generated]: [&str; 2], now: SystemTime) -> 
     Ok(serde_json::to_string(&record)?)
 }
 
+/// Something that happened to a run, an event of the report.
+#[derive(Serialize)]
+struct EventRecord<'a> {
+    event: &'static str,
+    step: u32,
+    text: &'a str,
+    time: f64,
+}
+
+/// An event of the kind `event`, a word, as a line, without its end.
+///
+/// # Errors
+/// The errors of [`of_step`].
+pub fn of_event(event: &'static str, step: u32, text: &str, now: SystemTime) -> std::io::Result<String> {
+    Ok(serde_json::to_string(&EventRecord { event, step, text, time: unix_seconds(now) })?)
+}
+
 /// Seconds since 1970, to a millisecond.
 fn unix_seconds(now: SystemTime) -> f64 {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -239,6 +296,29 @@ mod tests {
     fn a_z_loss_follows_the_loss() {
         let kept = of_step(&StepReport { z_loss: Some(0.0045), ..report() }, &rates(), now()).expect("JSON");
         assert!(kept.contains("\"loss\":2.345678,\"z_loss\":0.0045,\"learning_rate\""), "{kept}");
+    }
+
+    #[test]
+    fn routers_follow_the_losses() {
+        let routers = RouterFigures {
+            largest_load: 2.5,
+            smallest_load: 0.125,
+            idle_experts: 0,
+            dropped: Some(0.25),
+            entropy: 1.75,
+            balance_loss: Some(0.0625),
+            z_loss: None,
+            bias: Some([-0.002, 0.001]),
+        };
+        let kept = of_step(&StepReport { routers: Some(routers), ..report() }, &rates(), now()).expect("JSON");
+        let expected = "\"loss\":2.345678,\"expert_load_max\":2.5,\"expert_load_min\":0.125,\"idle_experts\":0,\
+                        \"dropped_share\":0.25,\"router_entropy\":1.75,\"router_balance_loss\":0.0625,\"router_bias_min\":-0.002,\
+                        \"router_bias_max\":0.001,\"learning_rate\"";
+        assert!(kept.contains(expected), "{kept}");
+        assert_eq!(
+            of_event("experts", 9, "idle", now()).expect("JSON"),
+            "{\"event\":\"experts\",\"step\":9,\"text\":\"idle\",\"time\":1500.123}"
+        );
     }
 
     #[test]

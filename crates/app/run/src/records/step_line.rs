@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use config::figures::grouped;
-use train::{LossScalingReport, StepReport, UpdateOutcome};
+use train::{LossScalingReport, RouterFigures, StepReport, UpdateOutcome};
 
 use crate::records::rates::Rates;
 
@@ -106,6 +106,17 @@ fn fields(report: &StepReport, steps: u32, rates: &Rates, remaining_time: Remain
     fields.push(Field::new("", format!("{:.1} GFLOP/s{share}", rates.flops / 1e9)));
     fields.extend(rates.idle_share.map(|share| Field::new("idle", format!("{:>2.0} %", 100.0 * share))));
     fields.extend(report.loss_scaling.as_ref().map(scaling));
+    fields.extend(report.routers.iter().flat_map(routers));
+    fields
+}
+
+/// The largest load of an expert, and those without a token.
+fn routers(figures: &RouterFigures) -> Vec<Field> {
+    let mut fields = vec![Field::new("largest load", format!("{:.2}", figures.largest_load))];
+    if figures.idle_experts > 0 {
+        let idle = Field::new("idle experts", figures.idle_experts.to_string());
+        fields.push(Field { emphasis: Emphasis::Alarm, ..idle });
+    }
     fields
 }
 
@@ -145,6 +156,7 @@ pub mod tests {
             gradient_norm: 0.987_6,
             loss_scaling: None,
             z_loss: None,
+            routers: None,
             anomaly: None,
             learning_rate: 1.5e-3,
             tokens: 2048,

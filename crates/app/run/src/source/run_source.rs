@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use checkpoint::{Checkpoint, MANIFEST, StatePart, TensorReader, TensorRecord};
 use config::{
-    Degrees, GivenWeights, KeptRun, KeptRunFile, ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params,
+    Degrees, GivenWeights, KeptRun, KeptRunFile, ModelSpec, ParamSpec, ROUTER_LOAD, RunConfig, TokenizerSpec, Unit,
+    params, router_corrections,
 };
 use data::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
 use interchange::{HuggingFaceFolder, InterchangeError};
@@ -114,6 +115,7 @@ impl Weights {
                 let others: Vec<String> = others.map(|other| other.tensor("")).collect();
                 let own = |(name, tensor): (&String, &TensorRecord)| {
                     let is_weight = !others.iter().any(|other| name.starts_with(other.as_str()));
+                    let is_weight = is_weight && !name.starts_with(ROUTER_LOAD);
                     let is_there =
                         is_weight && checkpoint.shape(&read_as(checkpoint, *part, name).tensor(name)).is_some();
                     is_there.then(|| (name.clone(), tensor.shape.clone()))
@@ -319,7 +321,8 @@ fn run_file(folder: &Path) -> Result<(String, KeptRunFile), Failure> {
 /// The shapes of all parameters of `model` by name.
 fn shapes(model: &ModelSpec) -> BTreeMap<String, Vec<usize>> {
     let units = Unit::holding(model.num_layers);
-    units.flat_map(|unit| params(model, unit)).map(|param| (param.name, param.shape)).collect()
+    let params = units.flat_map(|unit| params(model, unit)).chain(router_corrections(model));
+    params.map(|param| (param.name, param.shape)).collect()
 }
 
 /// Whether `weights` are those of `model`, to the last name and size.

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use checkpoint::{Committer, SavedIn};
-use train::{EvaluationReport, Observer, SampleReport, SaveReport, Start, StepReport, StopRequest, WorkTimes, Worker};
+use train::{
+    EvaluationReport, Observer, RouterReport, SampleReport, SaveReport, Start, StepReport, StopRequest, WorkTimes,
+    Worker,
+};
 
 use crate::failure::Failure;
 use crate::folder::run_folder::RunFolder;
@@ -112,6 +115,10 @@ impl Observer for SignalObserver<'_, '_> {
         }
         self.tell_uploads();
         self.progress.step(report)
+    }
+
+    fn routers(&self, report: &RouterReport) {
+        self.progress.routers(report);
     }
 
     fn stop_request(&self) -> StopRequest {

@@ -7,10 +7,11 @@ use checkpoint::{Committed, Finished, SavedIn};
 use config::figures::bytes;
 use device::DeviceError;
 use sync::{into_inner, lock};
-use train::{EvaluationReport, SaveReport, StepReport, StopRequest, StragglerWatch, WorkTimes, Worker};
+use train::{EvaluationReport, RouterReport, SaveReport, StepReport, StopRequest, StragglerWatch, WorkTimes, Worker};
 
 use crate::failure::Failure;
 use crate::records::anomaly::anomaly_line;
+use crate::records::idle_experts::IdleExperts;
 use crate::records::metrics_file::MetricsFile;
 use crate::records::rates::{Meter, Rates};
 use crate::records::record;
@@ -49,6 +50,7 @@ struct Outputs<'a> {
     evaluating_tens: u64,
     evaluation: Option<EvaluationReport>,
     not_saved: Option<String>,
+    idle_experts: IdleExperts,
 }
 
 /// Results that a run reports at its end.
@@ -86,6 +88,7 @@ impl<'a> Progress<'a> {
             evaluating_tens: 0,
             evaluation,
             not_saved,
+            idle_experts: IdleExperts::default(),
         });
         Progress { steps, interrupt, recorder: None, watchers: None, stragglers: None, outputs }
     }
@@ -231,6 +234,17 @@ impl train::Observer for Progress<'_> {
             outputs.note(&format!("step {}: {straggler}", report.step));
         }
         stop_request
+    }
+
+    fn routers(&self, report: &RouterReport) {
+        let mut outputs = lock(&self.outputs);
+        let Some(text) = outputs.idle_experts.take(report) else { return };
+        outputs.warn(&format!("{text}\n"));
+        let written = record::of_event("experts", report.step, &text, SystemTime::now())
+            .and_then(|record| outputs.metrics.write(&record));
+        if let Err(error) = written {
+            outputs.fail_at(&error);
+        }
     }
 
     fn rank_step(&self, times: WorkTimes) {

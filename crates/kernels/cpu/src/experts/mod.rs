@@ -5,16 +5,22 @@
 
 mod activation;
 mod choice;
+mod count_choices;
 mod group_rows;
+mod limit_choices;
 mod route;
 mod route_backward;
+mod router_losses;
 mod rows;
 mod shares;
 
 pub use activation::{ExpertActivationBackward, expert_activation};
+pub use count_choices::{correct, count_choices, load};
 pub use group_rows::{GroupRows, group_rows};
+pub use limit_choices::{LimitChoices, limit_choices};
 pub use route::Route;
 pub use route_backward::RouteBackward;
+pub use router_losses::{RouterLosses, RouterLossesBackward, Terms};
 pub use rows::{CombineRows, gather_rows};
 
 /// The row at a place, if there is one.

@@ -6,13 +6,13 @@ use crate::lanes::{Lanes, for_each_block, row_sum};
 use crate::math::{exp, sigmoid_and_complement};
 
 /// Added to a sum of sigmoids: the shares of experts whose scores are all zero are zero.
-const SMALLEST_SUM: f32 = 1e-20;
+pub(super) const SMALLEST_SUM: f32 = 1e-20;
 
 /// Softmax of `row`: `exp(z - max) / sum`.
 #[derive(Clone, Copy)]
 pub(super) struct Softmax {
-    max: f32,
-    sum: f32,
+    pub(super) max: f32,
+    pub(super) sum: f32,
 }
 
 impl Softmax {

@@ -2,6 +2,7 @@
 //! and with rows that nothing may touch.
 
 mod activation;
+mod balance;
 mod machine;
 mod products;
 mod route;

@@ -128,6 +128,7 @@ pub(crate) fn launches(op: &Op, site: &Site) -> Result<Vec<Launch>, DeviceError>
         Op::ClipCoefficient { .. } => fixed_point::clip_coefficient(site, op),
         Op::AdamW { .. } => adamw::adamw(site, op),
         Op::Experts(_) => Err(without_kernels(op)),
+        Op::Balance(_) => Err(without_kernels(op)),
     }
 }
 

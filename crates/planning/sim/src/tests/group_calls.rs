@@ -3,6 +3,7 @@
 
 use cluster::{Cluster, named};
 use config::{Degrees, GradientSums, Parallelism, PerClass, RunConfig, Unit, UnitLayout, ZeroStage};
+use device::SUM_WORDS;
 use mesh::{AxisSet, Mesh, PlacementOrder, Rank};
 use program::{Footprint, GradientAxes, GroupCall, Partner, PeerGroup, UnitCalls};
 use sim::{GroupShape, RecordedUnits, StepCosts, StepShape, collective_ns};
@@ -70,9 +71,9 @@ fn each_call_of_the_list_is_priced() {
                 assert!(costs.tied_ns(Partner::None) < costs.tied_ns(ends), "no link between one rank and itself");
             }
         }
-        let norm: u64 = GroupCall::norm(1).iter().map(|call| price(&cluster, &mesh, call, 8)).sum();
+        let norm: u64 = GroupCall::norm(SUM_WORDS).iter().map(|call| price(&cluster, &mesh, call, 8)).sum();
         assert_eq!(costs.norm_ns(std::iter::empty()), norm);
-        assert_eq!(GroupCall::norm(1)[0].group, PeerGroup::Along(AxisSet::ALL));
+        assert_eq!(GroupCall::norm(SUM_WORDS)[0].group, PeerGroup::Along(AxisSet::ALL));
     }
 }
 

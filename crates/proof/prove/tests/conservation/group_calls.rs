@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use device::{DeviceError, Dtype, Reduction, Stream};
+use device::{DeviceError, Dtype, Reduction, Stream, step_sum_words};
 use program::{Collective, Family, GroupCall, Instr, Partner, PeerGroup, PeerGroups};
 use testkit::intercepted::{Call, intercept_calls};
 use testkit::wrapped_engine::WrappedEngine;
@@ -64,7 +64,7 @@ fn listed(worker: &Worker<'_>, instr: Instr) -> Vec<Seen> {
             Partner::None | Partner::To(_) | Partner::From(_) | Partner::Peers(_) | Partner::World => vec![],
         },
         Family::GradNorm => {
-            let calls = GroupCall::norm(worker.position.setup.model.num_losses());
+            let calls = GroupCall::norm(step_sum_words(&worker.position.setup.model));
             calls.into_iter().map(|call| seen(call, Dtype::I64)).collect()
         }
         Family::Pass(_) | Family::Load { .. } | Family::Transfer { .. } | Family::Update { .. } => vec![],

@@ -20,4 +20,5 @@ mod offload;
 mod overlap;
 mod position;
 mod reading;
+mod routers;
 mod state;

@@ -1,9 +1,11 @@
 //! Rules of `model.experts` and of its router.
 
 use super::{Rules, nearest_of};
+use crate::balance::{Balance, Statistics};
 use crate::data_spec::DeviceChoice;
 use crate::experts::ExpertsSpec;
 use crate::model::{Biases, ModelSpec};
+use crate::problem::Problem;
 use crate::routing::{ExpertGroups, RouterScores};
 use crate::run_file::{Item as _, RunConfig};
 
@@ -35,6 +37,39 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
             "has no kernels for model.experts", "use \"cpu\"";
     }
     groups(model, experts, rules);
+    balance(config, &experts.balance, rules);
+}
+
+/// Losses of routers, the change of their correction and their statistics have operations of their own.
+fn balance(config: &RunConfig, balance: &Balance, rules: &mut Rules) {
+    let moved = balance.bias.filter(|_| balance.moves_bias());
+    let written = |value: f32| value.written();
+    let trained = [
+        ("model.router_balance_loss", balance.loss.map(written)),
+        ("model.router_z_loss", balance.z_loss.map(written)),
+        ("model.router_bias_rate", moved.map(|bias| written(bias.rate))),
+    ];
+    let is_on = balance.statistics == Statistics::On;
+    let statistics = ("model.router_statistics", is_on.then(|| balance.statistics.written()));
+    let mut refuse = |listed: &[(&str, Option<String>)], rule: &str, remedy: &str| {
+        for (key, value) in listed.iter().filter_map(|(key, value)| Some((key, value.as_ref()?))) {
+            rules.report(Problem::of_value(key, value, rule, remedy));
+        }
+    };
+    if config.run.device == DeviceChoice::Cuda {
+        refuse(&trained, "has no kernels for GPUs", "use 0, or run.device = \"cpu\"");
+        refuse(&[statistics], "has no kernels for GPUs", "use false");
+    }
+    let limited = [("model.expert_capacity", balance.capacity.map(written))];
+    if config.run.device == DeviceChoice::Cuda {
+        refuse(&limited, "has no kernels for GPUs", "leave it out, or use run.device = \"cpu\"");
+    }
+    if config.parallelism.degrees.cp > 1 {
+        refuse(&limited, "compares the tokens of a sequence, which parallelism.cp divides", "leave it out");
+    }
+    if config.model.lora.is_some() {
+        refuse(&trained, "is of routers, which model.lora does not train", "use 0");
+    }
 }
 
 fn groups(model: &ModelSpec, experts: &ExpertsSpec, rules: &mut Rules) {

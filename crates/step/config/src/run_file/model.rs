@@ -1,8 +1,10 @@
 //! The section `[model]`.
 
+use super::balance;
 use super::keys::{Keys, Variants, keys, where_first};
 use super::reader::OfWeights::{Length, Training};
 use super::table::{Fields, Table, tables};
+use crate::balance::Balance;
 use crate::experts::{ExpertsSpec, SharedExpert, SharedGate};
 use crate::local_attention::{LocalAttention, Reach};
 use crate::lora::{LinearLayer, LoraSpec};
@@ -217,7 +219,7 @@ fn experts(keys: &mut Keys<'_>, model: &mut ModelSpec) {
     let given = model.experts.take();
     let mut number = given.map(|experts| experts.number);
     let key = keys.key("experts", &mut number).positive().at_most(MAX_WIDTH, TOO_LARGE);
-    key.megatron("num_experts").megatron("moe_router_load_balancing_type: there is no loss of balance");
+    key.megatron("num_experts");
     if number.is_none() && keys.reader().is_none() {
         return;
     }
@@ -234,6 +236,7 @@ fn experts(keys: &mut Keys<'_>, model: &mut ModelSpec) {
             scale: 1.0,
             groups: None,
         },
+        balance: Balance::NONE,
     });
     spec.number = number.unwrap_or(0);
     let key = keys.key("experts_per_token", &mut spec.per_token).positive();
@@ -245,7 +248,9 @@ fn experts(keys: &mut Keys<'_>, model: &mut ModelSpec) {
     let key = keys.key("expert_layer_interval", &mut spec.layer_interval).positive();
     key.megatron("moe_layer_freq: the number of layers from one with experts to the next");
     router(keys, &mut spec.routing);
-    keys.idle(number.is_none(), &OF_EXPERTS, "has no effect without model.experts", "give both, or leave it out");
+    balance::visit(keys, &mut spec.balance);
+    let of_experts = [&OF_EXPERTS[..], &balance::KEYS].concat();
+    keys.idle(number.is_none(), &of_experts, "has no effect without model.experts", "give both, or leave it out");
     model.experts = number.map(|_| spec);
 }
 

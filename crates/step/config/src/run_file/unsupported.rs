@@ -27,17 +27,14 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
         "is a choice of model.experts; write model.experts = 8 and model.experts_per_token = 2",
     ),
     (
-        &["moe_aux_loss_coeff", "router_aux_loss_coef", "aux_loss_alpha", "moe_z_loss_coeff", "balance_loss"],
-        "is a loss of routers, which runs do not have; leave it out",
+        &["router_aux_loss_coef", "aux_loss_alpha", "balance_loss"],
+        "is a loss of routers, for which systems have different formulas; use model.router_balance_loss",
     ),
     (
-        &["moe_expert_capacity_factor", "moe_token_drop_policy", "moe_pad_expert_input_to_capacity", "capacity_factor"],
-        "is a capacity of experts, which drops tokens; leave it out, since no token is dropped",
+        &["moe_token_drop_policy", "moe_pad_expert_input_to_capacity", "capacity_factor"],
+        "is a capacity of experts; use model.expert_capacity, which drops the smallest weights and pads nothing",
     ),
-    (
-        &["moe_router_enable_expert_bias", "moe_router_bias_update_rate", "e_score_correction_bias"],
-        "is a bias of the choice of experts, which routers do not have; leave it out",
-    ),
+    (&["e_score_correction_bias"], "is a bias of the choice of experts; use model.router_bias = true"),
     (&["moe_input_jitter_eps", "router_jitter_noise"], "is noise of routers, which runs do not have; leave it out"),
     (&["adafactor", "sgd", "lion"], "is not an optimizer of runs; use train.optimizer = \"adamw\" or \"muon\""),
     (

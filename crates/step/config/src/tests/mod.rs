@@ -1,5 +1,6 @@
 //! Tests of the public interface of `config`.
 
+mod balance;
 mod check;
 mod data_section;
 mod learning_rates;

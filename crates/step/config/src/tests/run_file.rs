@@ -391,9 +391,9 @@ fn overrides_that_name_nothing_are_refused() {
     assert_eq!(
         refused("", &["model.zebra=1"]),
         "--set model.zebra=1: `model.zebra` is not a key; [model] has activation, attention_dropout, attention_soft_cap, biases, blocks, context, deepnorm_alpha, dropout, embedding_norm, embedding_scale, \
-         expert_hidden, expert_layer_interval, experts, experts_per_token, ffn_hidden, ffn_hidden_of_layers, first_expert_layer, head_dim, hidden, init_std, layer_pattern, local_rotary_base, logit_divisor, logit_soft_cap, lora, norm, norm_epsilon, num_heads, num_kv_heads, num_layers, output_init_std, padding_token, \
+         expert_capacity, expert_hidden, expert_layer_interval, experts, experts_per_token, ffn_hidden, ffn_hidden_of_layers, first_expert_layer, head_dim, hidden, init_std, layer_pattern, local_rotary_base, logit_divisor, logit_soft_cap, lora, norm, norm_epsilon, num_heads, num_kv_heads, num_layers, output_init_std, padding_token, \
          position, position_offset, qk_norm, query_scalar, rotary_base, rotary_fraction, rotary_high_turns, rotary_low_turns, rotary_magnitude, rotary_original_context, \
-         rotary_pairing, rotary_scaling, rotary_scaling_factor, router_groups, router_groups_kept, router_scale, router_scores, router_weights, \
+         rotary_pairing, rotary_scaling, rotary_scaling_factor, router_balance_loss, router_balance_over, router_bias, router_bias_rate, router_groups, router_groups_kept, router_scale, router_scores, router_statistics, router_weights, router_z_loss, \
          shared_expert_gate, shared_expert_hidden, tied_embeddings, top_query, vocabulary, window, xavier_gain, z_loss"
     );
 }

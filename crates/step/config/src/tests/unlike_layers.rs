@@ -56,6 +56,7 @@ fn experts_are_read_and_survive_writing() {
     let groups = Some(ExpertGroups { number: 4, kept: 2 });
     let (scores, weights) = (RouterScores::Sigmoid, RouterWeights::Normalised);
     let experts = ExpertsSpec {
+        balance: config::Balance::NONE,
         number: 8,
         per_token: 3,
         hidden: 96,

@@ -1,8 +1,9 @@
 //! Small models of every style.
 
 use config::{
-    Activation, Biases, Blocks, ExpertGroups, ExpertsSpec, LocalAttention, ModelSpec, Norm, NormKind, Pairing,
-    Position, QkNorm, Reach, RotaryScaling, RouterScores, RouterWeights, Routing, SharedExpert, SharedGate, TopQuery,
+    Activation, Balance, Biases, Blocks, ExpertGroups, ExpertsSpec, LoadSet, LocalAttention, ModelSpec, Norm, NormKind,
+    Pairing, Position, QkNorm, Reach, RotaryScaling, RouterBias, RouterScores, RouterWeights, Routing, SharedExpert,
+    SharedGate, Statistics, TopQuery,
 };
 use model::MicrobatchShape;
 
@@ -120,7 +121,8 @@ pub fn gemma() -> ModelSpec {
 
 /// Eight experts, three for each token, weighed as `routing` says.
 pub fn experts(routing: Routing, shared: Option<SharedExpert>) -> ExpertsSpec {
-    ExpertsSpec { number: 8, per_token: 3, hidden: 6, shared, first_layer: 0, layer_interval: 1, routing }
+    let balance = Balance { statistics: Statistics::Off, ..Balance::NONE };
+    ExpertsSpec { number: 8, per_token: 3, hidden: 6, shared, first_layer: 0, layer_interval: 1, routing, balance }
 }
 
 /// Softmax scores whose weights add up to 1.
@@ -168,6 +170,43 @@ fn with_experts() -> Vec<(&'static str, ModelSpec)> {
             dropped(ModelSpec {
                 blocks: Blocks::DeepNorm { alpha: 2.0 },
                 ..model(ExpertsSpec { per_token: 8, ..experts(NORMALISED, None) })
+            }),
+        ),
+        (
+            "a balance loss of sequences and a z-loss of routers, statistics",
+            model(ExpertsSpec {
+                balance: Balance { loss: Some(0.3), z_loss: Some(0.1), ..Balance::NONE },
+                ..experts(scores, shared(SharedGate::Learned))
+            }),
+        ),
+        (
+            "a balance loss of the step before, sigmoid scores of groups, corrected choices, every second layer",
+            dropped(model(ExpertsSpec {
+                layer_interval: 2,
+                balance: Balance {
+                    loss: Some(0.3),
+                    over: LoadSet::Step,
+                    bias: Some(RouterBias { rate: 1e-3 }),
+                    ..Balance::NONE
+                },
+                ..experts(of_groups(RouterScores::Sigmoid, 2), None)
+            })),
+        ),
+        (
+            "a balance loss of sequences, sigmoid scores, parallel blocks",
+            ModelSpec {
+                blocks: Blocks::Parallel,
+                ..model(ExpertsSpec {
+                    balance: Balance { loss: Some(0.3), ..Balance::NONE },
+                    ..experts(Routing { scores: RouterScores::Sigmoid, ..NORMALISED }, None)
+                })
+            },
+        ),
+        (
+            "a capacity of experts, a z-loss of routers",
+            model(ExpertsSpec {
+                balance: Balance { capacity: Some(0.75), z_loss: Some(0.1), ..Balance::NONE },
+                ..experts(scores, None)
             }),
         ),
         (

@@ -11,8 +11,8 @@ use config::{
 use device::{Communicator, Device, Dtype, Frame, Op, Stream, Tensor, Write};
 use model::{
     Accumulation, Batch, Constants, Context, DropoutRun, Embedding, EmbeddingGradients, EmbeddingParams, Head,
-    HeadGradients, HeadParams, Layer, LayerParams, MicrobatchShape, Residual, SavedFrames, TensorParallel, initialize,
-    saved_input,
+    HeadGradients, HeadParams, Layer, LayerParams, MicrobatchShape, Residual, RouterRun, SavedFrames, TensorParallel,
+    initialize, saved_input,
 };
 use program::{Footprints, Purpose};
 use record::{RecordCase, footprints};
@@ -193,7 +193,15 @@ impl Rank {
             }
         }
         self.constants.initialise(device, Stream::Compute, &self.model).unwrap();
-        device.assign(self.constants.loss_sums, &[0.0; device::SUM_WORDS]);
+        // Loads of the step before and corrections of another one.
+        let routers =
+            self.constants.routers.map(|routers| [(routers.loads, 0.0, 2.0), (routers.corrections, -0.1, 0.2)]);
+        for (tensor, least, width) in routers.into_iter().flatten() {
+            let drawn = |index: usize| least + width * uniform(&[17, index as u64]);
+            tensor.iter().for_each(|tensor| device.assign(*tensor, &(0..tensor.len()).map(drawn).collect::<Vec<_>>()));
+        }
+        let sums = self.constants.all_loss_sums;
+        device.assign(sums, &vec![0.0; sums.len()]);
     }
 
     /// Tokens, labels (some ignored) and, in the second sequence of a microbatch, two documents.
@@ -318,6 +326,7 @@ impl<'a> Running<'a> {
             shape: rank.shape,
             sequence_parallel: rank.manner.sequence_parallel,
             dropout: Some(dropout),
+            router_run: Some(RouterRun { loss_scale: SCALE }),
             stored: Dtype::F32,
             products: Products::Chained,
             accumulation: Accumulation::Single,
@@ -330,8 +339,11 @@ impl<'a> Running<'a> {
     }
 
     fn take_loss(&self) -> f64 {
-        let loss = self.device.values(self.rank.constants.loss_sums)[0];
-        self.device.assign(self.rank.constants.loss_sums, &[0.0; device::SUM_WORDS]);
+        let constants = &self.rank.constants;
+        let of_routers = constants.routers.map(|routers| [routers.balance_sums, routers.z_loss_sums]);
+        let sums = of_routers.into_iter().flatten().flatten().chain([constants.loss_sums]);
+        let loss = sums.map(|sums| self.device.values(sums)[0]).sum();
+        self.device.assign(constants.all_loss_sums, &vec![0.0; constants.all_loss_sums.len()]);
         loss
     }
 

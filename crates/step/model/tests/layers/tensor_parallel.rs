@@ -66,6 +66,7 @@ fn ranks_agree_with_one_rank() {
                             && match (param.applied_to, manner.sequence_parallel) {
                                 (AppliedTo::Residual, SequenceParallel::Off) => false,
                                 (AppliedTo::Residual, SequenceParallel::On) => true,
+                                (AppliedTo::Choice, _) => false,
                                 (AppliedTo::Heads | AppliedTo::Hidden | AppliedTo::Vocabulary, _) => true,
                             };
                         let sum = || ranks.iter().map(|rank| rank.1[index].1[element]).sum();

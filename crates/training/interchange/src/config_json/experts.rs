@@ -1,6 +1,6 @@
 //! Experts of the classes that have them.
 
-use config::{ExpertsSpec, ModelSpec, RouterScores, RouterWeights, Routing, SharedExpert, SharedGate};
+use config::{Balance, ExpertsSpec, ModelSpec, RouterScores, RouterWeights, Routing, SharedExpert, SharedGate};
 use serde_json::{Map, Value};
 
 use super::object;
@@ -123,6 +123,7 @@ pub(super) fn read(
             scale: 1.0,
             groups: None,
         },
+        balance: Balance::NONE,
     }))
 }
 

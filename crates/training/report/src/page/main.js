@@ -55,6 +55,10 @@ function chartsOf(runs) {
     { column: 'speed', title: 'Tokens per second', fromZero: true, smooth: true, format: (y) => grouped(y) },
     { column: 'peak', title: 'Share of the peak', fromZero: true, smooth: true, format: percent, labels: (ticks) => ticks.map(percent) },
     { column: 'scale', title: 'Loss scale', isLog: true, format: (y) => grouped(y) },
+    { column: 'load', title: 'Largest load of an expert', unit: 'balanced: 1', smooth: true, fromZero: true, format: (y) => significant(y, 4) },
+    { column: 'idle', title: 'Experts without tokens', fromZero: true, format: (y) => grouped(y) },
+    { column: 'entropy', title: 'Entropy of routers', unit: 'nats', smooth: true, fromZero: true, format: (y) => significant(y, 4) },
+    { column: 'balance', title: 'Balance loss of routers', canBeLog: true, smooth: true, format: (y) => significant(y, 4) },
     { column: 'memory', title: 'Memory of the process', unit: 'peak so far', fromZero: true, format: bytes, labels: (ticks) => ticks.map(bytes) },
   ];
   return all.filter(({ column }) => has(column)).map((options) => lineChart({

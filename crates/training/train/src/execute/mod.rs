@@ -10,6 +10,7 @@ mod muon;
 mod offload;
 pub(crate) mod optimizer;
 pub mod reduce;
+pub mod routers;
 
 use std::time::Instant;
 
@@ -190,7 +191,7 @@ impl Worker<'_> {
                     params: self.head(Side::Gradients),
                     write,
                     input: self.input_grad(Unit::Head, microbatch),
-                    scale: (f64::from(self.state.loss_scale.factor()) / self.position.nominal_tokens()) as f32,
+                    scale: self.loss_scale_of_token(),
                 };
                 head.train(params, input, &gradients)
             }

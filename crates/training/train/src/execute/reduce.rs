@@ -2,7 +2,9 @@
 
 use config::{Kept, StateKind, Unit};
 use cpu::fixed_point;
-use device::{COUNT_WORD, Device, DeviceError, Op, Reduction, SUM_WORDS, Stream, SumTree, Tensor, Write};
+use device::{
+    COUNT_WORD, Device, DeviceError, Op, Reduction, SUM_WORDS, Stream, SumTree, Tensor, Write, step_sum_words,
+};
 use model::{Accumulation, Constants};
 use program::{GradientAxes, GroupCall, Purpose};
 
@@ -92,7 +94,7 @@ pub fn norm(worker: &Worker) -> Result<(), DeviceError> {
     if !position.rank.model.is_first() {
         zero_sums(device, Stream::Reduce, constants.all_loss_sums)?;
     }
-    let [of_norm, of_loss] = GroupCall::norm(position.setup.model.num_losses());
+    let [of_norm, of_loss] = GroupCall::norm(step_sum_words(&position.setup.model));
     issue(&ports.communicators, &of_norm, constants.norm_sums)?;
     issue(&ports.communicators, &of_loss, constants.all_loss_sums)?;
     let op = Op::ClipCoefficient {

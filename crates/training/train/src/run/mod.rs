@@ -16,7 +16,7 @@ use mesh::Rank;
 use program::{Instr, Purpose};
 
 use crate::engine::Engine;
-use crate::execute::reduce;
+use crate::execute::{reduce, routers};
 use crate::infer::evaluate::{Evaluation, HeldOut, Listener, Validation, evaluate, evaluating_workload};
 use crate::ranks::failure::TrainError;
 use crate::ranks::launch::{Flow, Moment, Progress, RankLaunch, Stop, launch};
@@ -208,14 +208,22 @@ fn run_steps<'a>(
         if let (true, Some(sink)) = (is_first_update(worker, update), ports.first_gradients) {
             deliver::gradients(worker, sink, &outcome)?;
         }
+        let of_routers = if number.0 == 0 { routers::report(worker, step + 1)? } else { None };
+        if update == UpdateOutcome::Updated {
+            routers::update(worker)?;
+        }
         if number.0 == 0 {
             let loss_scaling = scaled_by.is_dynamic().then(|| LossScalingReport {
                 factor: scaled_by.factor(),
                 update,
                 skipped_steps: worker.state.loss_scale.skipped_steps(),
             });
-            stop_request =
-                ports.observer.step(&StepReport { loss_scaling, anomaly, ..report(setup, step, &outcome, started) });
+            if let Some(report) = &of_routers {
+                ports.observer.routers(report);
+            }
+            let routers = of_routers.map(|report| report.figures);
+            let report = report(setup, step, &outcome, started);
+            stop_request = ports.observer.step(&StepReport { loss_scaling, anomaly, routers, ..report });
         }
         hashes.take(&*worker.ports.device, step + 1, started.elapsed())?;
         let is_last = step + 1 == setup.train.steps;
@@ -300,6 +308,7 @@ fn report(setup: &Setup, step: u32, outcome: &reduce::StepOutcome, started: Inst
         step: step + 1,
         loss: outcome.loss,
         z_loss: outcome.z_loss,
+        routers: None,
         gradient_norm: outcome.norm,
         loss_scaling: None,
         anomaly: None,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use device::DeviceError;
 
+use crate::execute::routers::{RouterFigures, RouterReport};
 use crate::infer::evaluate::EvaluationReport;
 use crate::run::samples::SampleReport;
 use crate::run::step_verdict::AnomalyReport;
@@ -22,6 +23,8 @@ pub struct StepReport {
     pub loss: f64,
     /// Mean z-loss of the same tokens, where the model has one.
     pub z_loss: Option<f64>,
+    /// The routers of the step, where the model has some and counts what they choose.
+    pub routers: Option<RouterFigures>,
     /// Global norm of the gradient of the losses, before clipping.
     pub gradient_norm: f64,
     /// How the loss was scaled in this step; `None` where it is not.
@@ -53,6 +56,10 @@ pub struct LossScalingReport {
 pub trait Observer: Sync {
     /// Called after each step. [`StopRequest::Stop`] ends the run on all ranks after the next step.
     fn step(&self, report: &StepReport) -> StopRequest;
+
+    /// Called before [`Observer::step`] where a model has routers and counts what they choose; by default nothing is
+    /// done.
+    fn routers(&self, _report: &RouterReport) {}
 
     /// Called after each step on every rank's own thread, where that computes; by default nothing is done.
     fn rank_step(&self, _times: WorkTimes) {}

@@ -7,6 +7,7 @@ use config::{Averages, ModelSpec, ParamSpec, TrainSpec, Unit, UnitLayout, all_pa
 use mesh::{AxisSizes, Region};
 
 use crate::setup::source::{SourceError, TensorSource};
+use crate::storage::routers;
 
 /// The values of a rank's tensors before the first step.
 #[derive(Clone, Copy)]
@@ -79,7 +80,7 @@ pub fn has_averages(checkpoint: &Checkpoint) -> bool {
 /// The first tensor that is missing, has another shape, or is not of the model.
 pub fn check_tensors(checkpoint: &Checkpoint, model: &ModelSpec, train: &TrainSpec) -> Result<(), SourceError> {
     let averages = if has_averages(checkpoint) { Averages::Kept } else { Averages::Off };
-    let mut known = BTreeSet::new();
+    let mut known = BTreeSet::from_iter(routers::known_names(checkpoint, model)?);
     for param in all_params(model) {
         // Parameters that are not trained have no moments.
         let kept = StatePart::kept(averages).iter().copied();

@@ -4,6 +4,7 @@ use device::DeviceError;
 
 use crate::execute::reduce::StepOutcome;
 use crate::storage::pieces::{Copies, pieces};
+use crate::storage::routers;
 use crate::storage::sink::TensorSink;
 use crate::worker::Worker;
 use crate::worker::run_position::answers_for;
@@ -14,7 +15,8 @@ use crate::worker::unit_state::{Held, UnitState};
 /// # Errors
 /// The device's.
 pub fn weights(worker: &Worker<'_>, sink: &dyn TensorSink) -> Result<(), DeviceError> {
-    worker.state.units.values().try_for_each(|state| deliver(worker, state, state.weights(), 1.0, sink))
+    worker.state.units.values().try_for_each(|state| deliver(worker, state, state.weights(), 1.0, sink))?;
+    routers::deliver(worker, sink)
 }
 
 /// The reduced gradients of the step that has just been done, of the mean loss over valid tokens, before clipping.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use config::{ModelSpec, ParamSpec, all_params};
+use config::{ModelSpec, ParamSpec, all_params, router_corrections};
 use mesh::Region;
 use thiserror::Error;
 
@@ -78,7 +78,8 @@ pub struct GatheringSink<'a> {
 impl<'a> GatheringSink<'a> {
     /// Boxes of the parameters of `model` go to `sink`.
     pub fn new(model: &ModelSpec, sink: &'a dyn TensorSink) -> GatheringSink<'a> {
-        GatheringSink { params: all_params(model).map(|param| (param.name.clone(), param)).collect(), sink }
+        let params = all_params(model).chain(router_corrections(model));
+        GatheringSink { params: params.map(|param| (param.name.clone(), param)).collect(), sink }
     }
 
     /// Hands over the box of one message.

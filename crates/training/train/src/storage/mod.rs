@@ -7,6 +7,7 @@ pub(crate) mod finite;
 pub mod gathered;
 pub mod open;
 pub mod pieces;
+pub(crate) mod routers;
 pub mod saving;
 pub mod sink;
 pub mod tensor_file;

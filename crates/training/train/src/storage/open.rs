@@ -12,6 +12,7 @@ use crate::setup::start::{CompletedWeights, PartSource, Start, has_averages};
 use crate::setup::{Setup, WorkloadIndex};
 use crate::storage::fetch::{self, FetchError};
 use crate::storage::finite::FiniteSource;
+use crate::storage::routers;
 use crate::worker::Worker;
 use crate::worker::batch::TokenSource;
 use crate::worker::call_clock::CallClock;
@@ -54,6 +55,7 @@ impl<'a> Worker<'a> {
         let (setup, device) = (position.setup, &*ports.device);
         let model_coord = position.rank.model;
         state.constants.initialise(device, Stream::Compute, &setup.model)?;
+        let [corrections, loads] = [routers::corrections, routers::loads].map(|of| of(&setup.model, &state.constants));
         match start {
             Start::Seed => {
                 fetch::drawn_weights(device, model_coord, &state.units, setup.train.seed)?;
@@ -63,12 +65,14 @@ impl<'a> Worker<'a> {
             Start::Weights(weights) => {
                 let source = CompletedWeights { given: &FiniteSource(weights), seed: setup.train.seed };
                 fetch::weights(device, model_coord, &state.units, &source)?;
+                routers::fetch(device, &corrections, &source)?;
                 state.clear_moments(device)?;
                 state.begin_averages(device)?;
             }
             Start::Checkpoint(checkpoint) => {
                 let part = |part| PartSource { checkpoint, part };
                 fetch::weights(device, model_coord, &state.units, &part(StatePart::Weights))?;
+                routers::fetch(device, &[corrections, loads].concat(), &part(StatePart::Weights))?;
                 let moments = [part(StatePart::FirstMoment), part(StatePart::SecondMoment)];
                 fetch::moments(device, model_coord, &state.units, moments.each_ref().map(|part| part as _))?;
                 match has_averages(checkpoint) {

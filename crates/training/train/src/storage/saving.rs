@@ -11,14 +11,15 @@ use checkpoint::{
     BLOCK_BYTES, CheckpointError, CheckpointFolder, Committer, Finished, Hash, PieceCollector, PieceEntry, PieceFile,
     ProcessWriter, RunState, SavedIn, StatePart, file_bytes,
 };
-use config::{KeptRunFile, ModelCoord, Unit, UnitLayout, UnsupportedAxis};
+use config::{KeptRunFile, ModelCoord, ParamSpec, Unit, UnitLayout, UnsupportedAxis, router_corrections, router_loads};
 use device::{MemoryReader, Tensor};
-use mesh::Rank;
+use mesh::{Rank, Region};
 use program::saved_units;
 use sync::{NoThread, start_scoped};
 
 use crate::setup::Setup;
 use crate::storage::pieces::{Copies, Piece, pieces};
+use crate::storage::routers;
 use crate::worker::Worker;
 use crate::worker::position::RankPosition;
 use crate::worker::save_stream::{SaveStream, SaveTask};
@@ -133,15 +134,24 @@ type SaveList = (Vec<PieceEntry>, BTreeMap<Unit, Vec<Tensor>>);
 /// Everything that `rank` answers for: over all ranks each element of each tensor once.
 fn save_list(worker: &Worker<'_>) -> SaveList {
     let (mut entries, mut places) = (Vec::new(), BTreeMap::new());
+    let (model, constants) = (&worker.position.setup.model, &worker.state.constants);
+    let of_routers = [routers::corrections(model, constants), routers::loads(model, constants)].concat();
     for unit in saved_units(&worker.position.program.view) {
         let state = &worker.state.units[&unit];
         let mut of_unit = Vec::new();
+        let is_stored = |(param, _): &routers::Kept| {
+            param.unit == unit && routers::stores(&worker.position.rank, &state.layout, param)
+        };
         for (part, held) in state.saved() {
             let owned = common(&state.owned, &held.elements);
             for piece in saved_pieces(&state.layout, owned, worker.position.rank.model) {
                 of_unit.push(held.part(piece.elements.clone()));
                 entries.push(entry(piece, part));
             }
+        }
+        for (param, place) in of_routers.iter().filter(|kept| is_stored(kept)) {
+            of_unit.push(*place);
+            entries.push(whole(param));
         }
         places.insert(unit, of_unit);
     }
@@ -154,6 +164,11 @@ fn saved_pieces(layout: &UnitLayout, owned: Range<usize>, coord: ModelCoord) -> 
 
 fn entry(piece: Piece<'_>, part: StatePart) -> PieceEntry {
     PieceEntry { tensor: part.tensor(&piece.param.name), shape: piece.param.shape.clone(), region: piece.region }
+}
+
+/// A tensor of a router, which is in one piece.
+fn whole(param: &ParamSpec) -> PieceEntry {
+    PieceEntry { tensor: param.name.clone(), shape: param.shape.clone(), region: Region::whole(&param.shape) }
 }
 
 /// The elements of a unit's flat buffer of which all ranks together keep `part`.
@@ -180,6 +195,9 @@ pub fn checkpoint_bytes(setup: &Setup, rank: Rank) -> Result<u64, UnsupportedAxi
             let pieces = saved_pieces(layout, owned, rank.model);
             entries.extend(pieces.into_iter().map(|piece| entry(piece, part)));
         }
+        let of_routers = router_corrections(&setup.model).chain(router_loads(&setup.model));
+        let is_stored = |param: &ParamSpec| param.unit == unit && routers::stores(&rank, layout, param);
+        entries.extend(of_routers.filter(is_stored).map(|param| whole(&param)));
     }
     Ok(file_bytes(&entries))
 }

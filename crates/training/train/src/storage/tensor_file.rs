@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use checkpoint::{FileError, TensorEntry, TensorReader, TensorWriter};
-use config::{ModelSpec, ParamSpec, all_params};
+use config::{ModelSpec, ParamSpec, all_params, router_corrections};
 use mesh::Region;
 
 use crate::setup::source::{SourceError, TensorSource};
@@ -15,7 +15,7 @@ use crate::storage::sink::TensorSink;
 /// A folder that cannot be written.
 pub fn weights_writer(model: &ModelSpec, path: &Path) -> Result<TensorWriter, FileError> {
     let entry = |param: ParamSpec| TensorEntry { name: param.name, shape: param.shape };
-    let entries: Vec<TensorEntry> = all_params(model).map(entry).collect();
+    let entries: Vec<TensorEntry> = all_params(model).chain(router_corrections(model)).map(entry).collect();
     TensorWriter::create(path, &entries)
 }
 

@@ -18,7 +18,7 @@ use std::time::Instant;
 use checkpoint::SpikeState;
 use config::Unit;
 use device::{DeviceError, Frame, Stream};
-use model::{Context, DropoutRun, EmbeddingParams, HeadParams, LayerParams};
+use model::{Context, DropoutRun, EmbeddingParams, HeadParams, LayerParams, RouterRun};
 use program::Purpose;
 
 use crate::setup::WorkloadIndex;
@@ -98,12 +98,22 @@ impl<'a> Worker<'a> {
                 }
                 Purpose::Evaluate | Purpose::Generate => None,
             },
+            router_run: match self.position.program.view.purpose {
+                Purpose::Train => Some(RouterRun { loss_scale: self.loss_scale_of_token() }),
+                Purpose::Evaluate | Purpose::Generate => None,
+            },
             stored: self.position.setup.stored(),
             products: self.position.setup.train.precision.products(),
             accumulation: self.position.accumulation(self.state.loss_scale.factor()),
             constants: self.state.constants,
             scratch: &self.state.scratch,
         })
+    }
+
+    /// Gradient of the objective with respect to one token's loss: the loss scale over the nominal number of tokens of
+    /// a step.
+    pub fn loss_scale_of_token(&self) -> f32 {
+        (f64::from(self.state.loss_scale.factor()) / self.position.nominal_tokens()) as f32
     }
 
     /// The tables that the embedding reads, or adds gradients to, in the instruction that runs.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use config::Unit;
-use device::{Device, DeviceError, Frame, Op, SUM_WORDS, Stream, StreamEvent, Tensor, Write};
+use device::{Device, DeviceError, Frame, Op, Stream, StreamEvent, Tensor, Write};
 use model::{BindError, Constants};
 
 use crate::worker::batch::HostBatch;
@@ -15,8 +15,8 @@ use crate::worker::run_position::RunPosition;
 use crate::worker::spikes::SpikeWatch;
 use crate::worker::unit_state::{UnitState, unit_states};
 
-/// As many as the sums of a step have.
-const ZEROS: [i64; 2 * SUM_WORDS] = [0; 2 * SUM_WORDS];
+/// As many as most models sum in a step: more are set in several pieces.
+const ZEROS: [i64; 512] = [0; 512];
 
 /// Tensors in the arena, and what of them has been computed.
 pub struct RankState {
@@ -160,5 +160,7 @@ fn join_streams(device: &dyn Device) -> Result<(), DeviceError> {
 /// # Errors
 /// The device's.
 pub fn zero_sums(device: &dyn Device, stream: Stream, sums: Tensor) -> Result<(), DeviceError> {
-    device.upload(stream, sums, bytemuck::cast_slice(&ZEROS[..sums.len()]))
+    let pieces = (0..sums.len()).step_by(ZEROS.len()).map(|start| start..sums.len().min(start + ZEROS.len()));
+    let mut pieces = pieces.map(|piece| sums.elements(piece));
+    pieces.try_for_each(|piece| device.upload(stream, piece, bytemuck::cast_slice(&ZEROS[..piece.len()])))
 }

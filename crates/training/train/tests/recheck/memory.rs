@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use blame::CauseKind;
 use config::Recheck;
-use device::{ExpertOp, Op, Orientation, Tensor};
+use device::{BalanceOp, ExpertOp, Op, Orientation, Tensor};
 use mesh::{Coord, Rank};
 use testkit::intercepted::intercept_ops;
 use testkit::wrapped_engine::WrappedEngine;
@@ -52,6 +52,14 @@ impl Class {
             | Op::SumExp { .. }
             | Op::CrossEntropy { .. } => Class::Activation,
             Op::Experts(op) => Class::of_experts(op),
+            Op::Balance(BalanceOp::RouterLossesBackward { .. }) => Class::Activation,
+            Op::Balance(
+                BalanceOp::CountChoices { .. }
+                | BalanceOp::LimitChoices { .. }
+                | BalanceOp::Load { .. }
+                | BalanceOp::RouterLosses { .. }
+                | BalanceOp::Correct { .. },
+            ) => Class::Other,
             Op::RotaryTable { .. }
             | Op::AddRounded { .. }
             | Op::RoundedToSingle { .. }

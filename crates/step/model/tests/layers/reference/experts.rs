@@ -95,7 +95,7 @@ fn route(memory: &mut Memory, op: &ExpertOp) {
     }
 }
 
-fn scores(memory: &Memory, logits: Tensor, token: usize, scores: RouterScores) -> Vec<f64> {
+pub fn scores(memory: &Memory, logits: Tensor, token: usize, scores: RouterScores) -> Vec<f64> {
     let logits: Vec<f64> = (0..logits.cols).map(|expert| memory.get(logits, token, expert)).collect();
     match scores {
         RouterScores::Sigmoid => logits.iter().map(|logit| 1.0 / (1.0 + (-logit).exp())).collect(),

@@ -69,10 +69,11 @@ pub fn run(memory: &mut Memory, op: &Op) {
         }
         Op::LossSum { loss, labels, sequences, sums } => {
             assert!(loss.len().is_multiple_of(sequences));
-            let total: f64 = memory.values(loss).iter().sum();
-            let valid = memory.values(labels).iter().filter(|label| **label != f64::from(IGNORED_LABEL)).count();
-            memory.add(sums, 0, 0, total);
-            memory.add(sums, 0, 1, valid as f64);
+            let (losses, labels) = (memory.values(loss), memory.values(labels));
+            let valid = losses.iter().zip(&labels).filter(|(_, label)| **label != f64::from(IGNORED_LABEL));
+            let valid: Vec<f64> = valid.map(|(loss, _)| *loss).collect();
+            memory.add(sums, 0, 0, valid.iter().sum());
+            memory.add(sums, 0, 1, valid.len() as f64);
         }
         other => unreachable!("{other:?}"),
     }

@@ -7,6 +7,7 @@
 
 mod activation;
 mod attention;
+mod balance;
 mod communicator;
 mod dense;
 mod experts;
@@ -110,6 +111,7 @@ impl ReferenceDevice {
             }
             Op::Activation { .. } | Op::ActivationBackward { .. } => activation::run(memory, op),
             Op::Experts(ref op) => experts::run(memory, op),
+            Op::Balance(ref op) => balance::run(memory, op),
             Op::MatMulActivation { .. } | Op::MatMulActivationBackward { .. } => {
                 return Err(DeviceError::Shape { op: op.name(), what: "is computed as two others".into() });
             }
