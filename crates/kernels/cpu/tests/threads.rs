@@ -107,7 +107,7 @@ fn is_submitted_here(op: &Op) -> bool {
         Op::Accumulate { .. } | Op::ScaledSum { .. } | Op::Fill { .. } | Op::Copy { .. } => true,
         Op::InitializeNormal { .. } => true,
         // They are not cut.
-        Op::LossSum { .. } | Op::ClipCoefficient { .. } => false,
+        Op::LossSum { .. } | Op::ClipCoefficient { .. } | Op::Balance(_) => false,
         // `crate::experts` cuts them.
         Op::Experts(_) => false,
     }
