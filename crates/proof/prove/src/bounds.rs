@@ -4,6 +4,7 @@ use std::f64::consts::PI;
 
 use config::{Blocks, Format, ModelSpec, TrainSpec, Unit, all_params};
 
+use crate::choices::Choices;
 use crate::class::EqualityClass;
 use crate::initial::Initial;
 use crate::jumps::most_jumps;
@@ -32,14 +33,16 @@ pub struct Bounds {
 
 impl Bounds {
     /// The bounds of two runs of `class` that train `model` for as many steps of `train` as `valid` has; `None` where
-    /// nothing is promised, or [`without_bounds`] says why.
+    /// nothing is promised, or [`without_bounds`] or [`Choices::without_bounds`] says why.
     pub fn of(class: EqualityClass, model: &ModelSpec, train: &TrainSpec, valid: &ValidTokens) -> Option<Bounds> {
         let run = Run { model, train, valid, steps: valid.steps(), stored: train.precision.stored() };
         match class {
             EqualityClass::OtherDevice => None,
             EqualityClass::SameOrder | EqualityClass::AnyOrder | EqualityClass::OtherOrder => Some(run.other_order()),
             EqualityClass::LibraryOrder | EqualityClass::OtherSums => {
-                without_bounds(model).is_none().then(|| run.other_sums())
+                let choices = Choices::of(class, model, train, run.steps);
+                let reason = without_bounds(model).or_else(|| choices.and_then(|choices| choices.without_bounds()));
+                reason.is_none().then(|| run.other_sums())
             }
         }
     }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bounds;
+mod choices;
 mod class;
 mod copy;
 mod difference;
@@ -32,6 +33,7 @@ mod weights_hash;
 mod widths;
 
 pub use bounds::Bounds;
+pub use choices::Choices;
 pub use class::{EqualityClass, GradientOrder, Promised, RankOrder, gradient_order};
 pub use difference::{Difference, ElementName, Found, Holding, RunFirstSteps, first_difference};
 pub use distance::{Distance, Outcome, Tensors};

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use config::{ModelSpec, TrainSpec};
 
 use crate::bounds::Bounds;
+use crate::choices::Choices;
 use crate::class::{EqualityClass, Promised};
 use crate::distance::{Distance, Outcome};
 use crate::loss_bound::LossBound;
@@ -100,9 +101,12 @@ impl Promise {
     pub fn of(class: EqualityClass, model: &ModelSpec, train: &TrainSpec, steps: u32) -> Promise {
         let bounds = Bounds::of(class, model, train, &ValidTokens::all(train, steps));
         let apart = bounds.as_ref().map_or(0.0, |bounds| bounds.weight);
-        let reason = || without_bounds(model).or_else(|| left_out(model, train, steps, apart));
+        let choices = Choices::of(class, model, train, steps);
+        let of_choices = |reason: fn(&Choices) -> Option<String>| choices.as_ref().and_then(reason);
+        let of_first = || without_bounds(model).or_else(|| of_choices(Choices::without_bounds));
+        let of_last = || of_choices(Choices::left_out).or_else(|| left_out(model, train, steps, apart));
         let (left_out, narrow) = match class.promises() {
-            Promised::Bounds => (reason(), narrow(model)),
+            Promised::Bounds => (of_first().or_else(of_last), narrow(model).or_else(|| of_choices(Choices::narrow))),
             Promised::Bits | Promised::Nothing => (None, None),
         };
         Promise { class, bounds, left_out, narrow, model: model.clone(), train: train.clone(), steps }

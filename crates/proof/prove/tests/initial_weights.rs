@@ -2,6 +2,7 @@
 
 use config::{Gathering, GradientReduction, Reshard, ZeroStage};
 use prove::{Outcome, ProofError, outcome_from};
+use testkit::initial_weights::initial_weights;
 use testkit::layout::{Layout, engine};
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
@@ -31,20 +32,7 @@ fn run(layout: &Layout, initial: Option<&TensorMap>) -> Result<Outcome, ProofErr
 
 /// The weights of `layout` before its first step.
 fn drawn(layout: &Layout) -> TensorMap {
-    let mut start = layout.clone();
-    start.train.steps = 0;
-    let mut map = TensorMap::default();
-    for (name, values) in run(&start, None).expect("a run without steps").weights {
-        let param = params_of(layout).into_iter().find(|param| param.name == name).expect("declared");
-        map.insert(&name, &param.shape, values);
-    }
-    map
-}
-
-fn params_of(layout: &Layout) -> Vec<config::ParamSpec> {
-    let model = &layout.model;
-    let units = std::iter::once(config::Unit::Table).chain(config::Unit::computing(model.num_layers));
-    units.flat_map(|unit| config::params(model, unit)).collect()
+    initial_weights(layout, |_, _| {}).expect("a run without steps")
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use programs::{
-    accuracy, equality, gpu_conformance, interleavings, kernel_archive, kernel_times, long_sequences, matrix, pairs,
-    reliability, scale,
+    accuracy, equality, expert_pairs, gpu_conformance, interleavings, kernel_archive, kernel_times, long_sequences,
+    matrix, pairs, reliability, scale,
 };
 
 /// Runs many layouts and counts what they keep.
@@ -23,6 +23,7 @@ struct Arguments {
 enum Survey {
     Accuracy(accuracy::Arguments),
     Equality(equality::Arguments),
+    ExpertPairs(expert_pairs::Arguments),
     Matrix(matrix::Arguments),
     LongSequences(long_sequences::Arguments),
     Interleavings(interleavings::Arguments),
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().survey {
         Survey::Accuracy(arguments) => accuracy::run(&arguments),
         Survey::Equality(arguments) => equality::run(&arguments),
+        Survey::ExpertPairs(arguments) => expert_pairs::run(&arguments),
         Survey::Matrix(arguments) => matrix::run(&arguments),
         Survey::LongSequences(arguments) => long_sequences::run(&arguments),
         Survey::Interleavings(arguments) => interleavings::run(&arguments),

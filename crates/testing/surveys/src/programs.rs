@@ -2,6 +2,7 @@
 
 pub mod accuracy;
 pub mod equality;
+pub mod expert_pairs;
 pub mod gpu_conformance;
 pub mod interleavings;
 pub mod kernel_archive;

@@ -3,6 +3,8 @@
 mod accuracy;
 mod conformance;
 mod equality;
+mod expert_memory;
+mod expert_pairs;
 mod golden;
 mod matrix;
 mod overlap;

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod faulty_disk;
+pub mod initial_weights;
 pub mod intercepted;
 pub mod layout;
 pub mod library;

@@ -178,6 +178,24 @@ fn averages_of_adapters_follow_them_and_resume() {
     assert!(moved > 0, "averages are not the weights");
 }
 
+/// Averages of experts are those of one rank wherever the experts are, and continue where they were.
+#[test]
+fn averages_of_experts_have_the_same_bits_and_resume() {
+    let experts = |parallelism| {
+        let plain = averaged(Format::Fp32, parallelism);
+        let exact = TrainSpec { sums: config::GradientSums::Exact, ..plain.train };
+        Layout { model: crate::experts::rig::model(|_| {}), train: exact, ..plain }
+    };
+    let whole = experts(zero(ZeroStage::Off, 1, 1, 1));
+    let expected = averages(&whole);
+    assert_eq!(expected.keys().filter(|name| name.contains(".experts.")).count(), 8);
+    let sharded = experts(Parallelism { recompute: config::Recompute::FULL, ..zero(THREE, 2, 1, 2) });
+    assert!(averages(&sharded) == expected, "sharded averages have other bits");
+    let folder = Folder::new();
+    go_on(&folder, &whole, 2, &untouched);
+    assert!(go_on(&folder, &sharded, whole.train.steps, &untouched) == expected, "resumed averages have other bits");
+}
+
 /// Four bytes for each element that a rank updates, and nothing else.
 #[test]
 fn plans_count_averages_to_the_byte() {

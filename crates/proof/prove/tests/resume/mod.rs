@@ -7,7 +7,7 @@
 
 mod pairs;
 mod resumption;
-mod rig;
+pub mod rig;
 mod saved;
 mod text;
 

@@ -8,11 +8,15 @@ use config::{
     NormKind, Pairing, Parallelism, Position, Precision, Products, QkNorm, Reshard, RotaryScaling, SequenceParallel,
     TopQuery, TrainSpec, ZeroStage,
 };
-use philox::philox4x32_10;
 use prove::{EqualityClass, LEAST_NORMED_HEAD_DIM, Promised};
 use testkit::layout::Layout;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
+
+use crate::random_choices::RandomChoices;
+
+/// Tells the choices of pairs from those of other surveys.
+const PURPOSE: u32 = 0x7061_6972;
 
 /// Two layouts of one run, and its text.
 #[derive(Clone, Debug)]
@@ -35,7 +39,7 @@ impl Pair {
 
 /// The pair of this number: the first that is drawn with two legal layouts which do not promise the same bits.
 pub fn draw(seed: u32, number: u32) -> Pair {
-    let mut dice = RandomChoices { seed, number, thrown: 0 };
+    let mut dice = RandomChoices::new(seed, number, PURPOSE);
     loop {
         let (model, train) = (model(&mut dice), training(&mut dice));
         let text_seed = u64::from(dice.word());
@@ -76,24 +80,6 @@ fn is_legal(layout: &Layout) -> bool {
         && parallelism.degrees.world_size() <= 8
         && pp <= model.num_layers
         && train.global_batch.is_multiple_of(dp * parallelism.microbatch_size)
-}
-
-/// Random choices, by counter.
-struct RandomChoices {
-    seed: u32,
-    number: u32,
-    thrown: u32,
-}
-
-impl RandomChoices {
-    fn word(&mut self) -> u32 {
-        self.thrown += 1;
-        philox4x32_10([self.thrown, self.number, 0, 0x7061_6972], [self.seed, 0])[0]
-    }
-
-    fn one_of<T: Copy>(&mut self, options: &[T]) -> T {
-        options[self.word() as usize % options.len()]
-    }
 }
 
 fn model(dice: &mut RandomChoices) -> ModelSpec {

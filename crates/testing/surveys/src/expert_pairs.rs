@@ -1,0 +1,14 @@
+//! Random pairs of layouts of models with experts: the same bits where they are promised, distances within the bounds
+//! where those are, and choices of experts that differ only where logits nearly tie.
+
+mod choices;
+mod compare;
+mod draw;
+mod factors;
+mod page;
+
+pub use choices::{Chosen, chosen};
+pub use compare::{Compared, compare};
+pub use draw::{ExpertPair, draw};
+pub use factors::factors;
+pub use page::{Count, page};
