@@ -11,6 +11,7 @@ mod dropout;
 mod element_wise;
 mod embedding;
 mod estimate;
+mod experts;
 mod fixed_point;
 mod fused;
 mod initialize;
@@ -127,7 +128,7 @@ pub(crate) fn launches(op: &Op, site: &Site) -> Result<Vec<Launch>, DeviceError>
         Op::LossSum { loss, labels, sequences, sums } => fixed_point::loss_sum(site, loss, labels, sequences, sums),
         Op::ClipCoefficient { .. } => fixed_point::clip_coefficient(site, op),
         Op::AdamW { .. } => adamw::adamw(site, op),
-        Op::Experts(_) => Err(without_kernels(op)),
+        Op::Experts(ref op) => experts::experts(site, op),
     }
 }
 
@@ -177,12 +178,6 @@ fn most_blocks(site: &Site) -> usize {
 /// An order of products without kernels.
 pub(crate) fn other_products(op: &'static str, products: Products) -> DeviceError {
     DeviceError::Shape { op, what: format!("products in the order \"{}\" have no kernels", products.name()) }
-}
-
-/// An operation that runs on the CPU alone.
-fn without_kernels(op: &Op) -> DeviceError {
-    let what = format!("experts have no kernels for GPUs yet: {op:?}; use run.device = \"cpu\"");
-    DeviceError::Shape { op: op.name(), what }
 }
 
 /// For functions that take a whole operation, and are given another one than theirs.
