@@ -1,48 +1,5 @@
 // The function between the two linear layers of the feed-forward block, and its gradient: `cpu::activation`.
-#include "activation.cuh"
-#include "vectors.cuh"
-
-// `y[T,F] = f(x[T,F])`
-template <typename Curve, typename E>
-struct Plain {
-    Matrix<const E> x;
-    Matrix<E> y;
-
-    template <u32 COUNT>
-    __device__ void at(u64 row, u64 col) const {
-        f32 values[COUNT];
-        load(values, x.row(row) + col);
-        activation::apply<Curve>(values);
-        store(y.row(row) + col, values);
-    }
-
-    __device__ void run() const {
-        const bool in_vectors = has_vectors<IN_ACCESS<E>>(x) && has_vectors<IN_ACCESS<E>>(y);
-        for_each_vector<IN_ACCESS<E>>(y.rows, y.cols, in_vectors, *this);
-    }
-};
-
-// `y[T,F] = f(gate) * up` of `x[T,2F]` = gate | up
-template <typename Curve, typename E>
-struct Gated {
-    Matrix<const E> x;
-    Matrix<E> y;
-
-    template <u32 COUNT>
-    __device__ void at(u64 row, u64 col) const {
-        f32 gates[COUNT];
-        f32 ups[COUNT];
-        load(gates, x.row(row) + col);
-        load(ups, x.row(row) + y.cols + col);
-        activation::apply_gated<Curve>(gates, ups);
-        store(y.row(row) + col, gates);
-    }
-
-    __device__ void run() const {
-        const bool in_vectors = has_vectors<IN_ACCESS<E>>(x) && has_vectors<IN_ACCESS<E>>(y);
-        for_each_vector<IN_ACCESS<E>>(y.rows, y.cols, y.cols % IN_ACCESS<E> == 0 && in_vectors, *this);
-    }
-};
+#include "activation_rows.cuh"
 
 template <typename Curve, typename E>
 struct PlainBackward {

@@ -189,10 +189,16 @@ struct BlockTile {
     u8 *memory;
 };
 
-// Multiplies the rows and columns of this block's tile. The output loads what the sums of pieces are added to, and
-// stores the sums: through the memory of the stages, which are all read then.
+// The first row and column of a tile.
+struct TileStart {
+    u32 row;
+    u32 col;
+};
+
+// Multiplies the rows and columns of a tile. The output loads what the sums of pieces are added to, and stores the
+// sums: through the memory of the stages, which are all read then.
 template <Along LEFT, Along RIGHT, typename E, u32 SIDE, typename Output>
-__device__ inline void multiply(Operand a, Operand b, const Output &output) {
+__device__ inline void multiply(Operand a, Operand b, const Output &output, TileStart start) {
     using Left = Strip<LEFT, E, SIDE>;
     using Right = Strip<RIGHT, E, SIDE, Output::LANES>;
     using WarpSums = Sums<SIDE>;
@@ -205,7 +211,7 @@ __device__ inline void multiply(Operand a, Operand b, const Output &output) {
     const u32 warp = threadIdx.x / 32;
     const u32 warp_row = warp % WARPS_OF_ROWS * (SIDE / WARPS_OF_ROWS);
     const u32 warp_col = warp / WARPS_OF_ROWS * WARP_COLS;
-    const BlockTile tile = {blockIdx.x * SIDE, blockIdx.y * Output::COLS, warp_row, warp_col, memory};
+    const BlockTile tile = {start.row, start.col, warp_row, warp_col, memory};
     const Left left = {a.matrix, tile.first_row, 0, a.loading};
     const Right right = {b.matrix, tile.first_col, output.second_col(tile.first_col), b.loading};
     const u32 count = (u32)((left.steps() + STEPS - 1) / STEPS);
@@ -275,4 +281,10 @@ __device__ inline void multiply(Operand a, Operand b, const Output &output) {
         sums.add(earlier);
     }
     output.store(sums, tile, has_pieces);
+}
+
+// The same of this block's tile, where the output has a block for each.
+template <Along LEFT, Along RIGHT, typename E, u32 SIDE, typename Output>
+__device__ inline void multiply(Operand a, Operand b, const Output &output) {
+    multiply<LEFT, RIGHT, E, SIDE>(a, b, output, {blockIdx.x * SIDE, blockIdx.y * Output::COLS});
 }

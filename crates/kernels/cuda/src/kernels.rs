@@ -135,6 +135,25 @@ pub const SOURCES: &[Source] = &[
         each "relu_backward", each "swiglu_backward", each "geglu_backward",
         each "geglu_tanh_backward"
     ),
+    source!("route": "route", "route_backward"),
+    source!("expert_rows": "group_rows", each "gather_rows", each "combine_rows"),
+    source!(
+        "expert_mat_mul":
+        "expert_mat_mul_nt_128", "expert_mat_mul_nt_64", "expert_mat_mul_nn_128", "expert_mat_mul_nn_64",
+        "expert_mat_mul_tn_128", "expert_mat_mul_tn_64"
+    ),
+    source!(
+        "expert_mat_mul_blocks":
+        "expert_mat_mul_blocks_nt_bf16_128", "expert_mat_mul_blocks_nt_bf16_64", "expert_mat_mul_blocks_nt_f16_128",
+        "expert_mat_mul_blocks_nt_f16_64", "expert_mat_mul_blocks_nn_bf16_128", "expert_mat_mul_blocks_nn_bf16_64",
+        "expert_mat_mul_blocks_nn_f16_128", "expert_mat_mul_blocks_nn_f16_64", "expert_mat_mul_blocks_tn_bf16_128",
+        "expert_mat_mul_blocks_tn_bf16_64", "expert_mat_mul_blocks_tn_f16_128", "expert_mat_mul_blocks_tn_f16_64"
+    ),
+    source!(
+        "expert_activation":
+        each "expert_activation_plain", each "expert_activation_gated", each "expert_activation_backward_plain",
+        each "expert_activation_backward_gated"
+    ),
     source!("dropout": each "add_residual", each "dropout_add", each "dropout_backward"),
     source!("embedding": each "embedding_lookup", each "embedding_backward"),
     source!(
@@ -171,8 +190,10 @@ const HEADERS: &[(&str, &str)] = &[
     header!("groups.cuh"),
     header!("element.cuh"),
     header!("tensor_core.cuh"),
+    header!("product_chains.cuh"),
     header!("product_output.cuh"),
     header!("product_blocks.cuh"),
+    header!("product_blocks_output.cuh"),
     header!("product_activation.cuh"),
     header!("bulk_copies.cuh"),
     header!("warpgroup.cuh"),
@@ -182,6 +203,10 @@ const HEADERS: &[(&str, &str)] = &[
     header!("warpgroup_activation.cuh"),
     header!("warpgroup_activation_gradient.cuh"),
     header!("activation.cuh"),
+    header!("activation_rows.cuh"),
+    header!("curves.cuh"),
+    header!("expert_groups.cuh"),
+    header!("expert_shares.cuh"),
     header!("vectors.cuh"),
     header!("math.cuh"),
     header!("soft_cap.cuh"),

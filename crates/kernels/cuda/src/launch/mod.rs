@@ -11,6 +11,7 @@ mod dropout;
 mod element_wise;
 mod embedding;
 mod estimate;
+mod experts;
 mod fixed_point;
 mod fused;
 mod initialize;
@@ -127,7 +128,7 @@ pub(crate) fn launches(op: &Op, site: &Site) -> Result<Vec<Launch>, DeviceError>
         Op::LossSum { loss, labels, sequences, sums } => fixed_point::loss_sum(site, loss, labels, sequences, sums),
         Op::ClipCoefficient { .. } => fixed_point::clip_coefficient(site, op),
         Op::AdamW { .. } => adamw::adamw(site, op),
-        Op::Experts(_) => Err(without_kernels(op)),
+        Op::Experts(ref op) => experts::experts(site, op),
         Op::Balance(_) => Err(without_kernels(op)),
     }
 }

@@ -30,7 +30,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    fn of(activation: Activation) -> (Form, Curve) {
+    pub fn of(activation: Activation) -> (Form, Curve) {
         match activation {
             Activation::GeluTanh => (Form::Plain, Curve::GeluTanh),
             Activation::GeluErf => (Form::Plain, Curve::GeluErf),

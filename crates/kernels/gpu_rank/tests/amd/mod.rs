@@ -23,7 +23,9 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("attention_blocks_queries", "instructions of tensor cores"),
     ("attention_blocks_keys", "instructions of tensor cores"),
     ("attention_blocks_wide", "instructions of tensor cores"),
+    ("expert_mat_mul_blocks", "instructions of tensor cores"),
     ("mat_mul", "spills"),
+    ("expert_mat_mul", "spills"),
     ("attention", "spills"),
     ("attention_backward", "spills"),
 ];

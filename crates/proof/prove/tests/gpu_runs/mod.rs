@@ -6,6 +6,7 @@
 mod activations;
 mod bits;
 mod device_products;
+mod experts;
 mod faults;
 mod graphs;
 mod idle_gpu;

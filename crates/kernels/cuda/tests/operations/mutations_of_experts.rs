@@ -1,0 +1,50 @@
+//! Faults in kernels of experts are found.
+
+use crate::operations::bench::{Cases, Order};
+use crate::operations::experts::{activation, products, route, rows};
+use crate::operations::mutations::{Implied, assert_found, assert_found_in};
+
+const ROUTE: &[Implied] = &[];
+const ROWS: &[Implied] = &[];
+const CHAINS: &[Implied] = &[];
+const BLOCKS: &[Implied] = &[];
+const ACTIVATION: &[Implied] = &[];
+
+#[needs::cuda]
+#[test]
+fn faults_in_choices_of_experts_are_found() {
+    assert_found("route", &[route::choices, route::gradients, route::ends], ROUTE);
+}
+
+#[needs::cuda]
+#[test]
+fn faults_in_rows_of_experts_are_found() {
+    assert_found("expert_rows", &[rows::groups, rows::moved, rows::ends], ROWS);
+}
+
+#[needs::cuda]
+#[test]
+fn faults_in_products_of_experts_are_found() {
+    let cases: [Cases; 4] =
+        [products::unequal_in_chains, products::tokens_in_chains, products::large_in_chains, products::ends_in_chains];
+    assert_found("expert_mat_mul", &cases, CHAINS);
+}
+
+#[needs::cuda]
+#[test]
+fn faults_in_products_of_experts_in_blocks_are_found() {
+    let cases: [Cases; 5] = [
+        products::unequal_in_blocks,
+        products::tokens_in_blocks,
+        products::large_in_blocks,
+        products::ends_in_blocks,
+        products::pieces,
+    ];
+    assert_found_in(Order::BLOCKS16, "expert_mat_mul_blocks", &[], &cases, BLOCKS);
+}
+
+#[needs::cuda]
+#[test]
+fn faults_in_activations_of_experts_are_found() {
+    assert_found("expert_activation", &[activation::activations], ACTIVATION);
+}
