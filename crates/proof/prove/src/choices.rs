@@ -142,7 +142,7 @@ fn ln_factor(number: usize, chosen: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use config::{Precision, Products, RouterScores, RouterWeights, Routing};
+    use config::{Balance, Precision, Products, RouterScores, RouterWeights, Routing};
     use philox::philox4x32_10;
     use testkit::models::{Style, proof_model, proof_training};
 
@@ -153,7 +153,8 @@ mod tests {
 
     fn experts(number: usize, per_token: usize, groups: Option<ExpertGroups>) -> ExpertsSpec {
         let routing = Routing { groups, ..NORMALISED };
-        ExpertsSpec { number, per_token, hidden: 32, shared: None, first_layer: 0, layer_interval: 1, routing }
+        let balance = Balance::NONE;
+        ExpertsSpec { number, per_token, hidden: 32, shared: None, first_layer: 0, layer_interval: 1, routing, balance }
     }
 
     fn model(spec: ExpertsSpec) -> ModelSpec {

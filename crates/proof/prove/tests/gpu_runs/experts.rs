@@ -1,8 +1,9 @@
 //! Models with experts: the choices of tokens, their rows and the weights after some steps are those of CPUs.
 
 use config::{
-    ChunkOrder, ContextKind, Degrees, ExpertGroups, ExpertsSpec, Format, GradientSums, ModelSpec, Overlap, Parallelism,
-    Precision, Products, Recompute, RouterScores, RouterWeights, Routing, SharedExpert, SharedGate, Tied, ZeroStage,
+    Balance, ChunkOrder, ContextKind, Degrees, ExpertGroups, ExpertsSpec, Format, GradientSums, ModelSpec, Overlap,
+    Parallelism, Precision, Products, Recompute, RouterScores, RouterWeights, Routing, SharedExpert, SharedGate,
+    Statistics, Tied, ZeroStage,
 };
 use testkit::layout::Layout;
 use testkit::soft_gpus::soft_gpus;
@@ -25,6 +26,8 @@ fn with_experts(model: ModelSpec) -> ModelSpec {
         first_layer: 1,
         layer_interval: 1,
         routing: SOFTMAX,
+        // They have no kernels for GPUs.
+        balance: Balance { statistics: Statistics::Off, ..Balance::NONE },
     };
     ModelSpec { num_layers: 4, experts: Some(experts), ..model }
 }

@@ -1,9 +1,10 @@
 //! The cases: models that together submit every operation, and whole runs of several ranks on one GPU.
 
 use config::{
-    Activation, Blocks, ExpertGroups, ExpertsSpec, Format, GradientReduction, GradientSums, LocalAttention, ModelSpec,
-    Muon, MuonScale, Optimizer, Overlap, Pairing, Parallelism, Position, Products, Reach, Reshard, RotaryScaling,
-    RouterScores, RouterWeights, Routing, SharedExpert, SharedGate, Tied, TopQuery, TrainSpec, ZeroStage,
+    Activation, Balance, Blocks, ExpertGroups, ExpertsSpec, Format, GradientReduction, GradientSums, LocalAttention,
+    ModelSpec, Muon, MuonScale, Optimizer, Overlap, Pairing, Parallelism, Position, Products, Reach, Reshard,
+    RotaryScaling, RouterScores, RouterWeights, Routing, SharedExpert, SharedGate, Statistics, Tied, TopQuery,
+    TrainSpec, ZeroStage,
 };
 use testkit::layout::Layout;
 use testkit::models::plain_layout;
@@ -108,6 +109,8 @@ fn experts(model: &mut ModelSpec) {
         first_layer: 1,
         layer_interval: 1,
         routing: Routing { scores: RouterScores::Sigmoid, weights: RouterWeights::Normalised, scale: 2.5, groups },
+        // They have no kernels for GPUs.
+        balance: Balance { statistics: Statistics::Off, ..Balance::NONE },
     });
 }
 
