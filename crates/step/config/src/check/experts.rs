@@ -33,8 +33,6 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
             "has no effect on layers with experts", "leave it out, or leave model.experts out";
         has_biases => "model.biases" = biases.written(),
             "gives biases to feed-forward blocks, and experts have none", "use \"attention\", \"qkv\" or false";
-        config.run.device == DeviceChoice::Cuda => "run.device" = "\"cuda\"",
-            "has no kernels for model.experts", "use \"cpu\"";
     }
     groups(model, experts, rules);
     balance(config, &experts.balance, rules);

@@ -99,7 +99,6 @@ fn experts_that_do_not_fit_are_refused_by_name() {
         &["model.router_groups="],
         &["model.biases=true"],
         &["model.ffn_hidden_of_layers=[1,2,3,4,5,6]"],
-        &["run.device=cuda"],
         &["model.experts=6", "model.router_groups=2", "parallelism.tp=4"],
         &["model.shared_expert_gate=true"],
         &["model.experts="],
@@ -121,7 +120,6 @@ fn experts_that_do_not_fit_are_refused_by_name() {
          \"qkv\" or false",
         "model.ffn_hidden_of_layers has no effect on layers with experts; leave it out, or leave \
          model.experts out",
-        "run.device = \"cuda\" has no kernels for model.experts; use \"cpu\"",
         "parallelism.tp = 4 must divide model.experts = 6; use 1 or 2",
         "model.shared_expert_gate has no effect without model.shared_expert_hidden; give both, or leave it \
          out",
