@@ -81,7 +81,7 @@ impl Roundings {
         let sum = cost.sum_over_tokens(all_tokens);
         let initial = Initial::of(model, train.sequence_length);
         let (passed, stream) = forward(&cost, &initial);
-        // What the output matrix reads and its gradient are divided as logits are, and rounded.
+        // The input of the output matrix and its gradient are divided as logits are, and rounded.
         let divided = model.logit_divisor.map_or(0.0, |_| cost.of(1.0));
         let read = stream + cost.norm() + divided;
         let size = initial.head * f64::from(model.init_std).powi(2) * model.hidden as f64;

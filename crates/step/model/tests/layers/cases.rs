@@ -129,6 +129,15 @@ pub fn experts(routing: Routing, shared: Option<SharedExpert>) -> ExpertsSpec {
 pub const NORMALISED: Routing =
     Routing { scores: RouterScores::Softmax, weights: RouterWeights::Normalised, scale: 1.0, groups: None };
 
+/// Logits that are divided, before their soft cap if they have one.
+fn divided() -> [(&'static str, ModelSpec); 2] {
+    let capped = ModelSpec { logit_soft_cap: Some(1.5), top_query: TopQuery::On, ..bloom() };
+    [
+        ("divided logits", ModelSpec { logit_divisor: Some(6.0), ..llama() }),
+        ("divided logits with a soft cap, a top query", ModelSpec { logit_divisor: Some(0.7), ..capped }),
+    ]
+}
+
 fn with_experts() -> Vec<(&'static str, ModelSpec)> {
     let model = |spec: ExpertsSpec| ModelSpec { experts: Some(spec), ..llama() };
     let shared = |gate| Some(SharedExpert { hidden: 8, gate });
@@ -286,11 +295,6 @@ pub fn all() -> Vec<(&'static str, ModelSpec)> {
             "soft caps and biases of scores, a top query",
             ModelSpec { attention_soft_cap: Some(0.8), logit_soft_cap: Some(1.5), top_query: TopQuery::On, ..bloom() },
         ),
-        ("divided logits", ModelSpec { logit_divisor: Some(6.0), ..llama() }),
-        (
-            "divided logits with a soft cap, a top query",
-            ModelSpec { logit_divisor: Some(0.7), logit_soft_cap: Some(1.5), top_query: TopQuery::On, ..bloom() },
-        ),
         (
             "Gemma with learned positions, dropout, untied",
             dropped(ModelSpec {
@@ -302,6 +306,7 @@ pub fn all() -> Vec<(&'static str, ModelSpec)> {
         ),
         ("no layers", ModelSpec { num_layers: 0, ..gpt2() }),
     ];
+    all.extend(divided());
     all.extend(with_experts());
     all
 }

@@ -81,12 +81,12 @@ const DENSE: &str = "mlp_only_layers";
 
 /// The experts of a model of `num_layers` layers, whose dense blocks have the width `ffn_hidden`.
 ///
-/// `router_aux_loss_coef` is passed over, and so is `output_router_logits`, which adds its loss where the library trains:
-/// they are no part of the function that is learned. That loss is the coefficient times
-/// `E sum over experts e of f_e P_e`, where `f_e` is the number of choices of `e` divided by the rows, and `P_e` the mean
-/// of its softmax scores; both are means over the rows of all layers of a microbatch together. So `f` adds up to `k`,
-/// balanced routing gives `k`, not 1, and layers that lean to different experts cancel each other. A coefficient of a
-/// loss per layer whose `f` adds up to 1 is `k` times as large for the same strength.
+/// `router_aux_loss_coef` is ignored, and so is `output_router_logits`, which adds its loss where the library trains:
+/// neither belongs to the function that is learned. That loss is the coefficient times `E` times the sum over experts e
+/// of `f_e P_e`. `f_e` is the number of choices of e divided by the rows, `P_e` the mean of its softmax scores; both are
+/// means over the rows of all layers of a microbatch together. So `f` adds up to `k`, balanced routing gives `k` and not
+/// 1, and layers that lean to different experts cancel each other. Of a loss whose `f` adds up to 1, a coefficient of
+/// the same strength is `k` times as large.
 pub(super) fn read(
     class: Option<&Class>,
     fields: &Fields,
@@ -130,11 +130,8 @@ pub(super) fn read(
 /// The number of experts, under the key of the class or the other one: the library writes either for Qwen 3.
 fn number(class: &Class, fields: &Fields) -> Result<usize, InterchangeError> {
     let (key, default) = class.number;
-    NUMBERS
-        .into_iter()
-        .filter(|other| *other != key)
-        .try_fold(default, |default, other| fields.count_or(other, default))
-        .and_then(|default| fields.count_or(key, default))
+    let other = NUMBERS.into_iter().find(|other| *other != key).unwrap_or(key);
+    fields.count_or(key, fields.count_or(other, default)?)
 }
 
 /// The first layer with experts and their interval: layer i has some where `decoder_sparse_step` divides i + 1, unless

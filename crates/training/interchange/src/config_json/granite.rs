@@ -1,15 +1,16 @@
 //! `GraniteMoeForCausalLM`: a Mixtral with a factor at each of four places.
 //!
 //! Two are keys of a model: `attention_multiplier` a is `query_scalar = 1 / a^2`, `logits_scaling` is `logit_divisor`.
-//! `residual_multiplier` m scales the outputs of all blocks where they join the stream. Every reader of the stream is an
-//! RMS norm, so the stream may be written in units of m: with `x = m x'`,
+//! `residual_multiplier` m scales the outputs of all blocks where they join the stream. Every reader of the stream is
+//! an RMS norm, so the stream may be written in units of m: with `x = m x'`,
 //!
 //! ```text
 //! r = x + m A(n(x))                  r' = x' + A(n'(x'))
 //! x / sqrt(mean(x^2) + e)      is    x' / sqrt(mean(x'^2) + e / m^2)
 //! ```
-//! So the model has no such factor: its `norm_epsilon` is e / m^2, and its `embedding_scale` is `embedding_multiplier` /
-//! m. The function and all its parameters are the same. A folder that is written has `residual_multiplier` 1.
+//! So the model has no such factor: its `norm_epsilon` is e / m^2, and its `embedding_scale` is
+//! `embedding_multiplier` / m. The function and all its parameters are the same. A folder that is written has
+//! `residual_multiplier` 1.
 
 use config::{ModelSpec, Norm};
 use serde_json::{Map, Value};
