@@ -103,7 +103,7 @@ mod tests {
             ("crates/testing/b/src/one.rs", "fn f() { g(cp) }"),
         ];
         assert_eq!(found("2", &files), [""; 0]);
-        let expected = "docs/extending.md:6: an axis is named in 2 files and not in 3: crates/a/b/src/one.rs, \
+        let expected = "docs/extending.md:7: an axis is named in 2 files and not in 3: crates/a/b/src/one.rs, \
                         crates/a/b/src/key.rs";
         assert_eq!(found("3", &files), [expected]);
     }
@@ -112,7 +112,7 @@ mod tests {
     fn more_files_than_the_limit_and_a_missing_row_are_found() {
         let paths: Vec<String> = (0..31).map(|number| format!("crates/a/b/src/f{number}.rs")).collect();
         let files: Vec<(&str, &str)> = paths.iter().map(|path| (path.as_str(), "fn f() { g(cp) }")).collect();
-        let beyond = "docs/extending.md:6: an axis touches 31 files; it may touch 30, and the row says 30";
+        let beyond = "docs/extending.md:7: an axis touches 31 files; it may touch 30, and the row says 30";
         assert_eq!(found("31", &files), [beyond]);
         let missing = check(&Repository { files: vec![SourceFile::of(PAGE, HEADING)] });
         assert_eq!(missing.len(), LIMITS.len());
