@@ -61,7 +61,10 @@ fn a_seed_draws_the_same_pairs_of_every_factor() {
         "ZeRO-1",
         "ZeRO-2",
         "ZeRO-3",
+        "balance loss of sequences",
+        "balance loss of steps",
         "bf16",
+        "capacity",
         "core recomputed",
         "cp by gather",
         "cp by heads",
@@ -87,6 +90,8 @@ fn a_seed_draws_the_same_pairs_of_every_factor() {
         "shared expert with a gate",
         "top query",
         "tp",
+        "update of corrections",
+        "z-loss of routers",
         "zero bubble",
     ];
     assert!(found.iter().eq(expected), "{found:?}");

@@ -33,12 +33,12 @@ impl Chosen {
         pairs.map(|(a, b)| a.abs_diff(*b)).sum::<u64>().div_ceil(2)
     }
 
-    fn add(&mut self, routing: &Routing, logits: &[f32], choice: &[i32]) {
+    fn add(&mut self, routing: &Routing, (logits, correction): (&[f32], Option<&[f32]>), choice: &[i32]) {
         self.of_expert.resize(logits.len(), 0);
         for expert in choice {
             self.of_expert[*expert as usize] += 1;
         }
-        let nearest = nearest(routing, logits, choice.len());
+        let nearest = nearest(routing, (logits, correction), choice.len());
         // Logits that are all equal have no deviation.
         self.near += u64::from(nearest.is_nan() || nearest < NEARLY);
     }
@@ -70,19 +70,23 @@ fn counting(rank: RankEngine, counted: Arc<Mutex<Chosen>>) -> RankEngine {
     intercept_ops(rank, move |device, stream, op| {
         device.submit(stream, op)?;
         // The gate of a shared expert is a router of one expert.
-        if let Op::Experts(ExpertOp::Route { logits, routing, choice, .. }) = op
+        if let Op::Experts(ExpertOp::Route { logits, correction, routing, choice, .. }) = op
             && logits.cols > 1
         {
-            let (values, slots) = (read(device, *logits)?, read(device, *choice)?);
-            let values: Vec<f32> = values.into_iter().map(f32::from_bits).collect();
-            let slots: Vec<i32> = slots.into_iter().map(u32::cast_signed).collect();
+            let values = numbers(device, *logits)?;
+            let correction = correction.map(|tensor| numbers(device, tensor)).transpose()?;
+            let slots: Vec<i32> = read(device, *choice)?.into_iter().map(u32::cast_signed).collect();
             let mut counted = lock(&counted);
             for (logits, choice) in values.chunks(logits.cols).zip(slots.chunks(choice.cols)) {
-                counted.add(routing, logits, choice);
+                counted.add(routing, (logits, correction.as_deref()), choice);
             }
         }
         Ok(())
     })
+}
+
+fn numbers(device: &dyn Device, tensor: Tensor) -> Result<Vec<f32>, DeviceError> {
+    Ok(read(device, tensor)?.into_iter().map(f32::from_bits).collect())
 }
 
 /// The words of a tensor of four bytes each.
@@ -93,16 +97,36 @@ fn read(device: &dyn Device, tensor: Tensor) -> Result<Vec<u32>, DeviceError> {
     Ok(bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect())
 }
 
-/// The least distance between logits that decides a choice, in deviations of the token's logits.
-fn nearest(routing: &Routing, logits: &[f32], per_token: usize) -> f64 {
+/// The least distance that decides a choice, in deviations of the token's logits: between logits, or between scores
+/// with a correction, in a measure in which logits a distance apart move a score by no more than that distance.
+fn nearest(routing: &Routing, (logits, correction): (&[f32], Option<&[f32]>), per_token: usize) -> f64 {
     let logits: Vec<f64> = logits.iter().map(|logit| f64::from(*logit)).collect();
     let mean = logits.iter().sum::<f64>() / logits.len() as f64;
     let deviation = (logits.iter().map(|logit| (logit - mean).powi(2)).sum::<f64>() / logits.len() as f64).sqrt();
+    let scores: Vec<f64> = match correction {
+        None => scores(routing.scores, &logits),
+        Some(correction) => {
+            let corrected = scores(routing.scores, &logits).into_iter().zip(correction);
+            corrected.map(|(score, correction)| score + f64::from(*correction)).collect()
+        }
+    };
+    let values = match correction {
+        None => logits,
+        Some(_) => scores.iter().map(|score| score / slope(routing.scores)).collect(),
+    };
     let between = match routing.groups {
-        None => gap(logits, per_token),
+        None => gap(values, per_token),
         Some(ExpertGroups { number, kept }) => {
-            let groups: Vec<&[f64]> = logits.chunks(logits.len() / number).collect();
-            let of_groups = groups.iter().map(|group| score(routing.scores, group)).collect::<Vec<f64>>();
+            let of_group = values.len() / number;
+            let groups: Vec<&[f64]> = values.chunks(of_group).collect();
+            let of_groups: Vec<f64> = match routing.scores {
+                RouterScores::Softmax => groups.iter().map(|group| descending(group)[0]).collect(),
+                // Of two scores each moves by a slope.
+                RouterScores::Sigmoid => {
+                    let best = scores.chunks(of_group).map(|group| descending(group).iter().take(2).sum::<f64>());
+                    best.map(|sum| sum / (2.0 * slope(routing.scores))).collect()
+                }
+            };
             let mut order: Vec<usize> = (0..number).collect();
             order.sort_by(|a, b| of_groups[*b].total_cmp(&of_groups[*a]));
             let members = order[..kept].iter().flat_map(|group| groups[*group].to_vec()).collect();
@@ -112,20 +136,35 @@ fn nearest(routing: &Routing, logits: &[f32], per_token: usize) -> f64 {
     between / deviation
 }
 
-/// The score of a group, in a measure in which logits a distance apart move it by no more than that distance.
-fn score(scores: RouterScores, group: &[f64]) -> f64 {
-    let mut sorted = group.to_vec();
-    sorted.sort_by(|a, b| b.total_cmp(a));
+/// Scores without a correction.
+fn scores(scores: RouterScores, logits: &[f64]) -> Vec<f64> {
     match scores {
-        RouterScores::Softmax => sorted[0],
-        // Each sigmoid has a slope of a quarter at most.
-        RouterScores::Sigmoid => 2.0 * sorted.iter().take(2).map(|logit| 1.0 / (1.0 + (-logit).exp())).sum::<f64>(),
+        RouterScores::Softmax => {
+            let sum: f64 = logits.iter().map(|logit| logit.exp()).sum();
+            logits.iter().map(|logit| logit.exp() / sum).collect()
+        }
+        RouterScores::Sigmoid => logits.iter().map(|logit| 1.0 / (1.0 + (-logit).exp())).collect(),
     }
 }
 
+/// The most that a score moves where each logit moves by 1: of the softmax p its own logit adds p (1 - p), the others
+/// together as much.
+fn slope(scores: RouterScores) -> f64 {
+    match scores {
+        RouterScores::Softmax => 0.5,
+        RouterScores::Sigmoid => 0.25,
+    }
+}
+
+fn descending(values: &[f64]) -> Vec<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(|a, b| b.total_cmp(a));
+    sorted
+}
+
 /// The distance between value `best` and the next one in descending order; infinite where all are among the best.
-fn gap(mut values: Vec<f64>, best: usize) -> f64 {
-    values.sort_by(|a, b| b.total_cmp(a));
+fn gap(values: Vec<f64>, best: usize) -> f64 {
+    let values = descending(&values);
     values.get(best).map_or(f64::INFINITY, |next| values[best - 1] - next)
 }
 
@@ -143,15 +182,25 @@ mod tests {
     fn the_last_chosen_and_the_first_other_decide() {
         let plain = routing(RouterScores::Softmax, None);
         let logits = [3.0, 1.0, 1.0 + 1e-6, -1.0];
-        let near = |per_token| nearest(&plain, &logits, per_token) < NEARLY;
+        let near = |per_token| nearest(&plain, (&logits, None), per_token) < NEARLY;
         assert_eq!([near(1), near(2), near(3), near(4)], [false, true, false, false]);
         // The groups' best are 3 and 2.9999999; within the better group nothing ties.
         let groups = Some(ExpertGroups { number: 2, kept: 1 });
         let of_groups = [3.0, 0.0, 2.999_999_9, 1.0];
-        assert!(nearest(&routing(RouterScores::Softmax, groups), &of_groups, 1) < NEARLY);
+        assert!(nearest(&routing(RouterScores::Softmax, groups), (&of_groups, None), 1) < NEARLY);
         // Sums of two sigmoids are far apart.
-        assert!(nearest(&routing(RouterScores::Sigmoid, groups), &of_groups, 1) > 0.01);
-        assert!(nearest(&routing(RouterScores::Softmax, None), &of_groups, 2) > 0.01);
+        assert!(nearest(&routing(RouterScores::Sigmoid, groups), (&of_groups, None), 1) > 0.01);
+        assert!(nearest(&routing(RouterScores::Softmax, None), (&of_groups, None), 2) > 0.01);
+    }
+
+    #[test]
+    fn a_correction_decides_as_well() {
+        let sigmoid = routing(RouterScores::Sigmoid, None);
+        let logits = [1.0, 0.0, -1.0, -3.0];
+        // Lifts the third score to the second's.
+        let lifted = [0.0, 0.0, 0.5 - 0.268_941_42, 0.0];
+        let near = |correction| nearest(&sigmoid, (&logits, correction), 2) < NEARLY;
+        assert_eq!([near(None), near(Some(&lifted)), near(Some(&[0.0; 4]))], [false, true, false]);
     }
 
     #[test]
@@ -159,7 +208,7 @@ mod tests {
         let of = |choices: &[[i32; 2]]| {
             let mut chosen = Chosen::default();
             let plain = routing(RouterScores::Softmax, None);
-            choices.iter().for_each(|choice| chosen.add(&plain, &[4.0, 3.0, 2.0, 1.0], choice));
+            choices.iter().for_each(|choice| chosen.add(&plain, (&[4.0, 3.0, 2.0, 1.0], None), choice));
             chosen
         };
         let [first, second] = [of(&[[0, 1], [0, 1]]), of(&[[0, 2], [0, 1]])];

@@ -4,10 +4,10 @@ use std::fmt;
 
 use config::{
     Activation, Balance, Biases, Blocks, ChunkOrder, ContextKind, ContextParallel, Degrees, ExpertGroups, ExpertsSpec,
-    Format, GradientSums, LinearLayer, LoraSpec, LossScaling, ModelSpec, Muon, MuonScale, Norm, NormKind, Offload,
-    Optimizer, Overlap, Pairing, Parallelism, Position, Precision, Products, QkNorm, RotaryScaling, RouterScores,
-    RouterWeights, Routing, RunConfig, SequenceParallel, SharedExpert, SharedGate, TokenizerSpec, TopQuery, TrainSpec,
-    check,
+    Format, GradientSums, LinearLayer, LoadSet, LoraSpec, LossScaling, ModelSpec, Muon, MuonScale, Norm, NormKind,
+    Offload, Optimizer, Overlap, Pairing, Parallelism, Position, Precision, Products, QkNorm, RotaryScaling,
+    RouterBias, RouterScores, RouterWeights, Routing, RunConfig, SequenceParallel, SharedExpert, SharedGate,
+    Statistics, TokenizerSpec, TopQuery, TrainSpec, check,
 };
 use prove::EqualityClass;
 use testkit::layout::Layout;
@@ -117,7 +117,19 @@ fn experts(dice: &mut RandomChoices) -> ExpertsSpec {
             scale: dice.one_of(&[1.0, 2.5]),
             groups: dice.one_of(&groups),
         },
-        balance: Balance::NONE,
+        balance: balance(dice),
+    }
+}
+
+/// Losses are larger than those of use, so that their gradients are seen among others.
+fn balance(dice: &mut RandomChoices) -> Balance {
+    Balance {
+        loss: dice.one_of(&[None, None, Some(0.1)]),
+        over: dice.one_of(&[LoadSet::Sequence, LoadSet::Step]),
+        z_loss: dice.one_of(&[None, None, Some(0.01)]),
+        bias: dice.one_of(&[None, None, Some(RouterBias { rate: 0.01 }), Some(RouterBias { rate: 0.0 })]),
+        capacity: dice.one_of(&[None, None, None, Some(1.0)]),
+        statistics: dice.one_of(&[Statistics::On, Statistics::On, Statistics::Off]),
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use config::{
-    ContextKind, Degrees, GradientSums, ModelSpec, Offload, Optimizer, Overlap, Parallelism, Recompute, ScheduleKind,
-    ScheduleSpec, SharedGate, TopQuery, TrainSpec, ZeroStage,
+    ContextKind, Degrees, GradientSums, LoadSet, ModelSpec, Offload, Optimizer, Overlap, Parallelism, Recompute,
+    ScheduleKind, ScheduleSpec, SharedGate, TopQuery, TrainSpec, ZeroStage,
 };
 use testkit::layout::Layout;
 
@@ -28,14 +28,22 @@ fn of_model(model: &ModelSpec) -> Vec<&'static str> {
         SharedGate::Open => "shared expert",
         SharedGate::Learned => "shared expert with a gate",
     });
+    let balance = &experts.balance;
+    let loss = balance.loss.map(|_| match balance.over {
+        LoadSet::Sequence => "balance loss of sequences",
+        LoadSet::Step => "balance loss of steps",
+    });
     let named = [
+        (balance.z_loss.is_some(), "z-loss of routers"),
+        (balance.moves_bias(), "update of corrections"),
+        (balance.capacity.is_some(), "capacity"),
         (experts.routing.groups.is_some(), "groups of experts"),
         (experts.first_layer > 0, "dense first layer"),
         (experts.layer_interval > 1, "dense layers between"),
         (model.lora.is_some(), "LoRA on attention"),
         (model.top_query == TopQuery::On, "top query"),
     ];
-    shared.into_iter().chain(acting(named)).collect()
+    shared.into_iter().chain(loss).chain(acting(named)).collect()
 }
 
 fn of_training(train: &TrainSpec) -> Vec<&'static str> {
