@@ -76,7 +76,7 @@ fn tokens_go_through_some_experts_only() {
         }
         let json = prints(&["check", &preset, "--json"]);
         let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-        let active = json["active_parameters"].as_u64().map(|active| config::figures::grouped(active));
+        let active = json["active_parameters"].as_u64().map(config::figures::grouped);
         assert!(active.is_some_and(|active| line.ends_with(&format!("{active} parameters"))), "{json}");
     }
 }

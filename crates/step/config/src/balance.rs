@@ -136,7 +136,7 @@ fn of_routers(
     name: fn(u32) -> String,
     has_them: fn(&ExpertsSpec) -> bool,
 ) -> impl Iterator<Item = ParamSpec> + use<> {
-    let experts = model.experts.filter(|experts| has_them(experts));
+    let experts = model.experts.filter(has_them);
     let num_layers = model.num_layers;
     experts.into_iter().flat_map(move |experts| {
         experts.layers(num_layers).map(move |layer| ParamSpec {

@@ -141,7 +141,7 @@ fn model(dice: &mut RandomChoices) -> ModelSpec {
     let deep = Blocks::DeepNorm { alpha: (2.0 * num_layers as f32).sqrt() };
     let blocks = [Blocks::Sequential, Blocks::Sequential, Blocks::Parallel, Blocks::PostNorm, Blocks::Sandwich, deep];
     let targets = vec![LinearLayer::Query, LinearLayer::Value, LinearLayer::Output];
-    let lora = dice.one_of(&[false, false, false, true]).then(|| LoraSpec { rank: 4, alpha: 8.0, targets });
+    let lora = dice.one_of(&[false, false, false, true]).then_some(LoraSpec { rank: 4, alpha: 8.0, targets });
     ModelSpec {
         num_layers,
         hidden,
