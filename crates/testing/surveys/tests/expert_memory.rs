@@ -85,8 +85,7 @@ fn run(layout: &Layout, initial: &TensorMap) -> Rows {
     });
     outcome_from(&setup, &engine, &proof_text(), Some(initial)).unwrap();
     assert_eq!(arenas.faults(), [""; 0], "{:?}", layout.parallelism);
-    let seen = seen.lock().expect("no panic").clone();
-    seen
+    seen.lock().expect("no panic").clone()
 }
 
 #[test]
