@@ -96,8 +96,8 @@ impl Balance {
 }
 
 impl ExpertsSpec {
-    /// The most tokens of a sequence of `tokens` that an expert computes in training: `tokens k / E` times the capacity,
-    /// rounded up.
+    /// The most tokens of a sequence of `tokens` that an expert computes in training: `tokens k / E` times the
+    /// capacity, rounded up.
     pub fn capacity_of(&self, tokens: usize) -> Option<usize> {
         let share = (tokens * self.per_token) as f64 / self.number as f64;
         self.balance.capacity.map(|capacity| (share * f64::from(capacity)).ceil() as usize)
@@ -115,7 +115,7 @@ impl ExpertsSpec {
     }
 }
 
-/// What the names of [`router_loads`] begin with.
+/// The beginning of the names of [`router_loads`].
 pub const ROUTER_LOAD: &str = "load.";
 
 /// The corrections of routers, `layers.N.router.correction[E]`: weights of the model that no layer's flat buffer has,

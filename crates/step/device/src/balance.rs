@@ -16,9 +16,9 @@ pub enum BalanceOp {
     /// `counts[R,E]` I64 = or += the slots of `choice[T,k]` I32 with each expert, of the tokens of each run whose
     /// `labels[1,T]` I32 are not [`config::IGNORED_LABEL`].
     CountChoices { choice: Tensor, labels: Tensor, counts: Tensor, write: Write },
-    /// `kept[T,k]` I32 = `choice[T,k]` I32, but -1 for those beyond `capacity` tokens of a sequence for each expert: those
-    /// with the smallest `weights[T,k]`, of equal ones the later tokens. Tokens without a label in `labels[1,T]` I32
-    /// neither count nor are dropped. `dropped[1,1]` I64 += their number.
+    /// `kept[T,k]` I32 = `choice[T,k]` I32, but -1 for those beyond `capacity` tokens of a sequence for each expert:
+    /// those with the smallest `weights[T,k]`, of equal ones the later tokens. Tokens without a label in `labels[1,T]`
+    /// I32 neither count nor are dropped. `dropped[1,1]` I64 += their number.
     LimitChoices {
         choice: Tensor,
         weights: Tensor,
@@ -33,8 +33,8 @@ pub enum BalanceOp {
     /// Losses and entropy of each token, from `logits[T,E]`. Tokens without a label have them, too: [`Op::LossSum`]
     /// leaves them out.
     RouterLosses { logits: Tensor, scores: RouterScores, terms: RouterTerms, values: RouterValues },
-    /// `dlogits[T,E]` += `scale` times the gradient of the losses of the tokens with a label in `labels[1,T]` I32. Loads
-    /// are constants.
+    /// `dlogits[T,E]` += `scale` times the gradient of the losses of the tokens with a label in `labels[1,T]` I32.
+    /// Loads are constants.
     RouterLossesBackward {
         logits: Tensor,
         labels: Tensor,

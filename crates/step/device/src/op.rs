@@ -510,9 +510,8 @@ impl Op {
             Op::ScaledSum { x, into, keep, .. } => {
                 Operands::new([Some(x), (keep != 0.0).then_some(into)], [Some(into)])
             }
-            Op::Fill { out, .. } => Operands::new([], [Some(out)]),
+            Op::Fill { out, .. } | Op::InitializeNormal { out, .. } => Operands::new([], [Some(out)]),
             Op::Copy { from, to } => Operands::new([Some(from)], [Some(to)]),
-            Op::InitializeNormal { out, .. } => Operands::new([], [Some(out)]),
             Op::SquaredSum { x, sums, .. } => Operands::new([Some(x), Some(sums)], [Some(sums)]),
             Op::LossSum { loss, labels, sums, .. } => {
                 Operands::new([Some(loss), Some(labels), Some(sums)], [Some(sums)])

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use config::{ContextKind, ModelSpec, Products, SequenceParallel, SequenceSlices};
-use device::{Communicator, Device, DeviceError, DropoutKey, Dtype, Frame, Op, Stream, Tensor};
+use device::{Communicator, Device, DeviceError, DropoutKey, Dtype, Frame, Op, Reduction, Stream, SumTree, Tensor};
 
 use crate::constants::Constants;
 use crate::dropout::ResidualDropout;
@@ -128,6 +128,14 @@ impl Context<'_> {
     /// Enqueues one operation on the context's stream.
     pub(crate) fn submit(&self, op: Op) -> Result<(), DeviceError> {
         self.device.submit(self.stream, &op)
+    }
+
+    /// Sums `counts`, in place, over the ranks that share sequences.
+    pub(crate) fn sum_over_sequences(&self, counts: Tensor) -> Result<(), DeviceError> {
+        if self.shape.slices.ranks == 1 {
+            return Ok(());
+        }
+        self.cp.all_reduce(self.stream, counts, Reduction::Sum(SumTree::RANK_ORDER))
     }
 
     /// The rows of the microbatch that this rank holds of the residual stream: all, or its run of them.

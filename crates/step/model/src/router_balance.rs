@@ -6,9 +6,7 @@
 //! sum over ranks takes the first rank's.
 
 use config::{Balance, ExpertsSpec, LoadSet, Routing};
-use device::{
-    BalanceOp, BalanceTerm, DeviceError, Dtype, Reduction, RouterTerms, RouterValues, SumTree, Tensor, Write,
-};
+use device::{BalanceOp, BalanceTerm, DeviceError, Dtype, RouterTerms, RouterValues, Tensor, Write};
 
 use crate::context::{Batch, Context};
 use crate::context_parallel::losses;
@@ -121,9 +119,7 @@ impl RouterBalance<'_> {
             let counts = scratch.tensor(sequences, experts, Dtype::I64);
             let (choice, labels, write) = (routed.choice, self.batch.labels, Write::Assign);
             context.submit(BalanceOp::CountChoices { choice, labels, counts, write }.into())?;
-            if context.shape.slices.ranks > 1 {
-                context.cp.all_reduce(context.stream, counts, Reduction::Sum(SumTree::RANK_ORDER))?;
-            }
+            context.sum_over_sequences(counts)?;
             context.submit(BalanceOp::Load { counts, load }.into())
         })?;
         Ok(load)

@@ -17,8 +17,8 @@ pub struct LimitChoices<'a> {
     pub kept: &'a mut [i32],
 }
 
-/// Drops choices beyond the capacity, those with the smallest weights first, of equal weights the later tokens; a NaN is
-/// larger than all numbers. Tokens without a label neither count nor are dropped. Returns how many were dropped.
+/// Drops choices beyond the capacity, those with the smallest weights first, of equal weights the later tokens; a NaN
+/// is larger than all numbers. Tokens without a label neither count nor are dropped. Returns how many were dropped.
 pub fn limit_choices(LimitChoices { choice, weights, labels, sequences, capacity, kept }: LimitChoices<'_>) -> i64 {
     kept.copy_from_slice(choice);
     if labels.is_empty() {

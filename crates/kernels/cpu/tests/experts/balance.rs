@@ -163,9 +163,9 @@ impl Case {
 }
 
 /// With `r` roundings of a share, which a sum over `E` experts of one sign has as well, and those of the loads' product
-/// with it: the balance loss is off by `2 r + 70` of them at most. The logarithm of a sum within `r` roundings is off by
-/// `r` roundings of 1 and one of its own, the z-loss by twice that relative to it, and the entropy by `2 r + 70` of the
-/// sum of magnitudes and by the shares' `r` times the largest slope `1 + |log p|` of a term.
+/// with it: the balance loss is off by `2 r + 70` of them at most. The logarithm of a sum within `r` roundings is off
+/// by `r` roundings of 1 and one of its own, the z-loss by twice that relative to it, and the entropy by `2 r + 70` of
+/// the sum of magnitudes and by the shares' `r` times the largest slope `1 + |log p|` of a term.
 #[test]
 fn losses_and_entropy_are_within_their_bounds() {
     for case in Case::all() {

@@ -30,6 +30,7 @@ pub(super) enum Form {
 }
 
 impl Form {
+    /// The form and the curve of `activation`.
     pub fn of(activation: Activation) -> (Form, Curve) {
         match activation {
             Activation::GeluTanh => (Form::Plain, Curve::GeluTanh),

@@ -90,9 +90,9 @@ fn muon_sees_the_matrices_of_experts_and_offloaded_state_has_the_same_bits() {
     assert!(Distance::between(&arena, &host, |_| false).same_bits);
 }
 
-/// Adapters of attention are trained beside experts, which stay as they are and pass gradients on.
+/// Adapters of attention are trained in models with experts, which stay as they are and pass gradients on.
 #[test]
-fn adapters_of_attention_learn_beside_experts() {
+fn adapters_of_attention_learn_in_models_with_experts() {
     for (name, model) in models() {
         let targets = vec![LinearLayer::Query, LinearLayer::Value, LinearLayer::Output];
         let model = ModelSpec { lora: Some(LoraSpec { rank: 4, alpha: 8.0, targets }), ..model };

@@ -62,9 +62,6 @@ fn balance(config: &RunConfig, balance: &Balance, rules: &mut Rules) {
     if config.run.device == DeviceChoice::Cuda {
         refuse(&limited, "has no kernels for GPUs", "leave it out, or use run.device = \"cpu\"");
     }
-    if config.parallelism.degrees.cp > 1 {
-        refuse(&limited, "compares the tokens of a sequence, which parallelism.cp divides", "leave it out");
-    }
     if config.model.lora.is_some() {
         refuse(&trained, "is of routers, which model.lora does not train", "use 0");
     }

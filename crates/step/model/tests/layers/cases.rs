@@ -182,24 +182,42 @@ fn with_experts() -> Vec<(&'static str, ModelSpec)> {
             }),
         ),
         (
+            "experts, norms after blocks, a top query",
+            ModelSpec { top_query: TopQuery::On, blocks: Blocks::PostNorm, ..model(experts(NORMALISED, None)) },
+        ),
+    ]
+}
+
+fn with_balance() -> Vec<(&'static str, ModelSpec)> {
+    let model = |spec: ExpertsSpec| ModelSpec { experts: Some(spec), ..llama() };
+    let scores = Routing { weights: RouterWeights::Scores, ..NORMALISED };
+    let groups = Some(ExpertGroups { number: 4, kept: 2 });
+    let of_groups = Routing { scores: RouterScores::Sigmoid, scale: 2.5, groups, ..NORMALISED };
+    let shared = SharedExpert { hidden: 8, gate: SharedGate::Learned };
+    vec![
+        (
             "a balance loss of sequences and a z-loss of routers, statistics",
             model(ExpertsSpec {
                 balance: Balance { loss: Some(0.3), z_loss: Some(0.1), ..Balance::NONE },
-                ..experts(scores, shared(SharedGate::Learned))
+                ..experts(scores, Some(shared))
             }),
         ),
         (
             "a balance loss of the step before, sigmoid scores of groups, corrected choices, every second layer",
-            dropped(model(ExpertsSpec {
-                layer_interval: 2,
-                balance: Balance {
-                    loss: Some(0.3),
-                    over: LoadSet::Step,
-                    bias: Some(RouterBias { rate: 1e-3 }),
-                    ..Balance::NONE
-                },
-                ..experts(of_groups(RouterScores::Sigmoid, 2), None)
-            })),
+            ModelSpec {
+                dropout: 0.2,
+                attention_dropout: 0.3,
+                ..model(ExpertsSpec {
+                    layer_interval: 2,
+                    balance: Balance {
+                        loss: Some(0.3),
+                        over: LoadSet::Step,
+                        bias: Some(RouterBias { rate: 1e-3 }),
+                        ..Balance::NONE
+                    },
+                    ..experts(of_groups, None)
+                })
+            },
         ),
         (
             "a balance loss of sequences, sigmoid scores, parallel blocks",
@@ -217,10 +235,6 @@ fn with_experts() -> Vec<(&'static str, ModelSpec)> {
                 balance: Balance { capacity: Some(0.75), z_loss: Some(0.1), ..Balance::NONE },
                 ..experts(scores, None)
             }),
-        ),
-        (
-            "experts, norms after blocks, a top query",
-            ModelSpec { top_query: TopQuery::On, blocks: Blocks::PostNorm, ..model(experts(NORMALISED, None)) },
         ),
     ]
 }
@@ -308,5 +322,6 @@ pub fn all() -> Vec<(&'static str, ModelSpec)> {
     ];
     all.extend(divided());
     all.extend(with_experts());
+    all.extend(with_balance());
     all
 }

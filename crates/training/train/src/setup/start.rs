@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 
 use checkpoint::{Checkpoint, StatePart};
-use config::{Averages, ModelSpec, ParamSpec, TrainSpec, Unit, UnitLayout, all_params, params};
+use config::{
+    Averages, ModelSpec, ParamSpec, ROUTER_LOAD, TrainSpec, Unit, UnitLayout, all_params, params, router_corrections,
+    router_loads,
+};
 use mesh::{AxisSizes, Region};
 
 use crate::setup::source::{SourceError, TensorSource};
-use crate::storage::routers;
 
 /// The values of a rank's tensors before the first step.
 #[derive(Clone, Copy)]
@@ -80,7 +82,7 @@ pub fn has_averages(checkpoint: &Checkpoint) -> bool {
 /// The first tensor that is missing, has another shape, or is not of the model.
 pub fn check_tensors(checkpoint: &Checkpoint, model: &ModelSpec, train: &TrainSpec) -> Result<(), SourceError> {
     let averages = if has_averages(checkpoint) { Averages::Kept } else { Averages::Off };
-    let mut known = BTreeSet::from_iter(routers::known_names(checkpoint, model)?);
+    let mut known = BTreeSet::from_iter(names_of_routers(checkpoint, model)?);
     for param in all_params(model) {
         // Parameters that are not trained have no moments.
         let kept = StatePart::kept(averages).iter().copied();
@@ -95,6 +97,24 @@ pub fn check_tensors(checkpoint: &Checkpoint, model: &ModelSpec, train: &TrainSp
     }
     let foreign = checkpoint.manifest().tensors.keys().find(|name| !known.contains(*name));
     foreign.map_or(Ok(()), |name| Err(SourceError::Foreign { name: name.clone() }))
+}
+
+/// Names of a checkpoint's tensors of routers that are of `model`, whose corrections have their shapes.
+///
+/// # Errors
+/// A correction of another shape.
+fn names_of_routers(checkpoint: &Checkpoint, model: &ModelSpec) -> Result<Vec<String>, SourceError> {
+    let mut known: Vec<String> =
+        checkpoint.manifest().tensors.keys().filter(|name| name.starts_with(ROUTER_LOAD)).cloned().collect();
+    for ParamSpec { name, shape: expected, .. } in router_corrections(model).chain(router_loads(model)) {
+        match checkpoint.shape(&name) {
+            Some(found) if found != expected => {
+                return Err(SourceError::Shape { name, found: found.to_vec(), expected });
+            }
+            Some(_) | None => known.push(name),
+        }
+    }
+    Ok(known)
 }
 
 /// Whether a run that trains has a second moment of `param`.

@@ -1,8 +1,7 @@
 //! The tensors of routers that a run keeps between steps: corrections, which are weights of the model, and loads of the
 //! step before. All ranks have all of them.
 
-use checkpoint::Checkpoint;
-use config::{ModelSpec, ParamSpec, ROUTER_LOAD, UnitLayout, router_corrections, router_loads};
+use config::{ModelSpec, ParamSpec, UnitLayout, router_corrections, router_loads};
 use device::{Device, DeviceError, Tensor};
 use mesh::Region;
 use model::Constants;
@@ -33,8 +32,8 @@ fn in_rows(params: impl Iterator<Item = ParamSpec>, places: Option<Tensor>) -> V
     params.enumerate().map(|(row, param)| (param, places.rows_of(row..row + 1))).collect()
 }
 
-/// Whether the rank at `rank` stores `param`, a router's tensor of the unit with `layout`: of all ranks of its stage the
-/// one with the first elements of the unit, of copies the first.
+/// Whether the rank at `rank` stores `param`, a router's tensor of the unit with `layout`: of all ranks of its stage
+/// the one with the first elements of the unit, of copies the first.
 pub(crate) fn stores(rank: &RankPosition, layout: &UnitLayout, param: &ParamSpec) -> bool {
     let owned = rank.shards.owned(layout);
     owned.start == 0 && !owned.is_empty() && rank.model.is_first_copy(param, layout.axes())
@@ -70,22 +69,4 @@ pub(crate) fn deliver(worker: &Worker<'_>, sink: &dyn TensorSink) -> Result<(), 
         }
     }
     Ok(())
-}
-
-/// Names of a checkpoint's tensors of routers that are of `model`, whose corrections have their shapes.
-///
-/// # Errors
-/// A correction of another shape.
-pub(crate) fn known_names(checkpoint: &Checkpoint, model: &ModelSpec) -> Result<Vec<String>, SourceError> {
-    let mut known: Vec<String> =
-        checkpoint.manifest().tensors.keys().filter(|name| name.starts_with(ROUTER_LOAD)).cloned().collect();
-    for ParamSpec { name, shape: expected, .. } in router_corrections(model).chain(router_loads(model)) {
-        match checkpoint.shape(&name) {
-            Some(found) if found != expected => {
-                return Err(SourceError::Shape { name, found: found.to_vec(), expected });
-            }
-            Some(_) | None => known.push(name),
-        }
-    }
-    Ok(known)
 }

@@ -1,5 +1,5 @@
-//! Mixtures of experts. How many rows an expert has is in memory of the GPU: launches have blocks for the most rows that
-//! there can be, and the host waits for nothing.
+//! Mixtures of experts. How many rows an expert has is in memory of the GPU: launches have blocks for the most rows
+//! that there can be, and the host waits for nothing.
 
 mod activation;
 mod mat_mul;

@@ -1,4 +1,4 @@
-//! What tokens choose, and the rows of a rank's experts that follow.
+//! Choices of tokens, and the rows of a rank's experts that follow.
 
 use std::ops::Range;
 
