@@ -83,10 +83,10 @@ const DENSE: &str = "mlp_only_layers";
 ///
 /// `router_aux_loss_coef` is ignored, and so is `output_router_logits`, which adds its loss where the library trains:
 /// neither belongs to the function that is learned. That loss is the coefficient times `E` times the sum over experts e
-/// of `f_e P_e`. `f_e` is the number of choices of e divided by the rows, `P_e` the mean of its softmax scores; both are
-/// means over the rows of all layers of a microbatch together. So `f` adds up to `k`, balanced routing gives `k` and not
-/// 1, and layers that lean to different experts cancel each other. Of a loss whose `f` adds up to 1, a coefficient of
-/// the same strength is `k` times as large.
+/// of `f_e P_e`. `f_e` is the number of choices of e divided by the rows, `P_e` the mean of its softmax scores; both
+/// are means over the rows of all layers of a microbatch together. So `f` adds up to `k`, balanced routing gives `k`
+/// and not 1, and layers that lean to different experts cancel each other. Of a loss whose `f` adds up to 1, a
+/// coefficient of the same strength is `k` times as large.
 pub(super) fn read(
     class: Option<&Class>,
     fields: &Fields,
