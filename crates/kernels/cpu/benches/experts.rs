@@ -2,7 +2,7 @@
 //!
 //! Prints milliseconds and GFLOP/s (two per multiply-add) of each step, the best of several runs, both layers in turns,
 //! where the rows of experts are equal, and where the first expert has 1.5 and 3 times the mean. `-- THREADS` computes
-//! with as many threads. `-- steps EXPERTS PER_TOKEN WIDTH THREADS` is one side of `bench/compare/experts.py`.
+//! with as many threads.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -169,40 +169,8 @@ fn print(title: &str, steps: &[(&'static str, Op)], best_ms: &[f64]) -> [f64; 2]
     [products_speed, total_speed]
 }
 
-/// The router's products with the stream `x[T, D]`: its logits, and the gradients of its input and of its weight.
-fn router(on: &Bench, experts: usize) -> [Op; 3] {
-    let [x, dx] = [(); 2].map(|()| on.reals(TOKENS, HIDDEN));
-    let [logits, dlogits] = [(); 2].map(|()| on.reals(TOKENS, experts));
-    let [weight, dweight] = [(); 2].map(|()| on.reals(experts, HIDDEN));
-    let product = |orientation, a, b, out, write| Op::MatMul { orientation, a, b, bias: None, out, write };
-    [
-        product(Orientation::Nt, x, weight, logits, Write::Assign),
-        product(Orientation::Nn, dlogits, weight, dx, Write::Accumulate),
-        product(Orientation::Tn, dlogits, x, dweight, Write::Assign),
-    ]
-}
-
-/// A forward and a backward pass of a layer for each line of standard input, its seconds to standard output as JSON:
-/// one side of `bench/compare/experts.py`.
-fn step_by_step(layer: (usize, usize, usize), threads: usize) {
-    let on = Bench::new(threads);
-    let ops: Vec<Op> = experts(&on, layer, 1.0).into_iter().map(|(_, op)| op).chain(router(&on, layer.0)).collect();
-    println!("{{\"ready\": \"pleach\"}}");
-    for _ in std::io::stdin().lines() {
-        let ms: f64 = ops.iter().map(|op| on.time_ms(op)).sum();
-        println!("{{\"seconds\": {}}}", ms / 1e3);
-    }
-}
-
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let numbers: Vec<usize> = arguments.iter().filter_map(|argument| argument.parse().ok()).collect();
-    if let ([mode, ..], [count, per_token, width, threads]) = (&arguments[..], &numbers[..])
-        && mode == "steps"
-    {
-        return step_by_step((*count, *per_token, *width), *threads);
-    }
-    let threads = numbers.first().copied().unwrap_or(1);
+    let threads = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(1);
     for layer @ (count, per_token, width) in LAYERS {
         for share in [1.0, 1.5, 3.0] {
             let on = Bench::new(threads);
