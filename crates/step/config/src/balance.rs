@@ -115,7 +115,7 @@ impl ExpertsSpec {
     }
 }
 
-/// What the names of [`router_loads`] begin with.
+/// The beginning of the names of [`router_loads`].
 pub const ROUTER_LOAD: &str = "load.";
 
 /// The corrections of routers, `layers.N.router.correction[E]`: weights of the model that no layer's flat buffer has,

@@ -41,7 +41,7 @@ pub fn family_of(model: &ModelSpec) -> Result<Family, InterchangeError> {
         let reason = "model.router_bias = true; no class that is written here has a correction of choices".into();
         return Err(InterchangeError::NoFamily { reason });
     }
-    // Losses of routers train them and are no part of what they compute.
+    // Losses of routers train them and do not belong to the function that they compute.
     let experts = model.experts.map(|experts| ExpertsSpec { balance: Balance::NONE, ..experts });
     let trained = ModelSpec { output_init_std: None, xavier_gain: None, z_loss: None, lora: None, ..model.clone() };
     let model = ModelSpec { ffn_hidden, experts, ..trained };

@@ -69,8 +69,7 @@ fn values_without_a_meaning_are_refused_by_name() {
          model.router_bias_rate = 0.001 is of routers, which model.lora does not train; use 0",
         "--set router_aux_loss_coef=0.1: `router_aux_loss_coef` is a loss of routers, for which systems have different \
          formulas; use model.router_balance_loss",
-        "--set moe_aux_loss_coeff=0.1: `moe_aux_loss_coeff` is `router_balance_loss` here; write \
-         model.router_balance_loss",
+        "--set moe_aux_loss_coeff=0.1: `moe_aux_loss_coeff` is `model.router_balance_loss` here",
     ];
     for (broken, expected) in broken.iter().zip(expected) {
         assert_eq!(broken, expected);
