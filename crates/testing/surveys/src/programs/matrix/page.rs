@@ -104,8 +104,8 @@ fn introduction(shown: &[Shown], shared: &[Shown]) -> String {
          every way to share matrices and every kind of `parallelism.cp_kind`; recomputation, numbers, degrees and the\n\
          model are drawn. {kept_shared} keep their promise, {refused_shared} are refused. The reference has the same cp\n\
          and kind; the oracle is one rank with whole sequences.\n\n\
-         Models with experts are not cells: [experts.md](experts.md) has random pairs of their layouts, under the same\n\
-         forms, schedules, sharings and recomputation.\n",
+         Models with experts are not cells: `cargo run --release -p surveys -- expert-pairs` compares random pairs of\n\
+         their layouts, under the same forms, schedules, sharings and recomputation.\n",
         shown.len(),
         model.hidden,
         model.head_dim,
