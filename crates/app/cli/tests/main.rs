@@ -6,6 +6,7 @@ mod command;
 mod compatibility;
 mod data_command;
 mod examples;
+mod explain;
 mod gpus;
 mod harness;
 mod hostile;

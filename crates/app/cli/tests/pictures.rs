@@ -49,6 +49,27 @@ fn a_picture_fits_a_window_and_its_texts_are_apart() {
     }
 }
 
+#[needs::chromium]
+#[test]
+fn a_picture_of_experts_fits_a_window_and_its_texts_are_apart() {
+    let browser = Browser::find();
+    let folder = Folder::new("pictures-of-experts");
+    let experts = |number: &str| format!("model.experts={number}");
+    for (number, ranks) in [("8", "parallelism.tp=2"), ("128", "parallelism.tp=4"), ("4096", "parallelism.tp=4")] {
+        let file = folder.path("experts.svg");
+        let set = experts(number);
+        let sets = [&set, "model.biases=false", "model.expert_hidden=4", ranks, "parallelism.dp=2"];
+        let sets = sets.iter().flat_map(|set| ["--set", set]);
+        let output = pleach(&["explain"].into_iter().chain(sets).chain(["--svg", &file]).collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let svg = std::fs::read_to_string(&file).expect("a picture");
+        let html =
+            format!("<!doctype html><html><body style='margin:0'>{svg}<script>{GEOMETRY}</script></body></html>");
+        let window = Window { width: 1280, height: 2000 };
+        assert_eq!(browser.attribute(&html, window, Theme::Light, "data-problems"), "[]", "{number} experts");
+    }
+}
+
 #[test]
 fn titles_name_the_run() {
     let folder = Folder::new("titles");

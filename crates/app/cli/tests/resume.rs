@@ -123,6 +123,42 @@ fn a_run_goes_on_with_the_same_bits() {
     assert!(fs::read_to_string(whole.join("run.toml")).expect("a file").contains("learning_rate = 0.001\n"));
 }
 
+/// Experts on two of three layers, with one for all tokens.
+const EXPERTS: [&str; 7] = [
+    "model.experts=4",
+    "model.expert_hidden=16",
+    "model.shared_expert_hidden=8",
+    "model.first_expert_layer=1",
+    "model.num_layers=3",
+    "model.biases=false",
+    "train.steps=200",
+];
+
+/// A run with experts that SIGKILL ends is resumed on other stages and shards, to the same bits, and its weights have
+/// one loss in every layout that promises one.
+#[test]
+fn a_killed_run_with_experts_resumes_with_the_same_bits() {
+    let folder = Folder::new("experts");
+    let (whole, killed) = (folder.run("whole"), folder.run("killed"));
+    succeeds(&mut train(&whole, &EXPERTS));
+    let mut child = train(&killed, &EXPERTS).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("pleach");
+    while !killed.join("checkpoints/step-00000002").exists() {
+        assert_eq!(child.try_wait().expect("a child"), None, "it ended before it was killed");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    child.kill().expect("killed");
+    assert_eq!(child.wait().expect("a child").code(), None, "SIGKILL has no exit code");
+    let reported = succeeds(&mut resume(&killed, &["parallelism.pp=1", "parallelism.zero=3"]));
+    assert!(reported.starts_with("resuming after step "), "{reported}");
+    assert!(learned(&killed) == learned(&whole));
+    let loss = |sets: &[&str]| {
+        let output = pleach(&["eval", "--from", &killed.display().to_string()], sets).output().expect("pleach");
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    assert_eq!(loss(&["parallelism.pp=3", "parallelism.dp=1", "parallelism.zero=0"]), loss(&[]));
+}
+
 /// R14: the signals of schedulers end the run in time, and the run resumes with the same bits.
 #[test]
 fn signals_commit_a_checkpoint() {

@@ -3,7 +3,8 @@
 use std::sync::Mutex;
 
 use config::{
-    Gathering, GradientReduction, ModelSpec, Parallelism, Recheck, Reshard, SequenceParallel, TrainSpec, ZeroStage,
+    Biases, ExpertsSpec, Gathering, GradientReduction, ModelSpec, Parallelism, Recheck, Reshard, RouterScores,
+    RouterWeights, Routing, SequenceParallel, TrainSpec, ZeroStage,
 };
 use testkit::layout::engine;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
@@ -35,8 +36,14 @@ impl Observer for Log {
     }
 }
 
+/// Two dense layers and two with experts.
 fn model() -> ModelSpec {
-    ModelSpec { num_layers: 4, ..proof_model(Style::Gpt2, 12, true) }
+    let routing =
+        Routing { scores: RouterScores::Softmax, weights: RouterWeights::Normalised, scale: 1.0, groups: None };
+    let experts =
+        ExpertsSpec { number: 8, per_token: 2, hidden: 32, shared: None, first_layer: 1, layer_interval: 2, routing };
+    let plain = proof_model(Style::Gpt2, 12, true);
+    ModelSpec { num_layers: 4, experts: Some(experts), biases: Biases::Attention, ..plain }
 }
 
 fn training() -> TrainSpec {

@@ -3,8 +3,9 @@
 use std::sync::Mutex;
 
 use config::{
-    Gathering, GradientReduction, IGNORED_LABEL, LocalAttention, ModelSpec, Parallelism, QkNorm, Reach, Reshard,
-    SequenceParallel, TopQuery, TrainSpec, ZeroStage,
+    ExpertGroups, ExpertsSpec, Gathering, GradientReduction, IGNORED_LABEL, LocalAttention, ModelSpec, Parallelism,
+    QkNorm, Reach, Reshard, RouterScores, RouterWeights, Routing, SequenceParallel, SharedExpert, SharedGate, TopQuery,
+    TrainSpec, ZeroStage,
 };
 use testkit::layout::engine;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
@@ -13,7 +14,23 @@ use train::{
     TokenSource, run_forward, run_generation,
 };
 
-const STYLES: [Style; 2] = [Style::Gpt2, Style::Llama];
+/// Both styles, and one with experts: softmax scores over all of them, and groups of sigmoid scores with a shared expert.
+fn models() -> Vec<(String, ModelSpec)> {
+    let routing = |scores, groups| Routing { scores, weights: RouterWeights::Normalised, scale: 1.0, groups };
+    let with = |routing, shared| {
+        let (first_layer, layer_interval) = (1, 2);
+        let experts = ExpertsSpec { number: 8, per_token: 2, hidden: 32, shared, first_layer, layer_interval, routing };
+        ModelSpec { experts: Some(experts), ..model(Style::Llama) }
+    };
+    let (groups, shared) =
+        (ExpertGroups { number: 4, kept: 2 }, SharedExpert { hidden: 24, gate: SharedGate::Learned });
+    vec![
+        (Style::Gpt2.to_string(), model(Style::Gpt2)),
+        (Style::Llama.to_string(), model(Style::Llama)),
+        ("experts".into(), with(routing(RouterScores::Softmax, None), None)),
+        ("groups of experts".into(), with(routing(RouterScores::Sigmoid, Some(groups)), Some(shared))),
+    ]
+}
 
 fn model(style: Style) -> ModelSpec {
     // Keys of more than one tile. One style has query and key norms, whose output is what the cache keeps, the other
@@ -122,8 +139,7 @@ fn loss_of(logits: &[Vec<f32>], sequences: &[Vec<i32>], vocabulary: usize) -> f6
 
 #[test]
 fn logits_do_not_depend_on_the_layout() {
-    for style in STYLES {
-        let model = model(style);
+    for (name, model) in models() {
         let sequences = sequences(4, 40, model.vocabulary);
         let (oracle, oracle_loss) = forward(&model, &plain_layout(1, 1, 1, 1), &sequences);
         assert!(oracle.iter().all(|logits| logits.len() == 40 * model.vocabulary));
@@ -131,20 +147,23 @@ fn logits_do_not_depend_on_the_layout() {
         assert!((oracle_loss - expected).abs() < 1e-5, "{oracle_loss} {expected}");
         for (dp, pp, microbatch_size) in [(1, 2, 1), (2, 4, 1), (1, 1, 4), (2, 1, 2)] {
             let (logits, loss) = forward(&model, &plain_layout(dp, 1, pp, microbatch_size), &sequences);
-            assert!(logits == oracle && loss == oracle_loss, "dp {dp}, pp {pp}, microbatch {microbatch_size}");
+            assert!(logits == oracle && loss == oracle_loss, "{name}, dp {dp}, pp {pp}, microbatch {microbatch_size}");
         }
         let (logits, loss) = forward(&model, &sharded(2, 2), &sequences);
-        assert!(logits == oracle && loss == oracle_loss, "gathered parameters");
+        assert!(logits == oracle && loss == oracle_loss, "{name}, gathered parameters");
         for tp in [2, 4] {
             // A vocabulary of 61 is padded. Sums of two or four parts instead of one: a few roundings of 2^-24 per
             // layer.
             let (logits, loss) = forward(&model, &plain_layout(1, tp, 2, 2), &sequences);
             let pairs = logits.iter().flatten().zip(oracle.iter().flatten());
             let largest = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            assert!(largest < 1e-5 && (loss - oracle_loss).abs() < 1e-5, "tp {tp}: {largest}, {loss} {oracle_loss}");
+            assert!(
+                largest < 1e-5 && (loss - oracle_loss).abs() < 1e-5,
+                "{name}, tp {tp}: {largest}, {loss} {oracle_loss}"
+            );
             // Sharding the tokens of an evaluation adds the same terms in the same order.
             let (shared_logits, shared_loss) = forward(&model, &shared(plain_layout(1, tp, 2, 2)), &sequences);
-            assert!(logits == shared_logits && loss == shared_loss, "tp {tp}: {loss} {shared_loss}");
+            assert!(logits == shared_logits && loss == shared_loss, "{name}, tp {tp}: {loss} {shared_loss}");
         }
     }
 }
@@ -167,8 +186,7 @@ fn generate(model: &ModelSpec, parallelism: &Parallelism, prompt: &[i32], max_to
 
 #[test]
 fn the_cache_changes_no_bit() {
-    for style in STYLES {
-        let model = model(style);
+    for (name, model) in models() {
         for prompt_len in [1, GENERATION_ROWS, 21] {
             let prompt = sequences(1, prompt_len, model.vocabulary).remove(0);
             let added = model.context - prompt_len;
@@ -178,7 +196,7 @@ fn the_cache_changes_no_bit() {
             let (whole, _) = forward(&model, &plain_layout(1, 1, 1, 1), std::slice::from_ref(&text));
             for (position, logits) in kept.logits() {
                 let before = (position as usize - 1) * model.vocabulary;
-                assert!(logits == whole[0][before..before + model.vocabulary], "{style:?}, token {position}");
+                assert!(logits == whole[0][before..before + model.vocabulary], "{name}, token {position}");
             }
         }
     }

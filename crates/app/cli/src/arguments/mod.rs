@@ -270,6 +270,9 @@ pub struct ExplainArguments {
     /// Print every instruction of the rank with the values that it reads, writes and frees
     #[arg(long, requires = "rank")]
     pub step: bool,
+    /// Draw the ranks of each expert as a picture in this file
+    #[arg(long, value_name = "FILE.svg", conflicts_with = "rank")]
+    pub svg: Option<PathBuf>,
 }
 
 /// Arguments of `presets`.

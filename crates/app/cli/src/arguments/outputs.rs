@@ -18,6 +18,7 @@ impl Command {
             Command::Simulate(simulate) => {
                 [named("--svg", &simulate.svg), named("--trace", &simulate.trace)].into_iter().flatten().collect()
             }
+            Command::Explain(explain) => named("--svg", &explain.svg).into_iter().collect(),
             Command::Plan(plan) => named("--write", &plan.write).into_iter().collect(),
             Command::Validate(validate) => named("--predictions", &validate.predictions).into_iter().collect(),
             Command::Cluster(ClusterCommand::Fit(fit)) => vec![("--out", fit.out.clone())],
@@ -37,7 +38,6 @@ impl Command {
             | Command::Check(_)
             | Command::Prove(_)
             | Command::Diff(_)
-            | Command::Explain(_)
             | Command::Eval(_)
             | Command::Generate(_)
             | Command::Presets(_)
@@ -136,6 +136,7 @@ mod tests {
             found,
             [
                 "train --trace",
+                "explain --svg",
                 "simulate --svg",
                 "simulate --trace",
                 "plan --write",

@@ -74,7 +74,8 @@ fn kinds(setup: &Setup) -> Vec<(String, AxisSet, String)> {
     kinds
 }
 
-fn braces(members: &[Rank]) -> String {
+/// `{0 2}`
+pub fn braces(members: &[Rank]) -> String {
     let numbers: Vec<String> = members.iter().map(|rank| rank.0.to_string()).collect();
     format!("{{{}}}", numbers.join(" "))
 }

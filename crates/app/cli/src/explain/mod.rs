@@ -1,5 +1,8 @@
 //! `pleach explain`: what a run's ranks are and do, good enough to learn from.
 
+mod expert_map;
+mod expert_picture;
+mod expert_text;
 mod mesh_text;
 mod program_text;
 
@@ -9,9 +12,11 @@ use program::{Category, CellKind, CellTimes, StepTimes, Timeline};
 use run::description::run_lines::describe;
 use run::failure::Failure;
 use run::gpus::assignment;
+use run::places::output_file::OutputFile;
 use train::Setup;
 
 use crate::arguments::ExplainArguments;
+use crate::explain::expert_map::ExpertMap;
 use crate::rank_hosts::RankHosts;
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
@@ -22,32 +27,52 @@ const CELL_COLUMNS: CellTimes = CellTimes { forward: 3, backward_input: 3, backw
 /// Widest timeline that is drawn whole.
 const TIMELINE_COLUMNS: usize = 160;
 
-/// Prints the mesh, the stages and the pipeline; with a rank its program, with `--step` every instruction of it.
+/// Prints the mesh, the stages and the pipeline; with a rank its program, with `--step` every instruction of it. With
+/// `--svg` it draws who holds which experts.
 ///
 /// # Errors
-/// A run that is not legal, or a rank that it does not have.
+/// A run that is not legal, a rank that it does not have, a picture of a model without experts, or a file that cannot be
+/// written.
 pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
-    let config = arguments.run.run_file().load()?;
+    let named = arguments.run.run_file();
+    let inputs = [named.inputs(), arguments.hosts.iter().cloned().collect()].concat();
+    let svg = OutputFile::promised_if("--svg", arguments.svg.as_deref(), &inputs)?;
+    let config = named.load()?;
     let setup = Setup::new(config.model.clone(), config.parallelism.clone(), config.train.clone())
         .map_err(|error| Failure::Work(error.to_string()))?;
     let rank = arguments.rank.map(|rank| existing(&setup, rank)).transpose()?;
     let hosts = RankHosts::known(&setup.mesh, config.run.placement, arguments.hosts.as_deref())?;
+    let experts = ExpertMap::of(&setup);
+    if let Some(file) = svg {
+        let drawn = experts.as_ref().map(|map| expert_picture::picture(map, &title(&named.title(), &setup)));
+        file.write(drawn.ok_or_else(|| {
+            Failure::Input("--svg draws the ranks of experts, which this model does not have; leave it out".into())
+        })?)?;
+    }
     let ranks_of_hosts = hosts.as_ref().map(RankHosts::ranks);
     let text = match rank {
         None => {
             let hosts = hosts.map_or(String::new(), |hosts| format!("{}\n", hosts.drawn()));
             let (mesh, gpus) =
                 (mesh_text::mesh(&setup), assignment::assignment(&config, &setup.mesh, ranks_of_hosts.as_deref()));
-            format!("{}\n{mesh}\n{hosts}{gpus}{}\n{}", describe(&config), stages(&setup), pipeline(&setup))
+            let experts = experts.map_or(String::new(), |map| format!("{}\n", expert_text::experts(&map)));
+            format!("{}\n{mesh}\n{experts}{hosts}{gpus}{}\n{}", describe(&config), stages(&setup), pipeline(&setup))
         }
         Some(rank) if arguments.step => program_text::every_instruction(&setup, rank),
         Some(rank) => {
             let host = hosts.map_or(String::new(), |hosts| hosts.place(rank));
             let gpu = assignment::place(&config, &setup.mesh, ranks_of_hosts.as_deref(), rank);
-            format!("{}{host}{gpu}\n{}", mesh_text::place(&setup, rank), program_text::folded(&setup, rank))
+            let experts = experts.map_or(String::new(), |map| expert_text::of_rank(&map, rank));
+            let place = mesh_text::place(&setup, rank);
+            format!("{place}{experts}{host}{gpu}\n{}", program_text::folded(&setup, rank))
         }
     };
     print(&wrapped(&text, terminal::columns()))
+}
+
+/// The name of a run with its degrees.
+fn title(name: &str, setup: &Setup) -> String {
+    format!("{name}: {}", setup.parallelism.degrees.joined(" x "))
 }
 
 fn existing(setup: &Setup, rank: usize) -> Result<Rank, Failure> {

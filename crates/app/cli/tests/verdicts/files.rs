@@ -37,6 +37,18 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("model.num_kv_heads", &["1", "2", "3", "4", "6", "0", "8"]),
     ("model.head_dim", &["16", "31", "32", "0", "8"]),
     ("model.ffn_hidden", &["510", "512", "384", "0", "20000000"]),
+    ("model.experts", &["1", "4", "6", "8", "0", "5000"]),
+    ("model.experts_per_token", &["1", "2", "3", "4", "0", "9"]),
+    ("model.expert_hidden", &["48", "96", "0", "20000000"]),
+    ("model.shared_expert_hidden", &["64", "65", "0"]),
+    ("model.shared_expert_gate", &["true", "false", "1"]),
+    ("model.first_expert_layer", &["0", "1", "3", "4", "-1"]),
+    ("model.expert_layer_interval", &["1", "2", "9", "0"]),
+    ("model.router_scores", &["\"softmax\"", "\"sigmoid\"", "\"relu\""]),
+    ("model.router_weights", &["\"scores\"", "\"normalised\"", "true"]),
+    ("model.router_scale", &["1.0", "2.5", "0"]),
+    ("model.router_groups", &["2", "3", "4", "8", "0"]),
+    ("model.router_groups_kept", &["1", "2", "5", "0"]),
     ("model.vocabulary", &["1023", "1024", "1100", "1025"]),
     ("model.context", &["32", "64", "128", "256", "0"]),
     ("model.norm", &["\"layer\"", "\"rms\"", "\"batch\"", "1"]),
@@ -212,11 +224,10 @@ pub struct Files {
 }
 
 impl Files {
-    /// Files made of the defaults and of the run files in `examples`, but for that of experts, of whose keys the oracle
-    /// has no rules: `crates/step/config/src/tests/unlike_layers.rs` has them.
+    /// Files made of the defaults and of the run files in `examples`.
     pub fn new(seed: u64) -> Files {
         let mut origins = vec![("defaults".to_string(), Keys::new())];
-        for (name, text) in run_files().into_iter().filter(|(name, _)| name != "experts") {
+        for (name, text) in run_files() {
             let table: toml::Table = text.parse().expect("TOML");
             let mut keys = Keys::new();
             for (section, values) in &table {

@@ -4,11 +4,13 @@
 //! `RENEW_VERDICTS=1 cargo test -p cli --test suite verdicts::` writes that file again; read what changed.
 
 mod blanks;
+mod experts;
 mod files;
 mod gpus;
 mod model;
 mod oracle;
 mod recipes;
+mod sizes;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -21,8 +23,8 @@ const REFUSED: usize = 300;
 
 /// The files, first those that break one rule each.
 fn run_files() -> Vec<RunFile> {
-    let mut refused: Vec<RunFile> =
-        ONE_PER_RULE.iter().map(|changes| changed("defaults", Keys::new(), changes)).collect();
+    let one_per_rule = ONE_PER_RULE.iter().chain(experts::ONE_PER_RULE);
+    let mut refused: Vec<RunFile> = one_per_rule.map(|changes| changed("defaults", Keys::new(), changes)).collect();
     for file in &refused {
         assert!(!oracle::is_legal(file), "breaks no rule: {}", file.changed);
     }

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use toml::Value;
 
 use crate::verdicts::blanks;
+use crate::verdicts::experts;
 use crate::verdicts::files::RunFile;
 use crate::verdicts::gpus::gpus;
 use crate::verdicts::model::{self, Model, resolved_model};
 use crate::verdicts::recipes;
+use crate::verdicts::sizes;
 
 pub type Values = BTreeMap<String, Value>;
 
@@ -20,6 +22,14 @@ const COUNTS: &[&str] = &[
     "model.num_kv_heads",
     "model.head_dim",
     "model.ffn_hidden",
+    "model.experts",
+    "model.experts_per_token",
+    "model.expert_hidden",
+    "model.shared_expert_hidden",
+    "model.first_expert_layer",
+    "model.expert_layer_interval",
+    "model.router_groups",
+    "model.router_groups_kept",
     "model.vocabulary",
     "model.context",
     "model.position_offset",
@@ -54,6 +64,7 @@ const COUNTS: &[&str] = &[
 ];
 const NUMBERS: &[&str] = &[
     "model.norm_epsilon",
+    "model.router_scale",
     "model.rotary_base",
     "model.rotary_fraction",
     "model.rotary_scaling_factor",
@@ -91,6 +102,7 @@ const TRUTHS: &[&str] = &[
     "model.tied_embeddings",
     "model.top_query",
     "model.qk_norm",
+    "model.shared_expert_gate",
     "parallelism.sequence_parallel",
 ];
 const CHOICES: &[(&str, &[&str])] = &[
@@ -99,6 +111,8 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("model.blocks", &["sequential", "parallel", "deepnorm"]),
     ("model.rotary_pairing", &["half", "interleaved"]),
     ("model.rotary_scaling", &["none", "linear", "llama3"]),
+    ("model.router_scores", &["softmax", "sigmoid"]),
+    ("model.router_weights", &["scores", "normalised"]),
     ("model.activation", &["gelu_tanh", "gelu_erf", "gelu_sigmoid", "relu", "swiglu", "geglu"]),
     ("parallelism.reduce", &["step", "microbatch"]),
     ("parallelism.reshard", &["after-use", "after-backward"]),
@@ -140,13 +154,14 @@ pub fn is_legal(file: &RunFile) -> bool {
     }
     values.iter().all(|(key, value)| is_of_its_kind(key, value))
         && model::is_legal(&values)
+        && experts::are_legal(&values, &resolved_model(&values))
         && parallelism(&values)
         && train(&values)
         && data_and_run(&values)
         && recipes::samples(&values)
         && recipes::adapters(&values)
         && recipes::chat(&values)
-        && sizes(&values)
+        && sizes::are_planned(&values)
 }
 
 fn is_of_its_kind(key: &str, value: &Value) -> bool {
@@ -229,7 +244,7 @@ pub fn tokens(values: &Values) -> i128 {
 }
 
 /// dp, tp and pp; `None` where the ranks leave no degree.
-fn degrees(values: &Values) -> Option<[i128; 3]> {
+pub fn degrees(values: &Values) -> Option<[i128; 3]> {
     let keys = ["parallelism.dp", "parallelism.tp", "parallelism.pp"];
     let default = if values.contains_key("run.ranks") { 1 } else { 2 };
     let mut degrees = keys.map(|key| int(values, key, default));
@@ -252,7 +267,8 @@ fn sharding(values: &Values, dp: i128) -> bool {
 
 fn parallelism(values: &Values) -> bool {
     let Some([dp, tp, pp]) = degrees(values) else { return false };
-    let Model { layers, heads, kv_heads, ffn, .. } = resolved_model(values);
+    let model = resolved_model(values);
+    let Model { layers, heads, kv_heads, .. } = model;
     let microbatch_size = int(values, "parallelism.microbatch_size", 2);
     let batch = int(values, "train.global_batch", 16);
     let stages = match values.get("parallelism.stage_layers").and_then(Value::as_array) {
@@ -265,7 +281,8 @@ fn parallelism(values: &Values) -> bool {
                 && inner.into_iter().all(|stage| *stage > 0)
         }
     };
-    [heads, kv_heads, ffn].iter().all(|whole| divides(tp, *whole))
+    [heads, kv_heads].iter().all(|whole| divides(tp, *whole))
+        && experts::are_divided(values, tp, &model)
         && sharding(values, dp)
         && pp * stages_per_rank(values) <= layers + 2
         && stages
@@ -276,7 +293,7 @@ fn parallelism(values: &Values) -> bool {
         && recomputation(values)
 }
 
-fn stages_per_rank(values: &Values) -> i128 {
+pub fn stages_per_rank(values: &Values) -> i128 {
     match text(values, "parallelism.schedule", "1f1b") {
         "interleaved" => int(values, "parallelism.stages_per_rank", 2),
         "zb-v" => 2,
@@ -405,12 +422,14 @@ fn parameters(values: &Values) -> Vec<String> {
             parts.push(format!("{norm}.bias"));
         }
     }
+    let mut dense = vec![];
     let mut maps =
         vec!["attention.query", "attention.key", "attention.value", "attention.output", "ffn.up", "ffn.down"];
     if text(values, "model.activation", "").ends_with("glu") {
         maps.push("ffn.gate");
     }
     for map in maps {
+        let parts = if map.starts_with("ffn.") { &mut dense } else { &mut parts };
         parts.push(format!("{map}.weight"));
         let is_input_of_heads = ["query", "key", "value"].iter().any(|part| map.ends_with(part));
         let has_bias = match values.get("model.biases") {
@@ -427,9 +446,14 @@ fn parameters(values: &Values) -> Vec<String> {
     if is("model.qk_norm", false) {
         parts.extend(["query", "key"].map(|head| format!("attention.{head}_norm.weight")));
     }
-    let layers = resolved_model(values).layers;
-    let mut names: Vec<String> =
-        (0..layers).flat_map(|layer| parts.iter().map(move |part| format!("layers.{layer}.{part}"))).collect();
+    let Model { layers, ffn, .. } = resolved_model(values);
+    let experts = experts::experts(values, ffn);
+    let of_experts = experts.as_ref().map_or(vec![], |experts| experts::names(values, experts));
+    let mut names: Vec<String> = vec![];
+    for layer in 0..layers {
+        let block = if experts.is_some_and(|experts| experts.are_in(layer)) { &of_experts } else { &dense };
+        names.extend(parts.iter().chain(block).map(|part| format!("layers.{layer}.{part}")));
+    }
     names.extend(["embedding.token.weight".into(), "head.norm.weight".into()]);
     if text(values, "model.position", "learned") == "learned" {
         names.push("embedding.position.weight".into());
@@ -542,34 +566,4 @@ fn is_bucket(address: &str) -> bool {
 fn reads_positions(values: &Values) -> bool {
     let top_query = values.get("model.top_query").and_then(Value::as_bool).unwrap_or(false);
     top_query || text(values, "model.position", "learned") != "alibi"
-}
-
-/// Runs that take long to plan.
-fn sizes(values: &Values) -> bool {
-    let Some([dp, _, pp]) = degrees(values) else { return false };
-    let Model { layers, hidden, heads, kv_heads, head_dim, ffn, vocabulary, context } = resolved_model(values);
-    let (query, key) = (heads * head_dim, kv_heads * head_dim);
-    let gates = if text(values, "model.activation", "").ends_with("glu") { 2 } else { 1 };
-    // Biases and norms are a few thousandths of this; no file comes so near to the limit.
-    let layer = hidden * (2 * query + 2 * key + (gates + 1) * ffn);
-    let parameters = layers * layer + 2 * vocabulary * hidden + context * hidden;
-    let microbatch_size = int(values, "parallelism.microbatch_size", 2);
-    let sequences = int(values, "train.global_batch", 16) / dp;
-    let microbatches = sequences / microbatch_size;
-    let length = int(values, "train.sequence_length", context);
-    let stages = stages_per_rank(values);
-    let held = match text(values, "parallelism.schedule", "1f1b") {
-        "gpipe" => microbatches,
-        "interleaved" => (stages + 1) * pp - 1,
-        "zb-h2" => 2 * pp - 1,
-        "zb-v" => 2 * pp,
-        "zb-auto" => int(values, "parallelism.schedule_memory_percent", 100) * pp / 100,
-        _ => pp,
-    };
-    let in_flight = held.min(microbatches * stages).max(microbatches.min(pp) * stages);
-    parameters <= 1 << 44
-        && microbatch_size * length <= 1 << 24
-        && microbatches * (layers + pp * stages) <= 1 << 16
-        && in_flight * ((layers + pp * stages - 1) / (pp * stages)) <= 1 << 12
-        && sequences * length * layers * hidden.max(ffn).max(query) <= 1 << 52
 }
