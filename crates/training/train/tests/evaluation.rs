@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use config::{
-    Biases, ExpertsSpec, Gathering, GradientReduction, ModelSpec, Parallelism, Recheck, Reshard, RouterScores,
+    Balance, Biases, ExpertsSpec, Gathering, GradientReduction, ModelSpec, Parallelism, Recheck, Reshard, RouterScores,
     RouterWeights, Routing, SequenceParallel, TrainSpec, ZeroStage,
 };
 use testkit::layout::engine;
@@ -40,8 +40,16 @@ impl Observer for Log {
 fn model() -> ModelSpec {
     let routing =
         Routing { scores: RouterScores::Softmax, weights: RouterWeights::Normalised, scale: 1.0, groups: None };
-    let experts =
-        ExpertsSpec { number: 8, per_token: 2, hidden: 32, shared: None, first_layer: 1, layer_interval: 2, routing };
+    let experts = ExpertsSpec {
+        number: 8,
+        per_token: 2,
+        hidden: 32,
+        shared: None,
+        first_layer: 1,
+        layer_interval: 2,
+        routing,
+        balance: Balance::NONE,
+    };
     let plain = proof_model(Style::Gpt2, 12, true);
     ModelSpec { num_layers: 4, experts: Some(experts), biases: Biases::Attention, ..plain }
 }

@@ -3,9 +3,9 @@
 use std::sync::Mutex;
 
 use config::{
-    ExpertGroups, ExpertsSpec, Gathering, GradientReduction, IGNORED_LABEL, LocalAttention, ModelSpec, Parallelism,
-    QkNorm, Reach, Reshard, RouterScores, RouterWeights, Routing, SequenceParallel, SharedExpert, SharedGate, TopQuery,
-    TrainSpec, ZeroStage,
+    Balance, ExpertGroups, ExpertsSpec, Gathering, GradientReduction, IGNORED_LABEL, LocalAttention, ModelSpec,
+    Parallelism, QkNorm, Reach, Reshard, RouterScores, RouterWeights, Routing, SequenceParallel, SharedExpert,
+    SharedGate, TopQuery, TrainSpec, ZeroStage,
 };
 use testkit::layout::engine;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
@@ -19,7 +19,16 @@ fn models() -> Vec<(String, ModelSpec)> {
     let routing = |scores, groups| Routing { scores, weights: RouterWeights::Normalised, scale: 1.0, groups };
     let with = |routing, shared| {
         let (first_layer, layer_interval) = (1, 2);
-        let experts = ExpertsSpec { number: 8, per_token: 2, hidden: 32, shared, first_layer, layer_interval, routing };
+        let experts = ExpertsSpec {
+            number: 8,
+            per_token: 2,
+            hidden: 32,
+            shared,
+            first_layer,
+            layer_interval,
+            routing,
+            balance: Balance::NONE,
+        };
         ModelSpec { experts: Some(experts), ..model(Style::Llama) }
     };
     let (groups, shared) =

@@ -2,6 +2,7 @@
 
 use toml::Value;
 
+use crate::verdicts::balance;
 use crate::verdicts::model::Model;
 use crate::verdicts::oracle::{Values, divides, int, num, text};
 
@@ -62,7 +63,7 @@ impl Experts {
 /// Whether a model has such experts.
 pub fn are_legal(values: &Values, Model { layers, ffn, .. }: &Model) -> bool {
     let Some(Experts { number, per_token, hidden, shared, first_layer, interval }) = experts(values, *ffn) else {
-        return !OF_EXPERTS.iter().any(|key| is_set(values, key));
+        return !OF_EXPERTS.iter().chain(balance::KEYS).any(|key| is_set(values, key));
     };
     let width = |width: i128| (1..=1 << 24).contains(&width);
     let has_gate = values.get("model.shared_expert_gate").and_then(Value::as_bool) == Some(true);
@@ -81,7 +82,7 @@ pub fn are_legal(values: &Values, Model { layers, ffn, .. }: &Model) -> bool {
         && num(values, "model.router_scale", 1.0) > 0.0
         && groups(values, number, per_token)
         && !has_biases
-        && text(values, "run.device", "cpu") == "cpu"
+        && balance::is_legal(values)
         && !adapts_experts(values)
 }
 
@@ -191,7 +192,6 @@ pub const ONE_PER_RULE: &[&[(&str, &str)]] = &[
         ("model.biases", "false"),
         ("model.lora", "{ rank = 8, targets = [\"query\", \"down\"] }"),
     ],
-    &[("model.experts", "8"), ("model.biases", "false"), ("run.device", "\"cuda\"")],
     &[("model.experts", "4096"), ("model.biases", "false"), ("model.expert_hidden", "16777216")],
     &[("model.experts", "8")],
     &[("model.experts", "8"), ("model.biases", "\"ffn\"")],

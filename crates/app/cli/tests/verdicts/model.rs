@@ -47,6 +47,7 @@ pub fn is_legal(values: &Values) -> bool {
         && offset(values)
         && deepnorm(values)
         && num(values, "model.norm_epsilon", 1e-5) > 0.0
+        && num(values, "model.logit_divisor", 1.0) > 0.0
         && share("model.dropout", 0.0)
         && share("model.attention_dropout", dropout)
         && num(values, "model.init_std", 0.02) > 0.0

@@ -65,6 +65,11 @@ const COUNTS: &[&str] = &[
 const NUMBERS: &[&str] = &[
     "model.norm_epsilon",
     "model.router_scale",
+    "model.router_balance_loss",
+    "model.router_z_loss",
+    "model.router_bias_rate",
+    "model.expert_capacity",
+    "model.logit_divisor",
     "model.rotary_base",
     "model.rotary_fraction",
     "model.rotary_scaling_factor",
@@ -103,6 +108,8 @@ const TRUTHS: &[&str] = &[
     "model.top_query",
     "model.qk_norm",
     "model.shared_expert_gate",
+    "model.router_bias",
+    "model.router_statistics",
     "parallelism.sequence_parallel",
 ];
 const CHOICES: &[(&str, &[&str])] = &[
@@ -112,6 +119,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("model.rotary_pairing", &["half", "interleaved"]),
     ("model.rotary_scaling", &["none", "linear", "llama3"]),
     ("model.router_scores", &["softmax", "sigmoid"]),
+    ("model.router_balance_over", &["sequence", "step"]),
     ("model.router_weights", &["scores", "normalised"]),
     ("model.activation", &["gelu_tanh", "gelu_erf", "gelu_sigmoid", "relu", "swiglu", "geglu"]),
     ("parallelism.reduce", &["step", "microbatch"]),
