@@ -65,8 +65,8 @@ impl Choices {
     pub fn left_out(&self) -> Option<String> {
         (self.all > MOST_EXPECTED).then(|| {
             format!(
-                "of {:.0} choices of experts {:.1} are expected to differ by rounding, and losses and weights with them; \
-                 prove fewer steps",
+                "of {:.0} choices of experts {:.1} are expected to differ by rounding, and losses and weights with \
+                 them; prove fewer steps",
                 self.made, self.all
             )
         })
@@ -87,8 +87,8 @@ impl Choices {
 /// The probability that a token chooses otherwise where its logits are a relative `e` apart, over e.
 ///
 /// Logits of a token are independent normal numbers. Two that are next to each other change places where the difference
-/// of their errors, which has the deviation sqrt(2) e, is larger than their distance. The mean of its positive part is e
-/// / sqrt(pi), so the probability is that times the density at 0 of the distance between the last that is chosen and
+/// of their errors, which has the deviation sqrt(2) e, is larger than their distance. The mean of its positive part is
+/// e / sqrt(pi), so the probability is that times the density at 0 of the distance between the last that is chosen and
 /// the first that is not.
 fn chance(experts: &ExpertsSpec) -> f64 {
     let ExpertsSpec { number, per_token, routing, .. } = experts;
@@ -169,7 +169,8 @@ mod tests {
         assert!((chance(&experts(2, 1, None)) - 1.0 / PI).abs() < 1e-6);
         assert!((density(3, 1, 1) - 1.5 / PI.sqrt()).abs() < 1e-6);
         assert_eq!([density(4, 4, 1), density(4, 0, 1)], [0.0; 2]);
-        // Of two groups, of which a token uses all experts of one, the better group is that of the larger of two maxima.
+        // Of two groups, of which a token uses all experts of one, the better group is that of the larger of two
+        // maxima.
         let of_groups = chance(&experts(4, 2, Some(ExpertGroups { number: 2, kept: 1 })));
         assert!((of_groups - density(2, 1, 2) / PI.sqrt()).abs() < 1e-12);
         // Maxima are nearer to each other than the numbers that they are of.
@@ -201,7 +202,8 @@ mod tests {
             };
             let differing = (0..TOKENS).filter(is_other).count() as f64;
             let expected = f64::from(TOKENS) * chance(&experts(number, per_token, None)) * ERROR;
-            // Errors of 0.02 exchange more than neighbours, and a draw has its own deviation: a tenth, and 4 deviations.
+            // Errors of 0.02 exchange more than neighbours, and a draw has its own deviation: a tenth, and 4
+            // deviations.
             let allowed = 0.1 * expected + 4.0 * expected.sqrt();
             assert!((differing - expected).abs() < allowed, "{per_token} of {number}: {differing}, not {expected:.0}");
         }

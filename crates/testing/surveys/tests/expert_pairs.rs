@@ -1,5 +1,5 @@
-//! A seeded sample of random pairs of layouts with experts; `cargo run --release -p surveys -- expert-pairs` runs all of
-//! them.
+//! A seeded sample of random pairs of layouts with experts; `cargo run --release -p surveys -- expert-pairs` runs all
+//! of them.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 

@@ -37,8 +37,8 @@ fn layouts() -> [Parallelism; 6] {
     ]
 }
 
-/// Channel 0 of a router's input is 8, and all routers like the experts `chosen` alone: their logits are 16 above others,
-/// where the other channels make differences of 1.
+/// Channel 0 of a router's input is 8, and all routers like the experts `chosen` alone: their logits are 16 above
+/// others, where the other channels make differences of 1.
 fn forced_to(chosen: [usize; PER_TOKEN]) -> impl Fn(&ParamSpec, &mut [f32]) {
     move |param, values| {
         if param.name.ends_with("ffn_norm.bias") {
@@ -110,8 +110,8 @@ fn experts_without_tokens_have_gradients_of_zero_and_stay_as_they_are() {
     }
 }
 
-/// Of equal logits the lower experts are chosen, by every layout: sums that are split differently change no product with
-/// zeros.
+/// Of equal logits the lower experts are chosen, by every layout: sums that are split differently change no product
+/// with zeros.
 #[test]
 fn logits_that_all_tie_choose_the_lowest_experts_in_every_layout() {
     let (model, train) = (model(|_| {}), train(1));

@@ -90,7 +90,7 @@ fn muon_sees_the_matrices_of_experts_and_offloaded_state_has_the_same_bits() {
     assert!(Distance::between(&arena, &host, |_| false).same_bits);
 }
 
-/// Adapters of attention are trained beside experts, which stay as they are and pass gradients on.
+/// Adapters of attention are trained next to experts, which stay as they are and pass gradients on.
 #[test]
 fn adapters_of_attention_learn_beside_experts() {
     for (name, model) in models() {

@@ -44,8 +44,8 @@ impl Chosen {
     }
 }
 
-/// The choices of the run of `layout`. It runs without recomputation, which would count twice, and without what overlaps
-/// or is offloaded; none of these changes a bit.
+/// The choices of the run of `layout`. It runs without recomputation, which would count twice, and without what
+/// overlaps or is offloaded; none of these changes a bit.
 ///
 /// # Errors
 /// A run that fails, in words.

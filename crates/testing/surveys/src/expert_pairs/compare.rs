@@ -27,9 +27,9 @@ pub struct Compared {
     pub factors: Vec<String>,
 }
 
-/// Runs both layouts of `pair` and compares them. Where bounds are promised and a distance is beyond one, both run again
-/// and their choices are counted: if some differ, and no more than nearly tie, rounding made them and no bound covers
-/// them.
+/// Runs both layouts of `pair` and compares them. Where bounds are promised and a distance is beyond one, both run
+/// again and their choices are counted: if some differ, and no more than nearly tie, rounding made them and no bound
+/// covers them.
 ///
 /// # Errors
 /// A layout that does not run.

@@ -1,6 +1,6 @@
-//! Draws pairs of layouts of small random models with experts, runs them and compares each with its promise. Each result
-//! is kept in a file, and pairs that it holds are not run again: a run that was stopped continues. Ends with a failure
-//! where a promise is broken.
+//! Draws pairs of layouts of small random models with experts, runs them and compares each with its promise. Each
+//! result is kept in a file, and pairs that it holds are not run again: a run that was stopped continues. Ends with a
+//! failure where a promise is broken.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -63,8 +63,8 @@ pub fn run(arguments: &Arguments) -> Result<(), String> {
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
 }
 
-/// Runs the first `pairs` of `seed` that are not kept. Returns the page, and broken promises with the pairs that did not
-/// run; these are not kept, so that the next run tries them again.
+/// Runs the first `pairs` of `seed` that are not kept. Returns the page, and broken promises with the pairs that did
+/// not run; these are not kept, so that the next run tries them again.
 fn run_all(kept: &Kept<u32, Compared>, seed: u32, pairs: u32) -> (String, Vec<String>) {
     let (next, failed) = (AtomicU32::new(0), Mutex::new(vec![]));
     let work = || {
