@@ -65,8 +65,8 @@ impl Choices {
     pub fn left_out(&self) -> Option<String> {
         (self.all > MOST_EXPECTED).then(|| {
             format!(
-                "of {:.0} choices of experts {:.1} are expected to differ by rounding, and losses and weights with them; \
-                 prove fewer steps",
+                "of {:.0} choices of experts {:.1} are expected to differ by rounding, and losses and weights with \
+                 them; prove fewer steps",
                 self.made, self.all
             )
         })

@@ -47,7 +47,7 @@ pub fn draw(seed: u32, number: u32) -> ExpertPair {
     loop {
         let (model, train) = (model(&mut dice), training(&mut dice));
         let first = parallelism(&mut dice);
-        let second = beside(&first, parallelism(&mut dice), &mut dice);
+        let second = comparable(&first, parallelism(&mut dice), &mut dice);
         let text = ProofText {
             vocabulary: 61,
             seed: u64::from(dice.word()),
@@ -224,7 +224,7 @@ fn parallelism(dice: &mut RandomChoices) -> Parallelism {
 
 /// `second` with what a promise of `first` needs: in two of three pairs everything that splits sums is the same, and in
 /// half of these also everything that groups sequences.
-fn beside(first: &Parallelism, second: Parallelism, dice: &mut RandomChoices) -> Parallelism {
+fn comparable(first: &Parallelism, second: Parallelism, dice: &mut RandomChoices) -> Parallelism {
     let Parallelism { degrees: Degrees { dp, cp, tp, .. }, context, sequence_parallel, .. } = *first;
     let of_sums = |second: Parallelism| Parallelism {
         degrees: Degrees { cp, tp, ..second.degrees },

@@ -51,7 +51,8 @@ impl Count {
     }
 }
 
-const COLUMNS: &str = "pairs | bits promised | same bits | within bounds | nearest | chosen otherwise | broken |\n|---|---|---|---|---|---|---|---|\n";
+const COLUMNS: &str = "pairs | bits promised | same bits | within bounds | nearest | chosen otherwise | broken |\n\
+     |---|---|---|---|---|---|---|---|\n";
 
 /// The page of `pairs` of `seed` by number, and every broken promise.
 pub fn page(pairs: &BTreeMap<u32, Compared>, seed: u32) -> (String, Vec<String>) {
@@ -72,8 +73,9 @@ pub fn page(pairs: &BTreeMap<u32, Compared>, seed: u32) -> (String, Vec<String>)
         })
     };
     let text = format!(
-        "{}\n## By class\n\n| class | {COLUMNS}{}| all | {}\n## By factor\n\nA pair counts where one of its layouts has \
-         the factor and it acts: ZeRO with several replicas, a schedule\nwith several stages.\n\n| factor | {COLUMNS}{}",
+        "{}\n## By class\n\n| class | {COLUMNS}{}| all | {}\n## By factor\n\n\
+         A pair counts where one of its layouts has the factor and it acts: ZeRO with several replicas, a\n\
+         schedule with several stages.\n\n| factor | {COLUMNS}{}",
         introduction(&Count::of(all()), seed),
         rows(|pair| vec![pair.class.clone()]),
         Count::of(all()).cells(),
@@ -93,15 +95,15 @@ fn introduction(all: &Count, seed: u32) -> String {
     };
     format!(
         "# Experts, measured\n\n\
-         {} random pairs of layouts of models with experts. Each pair has a model of 2 to 4 layers with 4 to 16 experts\n\
-         and a training of 1 to 3 steps, drawn by seed {seed}, and two layouts of at most 8 ranks that run files may have.\n\
-         Where every sum has the same order, or sums are exact, losses, norms, first gradients and last weights must have\n\
-         the same bits; elsewhere their distances must be within the bounds of [numerics.md](numerics.md). {verdict}\n\
-         This page is written by\n\n\
+         {} random pairs of layouts of models with experts. Each pair has a model of 2 to 4 layers with 4 to 16\n\
+         experts and a training of 1 to 3 steps, drawn by seed {seed}, and two layouts of at most 8 ranks that run\n\
+         files may have. Where every sum has the same order, or sums are exact, losses, norms, first gradients and\n\
+         last weights must have the same bits; elsewhere their distances must be within the bounds of\n\
+         [numerics.md](numerics.md). {verdict} This page is written by\n\n\
          ```text\ncargo run --release -p surveys -- expert-pairs --write docs/experts.md\n```\n\n\
-         *Nearest* is the largest share of its bound that a distance has. *Chosen otherwise* counts pairs beyond a bound\n\
-         in which tokens chose other experts: both runs count their choices, and no more differ than have logits that\n\
-         [nearly tie](numerics.md#choices). {others} Where sums are split, models are in single\n\
+         *Nearest* is the largest share of its bound that a distance has. *Chosen otherwise* counts pairs beyond a\n\
+         bound in which tokens chose other experts: both runs count their choices, and no more differ than have\n\
+         logits that [nearly tie](numerics.md#choices). {others} Where sums are split, models are in single\n\
          precision, and where bounds are promised, norms are before blocks alone; everything else is drawn freely.\n",
         all.pairs
     )
