@@ -4,8 +4,7 @@
 // Without a number of blocks, ptxas spills on sm_100a and sm_120a at 32 registers.
 constexpr u32 THREADS = 128;
 
-// A number with its score, and the order of choices: the better score, of equal ones the lower number; what is not a
-// number comes after all numbers.
+// A number with its score, and the order of choices: the better score, of equal ones the lower number; NaN comes last.
 struct Candidate {
     f32 score;
     i32 number;

@@ -26,7 +26,6 @@ mod mutants;
 mod mutations;
 mod mutations_of_attention;
 mod mutations_of_blocks;
-mod mutations_of_experts;
 mod norm;
 mod optimizer;
 mod refusals;

@@ -1,4 +1,4 @@
-//! What tokens choose, and the rows of a rank's experts that follow.
+//! The experts that tokens choose, and the rows of a rank's experts that follow.
 
 use std::ops::Range;
 
