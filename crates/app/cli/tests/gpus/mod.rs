@@ -2,7 +2,6 @@
 //! are in software and have their names; the one with the name of NVRTC calls NVRTC itself.
 
 use crate::harness;
-mod experts;
 mod libraries;
 mod tuned_products;
 

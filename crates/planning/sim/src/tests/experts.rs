@@ -1,9 +1,8 @@
 //! Products of groups of rows, as kernels.
 
-use cluster::{Cluster, named};
 use device::{Dtype, ExpertOp, ExpertRows, Orientation, Tensor, Write};
 
-use crate::{Kernel, Product, kernel_ns, kernels_of};
+use crate::{Kernel, Product, kernels_of};
 
 /// Of 100 possible rows 60 are expected, in 4 groups.
 #[test]
@@ -27,30 +26,4 @@ fn a_product_of_groups_is_a_batch_of_equal_products() {
     assert_eq!(kernel(Orientation::Nt, [(100, 64), (4 * 128, 64), (100, 128)]), product(15, 128, 64));
     assert_eq!(kernel(Orientation::Nn, [(100, 128), (4 * 128, 64), (100, 64)]), product(15, 64, 128));
     assert_eq!(kernel(Orientation::Tn, [(100, 128), (100, 64), (4 * 128, 64)]), product(128, 64, 15));
-}
-
-/// Each expert begins tiles of its own: a row more than whole tiles costs tiles for all experts.
-#[test]
-fn rows_of_each_expert_are_priced_in_whole_tiles() {
-    let text = named("a100-80g-dgx").expect("a profile");
-    let cluster = Cluster::from_toml(text).expect("a cluster");
-    let experts = 64;
-    let price_ns = |rows_of_expert: usize| {
-        let tensor = |rows: usize, cols: usize, dtype| Tensor::new(0, rows, cols, dtype);
-        let expected = experts * rows_of_expert;
-        let rows = ExpertRows {
-            places: tensor(expected, 1, Dtype::I32),
-            slots: tensor(1, expected, Dtype::I32),
-            offsets: tensor(1, experts + 1, Dtype::I32),
-            expected,
-        };
-        let [a, b, out] = [(expected, 2048), (experts * 2048, 2048), (expected, 2048)]
-            .map(|(rows, cols)| tensor(rows, cols, Dtype::Bf16));
-        let (orientation, tokens, write) = (Orientation::Nt, None, Write::Assign);
-        let op = ExpertOp::MatMul { orientation, a, b, out, rows, tokens, write };
-        kernels_of(&op.into()).iter().map(|kernel| kernel_ns(&cluster, kernel)).sum::<f64>()
-    };
-    let [whole, one_more, next] = [512, 513, 576].map(price_ns);
-    assert!(one_more > 1.05 * whole, "{one_more} ns with one row more than {whole} ns");
-    assert!((next - one_more).abs() < 1e-9 * next, "{one_more} and {next} ns have equally many tiles");
 }

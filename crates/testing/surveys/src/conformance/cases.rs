@@ -1,9 +1,9 @@
 //! The cases: models that together submit every operation, and whole runs of several ranks on one GPU.
 
 use config::{
-    Activation, Blocks, ExpertGroups, ExpertsSpec, Format, GradientReduction, GradientSums, LocalAttention, ModelSpec,
-    Muon, MuonScale, Optimizer, Overlap, Pairing, Parallelism, Position, Products, Reach, Reshard, RotaryScaling,
-    RouterScores, RouterWeights, Routing, SharedExpert, SharedGate, Tied, TopQuery, TrainSpec, ZeroStage,
+    Activation, Blocks, Format, GradientReduction, GradientSums, LocalAttention, ModelSpec, Muon, MuonScale, Optimizer,
+    Overlap, Pairing, Parallelism, Position, Products, Reach, Reshard, RotaryScaling, Tied, TopQuery, TrainSpec,
+    ZeroStage,
 };
 use testkit::layout::Layout;
 use testkit::models::plain_layout;
@@ -94,22 +94,7 @@ const CHANGES: &[Change] = &[
             scaling: RotaryScaling::Off,
         };
     }),
-    ("experts", Tied::No, experts),
 ];
-
-/// Eight experts in groups, of which a token uses three, and a gated one of all tokens.
-fn experts(model: &mut ModelSpec) {
-    let groups = Some(ExpertGroups { number: 4, kept: 2 });
-    model.experts = Some(ExpertsSpec {
-        number: 8,
-        per_token: 3,
-        hidden: 24,
-        shared: Some(SharedExpert { hidden: 16, gate: SharedGate::Learned }),
-        first_layer: 1,
-        layer_interval: 1,
-        routing: Routing { scores: RouterScores::Sigmoid, weights: RouterWeights::Normalised, scale: 2.5, groups },
-    });
-}
 
 /// Caps that some scores and logits come near.
 fn soft_caps(model: &mut ModelSpec) {
@@ -134,10 +119,6 @@ pub fn all() -> Vec<Case> {
     let mut capped = model(Tied::No);
     soft_caps(&mut capped);
     cases.push(operations("soft-caps in bf16 and blocks", capped, BLOCKS));
-    // So have products of groups of rows.
-    let mut with_experts = model(Tied::No);
-    experts(&mut with_experts);
-    cases.push(operations("experts in bf16 and blocks", with_experts, BLOCKS));
     cases.extend(outcomes());
     for (numbers, form) in [(SINGLE, ""), (BLOCKS, " in bf16 and blocks")] {
         cases.push(large(&format!("wide-heads-of-64{form}"), numbers, 256, 4, 256));
