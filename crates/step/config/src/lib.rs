@@ -35,6 +35,7 @@ mod params;
 mod precision;
 mod problem;
 mod rotary_scaling;
+mod router_tensors;
 mod routing;
 mod run_file;
 mod sample_spec;
@@ -49,7 +50,7 @@ mod zero;
 
 pub use anomalies::{Anomalies, OnNonFinite, OnSpike};
 pub use averages::Averages;
-pub use balance::{Balance, LoadSet, ROUTER_LOAD, RouterBias, Statistics, router_corrections, router_loads};
+pub use balance::{Balance, LoadSet, RouterBias, Statistics};
 pub use batch::{BatchGrowth, BatchOrigin, BatchRamp, BatchSizes, Microbatches, StepBatch};
 pub use check::{check, check_sizes};
 pub use context_parallel::{ChunkOrder, ContextKind, ContextParallel, SequenceSlices};
@@ -85,6 +86,7 @@ pub use params::{
 pub use precision::{Format, GradientSums, LossScaling, Masters, Precision, Products};
 pub use problem::{Location, Problem};
 pub use rotary_scaling::{PairScaling, RotaryScaling};
+pub use router_tensors::{ROUTER_LOAD, router_corrections, router_loads};
 pub use routing::{ExpertGroups, RouterScores, RouterWeights, Routing};
 pub use run_file::{
     Files, GivenWeights, KeptRun, KeptRunFile, RunConfig, answer_to_option, context_kind_name, is_function_of_weights,

@@ -1,7 +1,7 @@
 //! Operands of attention: sizes, tensors, and the function from scores to probabilities.
 
 use crate::Tensor;
-use crate::op::DropoutKey;
+use crate::dropout_key::DropoutKey;
 
 /// Sizes of an attention operation on one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

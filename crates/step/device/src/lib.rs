@@ -9,6 +9,7 @@ mod attention;
 mod balance;
 mod communicator;
 mod cost;
+mod dropout_key;
 mod element;
 mod error;
 mod experts;
@@ -33,6 +34,7 @@ pub use balance::{BalanceOp, BalanceTerm, RouterTerms, RouterValues, step_sum_wo
 pub use communicator::{Call, Communicator, Operation, Reduction};
 pub use cost::Cost;
 pub use device::{Around, Device, KeptTimes, MemoryReader};
+pub use dropout_key::DropoutKey;
 pub use element::{Bf16, Element, F16, read_floats, write_floats};
 pub use error::DeviceError;
 pub use experts::{ExpertOp, ExpertRows, TokenRange};
@@ -41,7 +43,7 @@ pub use mapping::Mapping;
 pub use meta::{MetaDevice, Record};
 pub use numerics::{DeviceKind, Numerics, NumericsChoice};
 pub use op::{
-    COUNT_WORD, Direction, DropoutKey, Family, LogitGradient, NOT_FINITE_WORD, NormBackward, Op, Orientation, Rounding,
+    COUNT_WORD, Direction, Family, LogitGradient, NOT_FINITE_WORD, NormBackward, Op, Orientation, Rounding,
     RowStatistics, SUM_WORDS, Write, ZLoss,
 };
 pub use operands::Operands;

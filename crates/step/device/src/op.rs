@@ -15,6 +15,7 @@ use crate::Tensor;
 use crate::adamw::AdamWUpdate;
 use crate::attention::{AttentionGradients, AttentionOperands};
 use crate::balance::BalanceOp;
+use crate::dropout_key::DropoutKey;
 use crate::experts::ExpertOp;
 use crate::operands::Operands;
 
@@ -36,23 +37,6 @@ pub enum Orientation {
     Nn,
     /// `out[M,N] = a[K,M]^T b[K,N]`: gradient of the weights, `dW = dY^T X`.
     Tn,
-}
-
-/// Which random numbers decide a dropout mask: a function of global indices, never of ranks.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DropoutKey {
-    /// Seed of the run.
-    pub seed: u64,
-    /// Optimizer step.
-    pub step: u32,
-    /// Which dropout of which layer.
-    pub site: u32,
-    /// Index of row 0 within the step: global sequence index x sequence length.
-    pub first_token: u64,
-    /// Global index of column 0 (of head 0, for attention probabilities).
-    pub first_channel: u32,
-    /// Probability of dropping; kept values are scaled by `1 / (1 - probability)`.
-    pub probability: f32,
 }
 
 /// How real numbers become whole ones, whose sums do not depend on the order of their terms.

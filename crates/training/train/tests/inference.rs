@@ -14,7 +14,8 @@ use train::{
     TokenSource, run_forward, run_generation,
 };
 
-/// Both styles, and one with experts: softmax scores over all of them, and groups of sigmoid scores with a shared expert.
+/// Both styles, and one with experts: softmax scores over all of them, and groups of sigmoid scores with a shared
+/// expert.
 fn models() -> Vec<(String, ModelSpec)> {
     let routing = |scores, groups| Routing { scores, weights: RouterWeights::Normalised, scale: 1.0, groups };
     let with = |routing, shared| {

@@ -31,8 +31,8 @@ const TIMELINE_COLUMNS: usize = 160;
 /// `--svg` it draws who holds which experts.
 ///
 /// # Errors
-/// A run that is not legal, a rank that it does not have, a picture of a model without experts, or a file that cannot be
-/// written.
+/// A run that is not legal, a rank that it does not have, a picture of a model without experts, or a file that cannot
+/// be written.
 pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
     let named = arguments.run.run_file();
     let inputs = [named.inputs(), arguments.hosts.iter().cloned().collect()].concat();

@@ -232,7 +232,7 @@ fn with_balance() -> Vec<(&'static str, ModelSpec)> {
         (
             "a capacity of experts, a z-loss of routers",
             model(ExpertsSpec {
-                balance: Balance { capacity: Some(0.75), z_loss: Some(0.1), ..Balance::NONE },
+                balance: Balance { capacity: Some(1.0), z_loss: Some(0.1), ..Balance::NONE },
                 ..experts(scores, None)
             }),
         ),
