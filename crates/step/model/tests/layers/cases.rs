@@ -230,11 +230,15 @@ fn with_balance() -> Vec<(&'static str, ModelSpec)> {
             },
         ),
         (
-            "a capacity of experts, a z-loss of routers",
-            model(ExpertsSpec {
-                balance: Balance { capacity: Some(1.0), z_loss: Some(0.1), ..Balance::NONE },
-                ..experts(scores, None)
-            }),
+            // Learned positions tell equal tokens apart. Between equal ones rounding would choose which is dropped.
+            "a capacity of experts, a z-loss of routers, learned positions",
+            ModelSpec {
+                position: Position::Learned { offset: 0 },
+                ..model(ExpertsSpec {
+                    balance: Balance { capacity: Some(0.75), z_loss: Some(0.1), ..Balance::NONE },
+                    ..experts(scores, None)
+                })
+            },
         ),
     ]
 }

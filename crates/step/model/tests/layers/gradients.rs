@@ -1,7 +1,5 @@
 //! Gradients of every parameter against central differences of the objective.
 
-use std::ops::Range;
-
 use config::{LayerRecompute, ModelSpec, SavedInputs, Unit};
 use model::{MicrobatchShape, TensorParallel};
 
@@ -14,11 +12,6 @@ const ONE_RANK: TensorParallel = TensorParallel { size: 1, position: 0 };
 /// Step of the difference. The truncation error is of order `STEP^2` = 1e-10, the rounding error of the objective
 /// divided by the step of order 1e-16 * 10 / 1e-5 = 1e-10.
 const STEP: f64 = 1e-5;
-
-/// The step where a capacity drops tokens: the drops are a step function of the weights, with some 64 borders between
-/// weights that are 0.05 apart, and a shorter step crosses a tenth of those that [`STEP`] does. Its rounding error is of
-/// order 1e-9.
-const STEP_BETWEEN_DROPS: f64 = 1e-6;
 
 /// Ten times the sum of both errors, relative to gradients of order 1; the third derivatives of deep compositions are
 /// larger.
@@ -40,9 +33,7 @@ fn check(name: &str, model: &ModelSpec, shape: MicrobatchShape) {
             let gradient = running.gradient(unit, range.clone());
             let direction: Vec<f64> =
                 (0..range.len()).map(|index| uniform(&[11, param.id(), index as u64]) - 0.5).collect();
-            let drops = model.experts.is_some_and(|experts| experts.balance.capacity.is_some());
-            let step = if drops { STEP_BETWEEN_DROPS } else { STEP };
-            let expected = slope(running, (unit, range), &direction, step);
+            let expected = slope(running, unit, range, &direction);
             let actual: f64 = gradient.iter().zip(&direction).map(|(gradient, along)| gradient * along).sum();
             let error = (actual - expected).abs();
             assert!(error < TOLERANCE * expected.abs().max(1.0), "{name}, {}: {actual} against {expected}", param.name);
@@ -64,7 +55,7 @@ impl Running<'_> {
     }
 }
 
-fn slope(running: &Running, (unit, range): (Unit, Range<usize>), direction: &[f64], step: f64) -> f64 {
+fn slope(running: &Running, unit: Unit, range: std::ops::Range<usize>, direction: &[f64]) -> f64 {
     let tensor = running.rank.params[&unit].elements(range);
     let values = running.device.values(tensor);
     let objective_at = |distance: f64| {
@@ -72,9 +63,9 @@ fn slope(running: &Running, (unit, range): (Unit, Range<usize>), direction: &[f6
         running.device.assign(tensor, &moved);
         running.objective()
     };
-    let difference = objective_at(step) - objective_at(-step);
+    let difference = objective_at(STEP) - objective_at(-STEP);
     running.device.assign(tensor, &values);
-    difference / (2.0 * step)
+    difference / (2.0 * STEP)
 }
 
 #[test]
