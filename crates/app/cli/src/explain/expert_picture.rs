@@ -13,7 +13,7 @@ const ROW: f64 = 24.0;
 const TITLE: f64 = 34.0;
 const TOP: f64 = 84.0;
 /// Columns of this width or more have the number of their expert below.
-const NUMBERED: f64 = 26.0;
+const NUMBERED: f64 = 40.0;
 /// Fills of tensor-parallel ranks in turns, those that colour-blind readers tell apart (Okabe and Ito 2008).
 const FILLS: [&str; 6] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"];
 
