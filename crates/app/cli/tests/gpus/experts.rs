@@ -1,6 +1,6 @@
 //! A run of the example with experts.
 
-use super::{Folder, compile_kernels};
+use super::{Folder, PARAGRAPHS, compile_kernels};
 use crate::harness::prints;
 
 /// The keys that make the example a run of seconds on a GPU in software: a tokenizer that needs no training, few steps
@@ -11,7 +11,7 @@ const SHORTER: [&str; 9] = [
     "model.context=16",
     "model.ffn_hidden=128",
     "model.expert_hidden=48",
-    "train.steps=3",
+    "train.steps=2",
     "train.warmup_steps=1",
     "train.global_batch=8",
     "train.sequence_length=16",
@@ -23,7 +23,11 @@ fn experts_train_on_gpus_with_the_weights_and_the_memory_of_cpus() {
     compile_kernels();
     let folder = Folder::new("experts");
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/experts.toml");
-    let shorter = SHORTER.map(|setting| ["--set", setting]);
+    let text = folder.0.join("text.txt");
+    std::fs::write(&text, "A paragraph of some words.\n\n".repeat(PARAGRAPHS)).expect("a text");
+    let text = format!("data.path={}", text.display());
+    let shorter = SHORTER.iter().copied().chain([text.as_str()]);
+    let shorter: Vec<[&str; 2]> = shorter.map(|setting| ["--set", setting]).collect();
     let run = |name: &str, device: &str| {
         let (folder, device) =
             (format!("run.folder={}", folder.0.join(name).display()), format!("run.device={device}"));
