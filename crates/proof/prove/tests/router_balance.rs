@@ -434,9 +434,9 @@ fn a_step_that_changes_no_weight_changes_no_correction() {
     assert_ne!(ran.corrections(1), defined_corrections(&ran.routers, 1), "the skipped step would have corrected");
 }
 
-/// In a run of one step more, the correction moves the load towards balance: without gradients of routers and with
-/// equal loads wanted, the spread of loads is smaller than without it. Scores of new routers are some 0.01 apart: twenty
-/// steps of a correction of 0.001 reach as far, and steps of 0.02 would go too far and back.
+/// The correction moves the load towards balance: without gradients of routers and with equal loads wanted, the spread
+/// of loads is smaller than without it. Scores of new routers are some 0.01 apart, as far as twenty steps of 0.001 reach;
+/// steps of 0.02 overshoot.
 #[test]
 fn corrections_spread_tokens() {
     let spread = |bias: Option<RouterBias>| {
