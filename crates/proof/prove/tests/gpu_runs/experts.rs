@@ -6,9 +6,8 @@ use config::{
     Statistics, Tied, ZeroStage,
 };
 use testkit::layout::Layout;
-use testkit::soft_gpus::soft_gpus;
 
-use crate::gpu_runs::rig::{On, ZERO_THREE, outcome, stored_layout, with_more_sequences};
+use crate::gpu_runs::rig::{ZERO_THREE, compare, stored_layout, with_more_sequences};
 use crate::gpu_runs::shared_sequences::shared;
 
 const STEPS: u32 = 3;
@@ -49,17 +48,6 @@ fn with_groups(model: ModelSpec) -> ModelSpec {
 fn layout(format: Format, degrees: [usize; 3], zero: ZeroStage) -> Layout {
     let layout = stored_layout(format, Tied::No, degrees, zero, Overlap::On, STEPS);
     with_more_sequences(Layout { model: with_experts(layout.model), ..layout })
-}
-
-/// The layout on `num_gpus` GPUs against CPUs.
-fn compare(layout: &Layout, num_gpus: usize) {
-    let gpus = soft_gpus(num_gpus);
-    let on_cpus = outcome(layout, &On::Cpus).expect("a run on CPUs");
-    let on_gpus = outcome(layout, &On::Gpus(gpus)).expect("a run on GPUs");
-    assert_eq!(on_gpus.losses, on_cpus.losses);
-    assert_eq!(on_gpus.norms, on_cpus.norms);
-    assert!(on_cpus.losses.first() > on_cpus.losses.last() && on_cpus.losses.len() == STEPS as usize);
-    assert!(on_gpus == on_cpus, "gradients or weights differ");
 }
 
 #[needs::cuda]

@@ -14,7 +14,7 @@ use testkit::layout::{Layout, engine};
 use testkit::models::{plain_layout, proof_text};
 use testkit::numbers::{GLOBAL_BATCH, Numbers, model, training};
 use testkit::resumed::{newest, resumed_spec};
-use testkit::soft_gpus::gpu_engine;
+use testkit::soft_gpus::{gpu_engine, soft_gpus};
 use train::{Engine, Gpus, GraphNotice, GraphUse, Saving, Setup, Start};
 
 /// Devices of ranks.
@@ -112,6 +112,17 @@ pub fn part_that_saves_every(every: u32, layout: &Layout, on: &On, until: u32, f
     let first = First { steps: until - start.steps(), watch: &NoWatch };
     let part_of_run = RunPart { start, saving, first };
     outcome_of_run(&setup, &*on.engine(&setup), &proof_text(), part_of_run).expect("a leg")
+}
+
+/// Runs `layout` on CPUs and on `num_gpus` GPUs: both have the same bits, and learn.
+pub fn compare(layout: &Layout, num_gpus: usize) {
+    let gpus = soft_gpus(num_gpus);
+    let on_cpus = outcome(layout, &On::Cpus).expect("a run on CPUs");
+    let on_gpus = outcome(layout, &On::Gpus(gpus)).expect("a run on GPUs");
+    assert_eq!(on_gpus.losses, on_cpus.losses);
+    assert_eq!(on_gpus.norms, on_cpus.norms);
+    assert!(on_cpus.losses.first() > on_cpus.losses.last() && on_cpus.losses.len() == layout.train.steps as usize);
+    assert!(on_gpus == on_cpus, "gradients or weights differ");
 }
 
 /// Graphs through the driver's C interface; a driver that has none ends the test.

@@ -4,9 +4,8 @@ use config::{
     ChunkOrder, ContextKind, ContextParallel, Degrees, ModelSpec, Overlap, Parallelism, Tied, TrainSpec, ZeroStage,
 };
 use testkit::layout::Layout;
-use testkit::soft_gpus::soft_gpus;
 
-use crate::gpu_runs::rig::{On, ZERO_THREE, layout, outcome};
+use crate::gpu_runs::rig::{ZERO_THREE, compare, layout};
 
 const STEPS: u32 = 3;
 /// Tokens of a sequence: masks of dropout are drawn for four keys of a chunk at once.
@@ -21,17 +20,6 @@ pub fn shared(tied: Tied, degrees: Degrees, kind: ContextKind, chunks: ChunkOrde
         parallelism: Parallelism { degrees, context, ..plain.parallelism },
         train: TrainSpec { sequence_length: LENGTH, global_batch: 4, ..plain.train },
     }
-}
-
-/// The layout on `num_gpus` GPUs against CPUs.
-fn compare(layout: &Layout, num_gpus: usize) {
-    let gpus = soft_gpus(num_gpus);
-    let on_cpus = outcome(layout, &On::Cpus).expect("a run on CPUs");
-    let on_gpus = outcome(layout, &On::Gpus(gpus)).expect("a run on GPUs");
-    assert_eq!(on_gpus.losses, on_cpus.losses);
-    assert_eq!(on_gpus.norms, on_cpus.norms);
-    assert!(on_cpus.losses.first() > on_cpus.losses.last() && on_cpus.losses.len() == STEPS as usize);
-    assert!(on_gpus == on_cpus, "gradients or weights differ");
 }
 
 /// All ranks on one GPU, whose memory they exchange blocks in; and each on its own, by way of the host.
