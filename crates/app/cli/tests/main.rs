@@ -25,6 +25,7 @@ mod resume;
 mod simulate;
 mod sum_tree;
 mod terminal;
+mod text_of_models;
 mod tools;
 mod two_runs;
 mod verdicts;

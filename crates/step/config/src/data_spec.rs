@@ -72,6 +72,15 @@ impl fmt::Display for TokenizerSpec {
     }
 }
 
+/// The texts of the tokens that begin and end documents; empty for none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// `data.begin`.
+    pub begin: String,
+    /// `data.end`.
+    pub end: String,
+}
+
 /// One source of text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceSpec {
@@ -164,7 +173,21 @@ pub struct ChatSpec {
     pub date: Option<ChatDate>,
     /// Conversations that are longer than a sequence.
     pub long: LongConversations,
+    /// Conversations of which the template writes earlier answers otherwise than the last.
+    pub rewritten: RewrittenAnswers,
 }
+
+/// Conversations of which the template writes an answer otherwise once more messages follow: `rewritten` of the key
+/// `data.chat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RewrittenAnswers {
+    /// `"split"`: each answer is learned in a text of its own, which ends with it.
+    Split,
+    /// `"refuse"`: an error that names the first such conversation.
+    Refuse,
+}
+
+names! { RewrittenAnswers: "split" = Split, "refuse" = Refuse }
 
 /// Conversations that are longer than a sequence: `long` of the key `data.chat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,6 +262,10 @@ pub struct DataSpec {
     pub sources: Vec<SourceSpec>,
     /// How it becomes tokens.
     pub tokenizer: TokenizerSpec,
+    /// The text of the token that begins each document and each prompt; empty for none.
+    pub begin: String,
+    /// The text of the token that ends each document, and a text that is generated; empty for none.
+    pub end: String,
     /// The tokens that a token attends to.
     pub visible: Visible,
     /// The start from which its position is counted.
@@ -258,6 +285,11 @@ pub struct DataSpec {
 }
 
 impl DataSpec {
+    /// The tokens around documents.
+    pub fn marks(&self) -> Marks {
+        Marks { begin: self.begin.clone(), end: self.end.clone() }
+    }
+
     /// The sources, and after them the texts of validation.
     pub fn texts(&self) -> impl Iterator<Item = &SourceSpec> {
         self.sources.iter().chain(self.validation.iter().map(|text| &text.source))

@@ -56,9 +56,9 @@ pub use check::{check, check_sizes};
 pub use context_parallel::{ChunkOrder, ContextKind, ContextParallel, SequenceSlices};
 pub use data_spec::{
     AttentionChoice, BlanksSpec, ChatDate, ChatSpec, CollectivesChoice, DataSpec, DeviceChoice, EngineChoice,
-    GpuCollectives, GpuGraphs, IGNORED_LABEL, InstructionsSpec, LongConversations, OnLoss, Positions,
-    ProductAlgorithms, ProductKernels, Recheck, RunSpec, SourceSpec, TokenizerSpec, TransportChoice, ValidationSpec,
-    Visible,
+    GpuCollectives, GpuGraphs, IGNORED_LABEL, InstructionsSpec, LongConversations, Marks, OnLoss, Positions,
+    ProductAlgorithms, ProductKernels, Recheck, RewrittenAnswers, RunSpec, SourceSpec, TokenizerSpec, TransportChoice,
+    ValidationSpec, Visible,
 };
 pub use degrees::{Degrees, UnsupportedAxis};
 pub use experts::{ExpertsSpec, SharedExpert, SharedGate};

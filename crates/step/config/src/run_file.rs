@@ -25,7 +25,7 @@ use std::mem::take;
 use std::path::Path;
 
 use crate::balance::Statistics;
-use crate::data_spec::{DataSpec, DeviceChoice, RunSpec};
+use crate::data_spec::{DataSpec, DeviceChoice, Marks, RunSpec, TokenizerSpec};
 use crate::model::ModelSpec;
 use crate::parallelism::Parallelism;
 use crate::problem::{Location, Problem};
@@ -147,6 +147,15 @@ pub trait Files {
     /// # Errors
     /// Why it cannot be read.
     fn text(&self, path: &Path) -> Result<String, String>;
+
+    /// The tokens around documents by the files of a tokenizer: the defaults of `data.begin` and `data.end`. None by
+    /// default.
+    ///
+    /// # Errors
+    /// Why they are not known.
+    fn marks(&self, _tokenizer: &TokenizerSpec) -> Result<Marks, String> {
+        Ok(Marks::default())
+    }
 }
 
 /// Where no files are read.
@@ -167,6 +176,7 @@ fn read(reader: &mut Reader, files: &dyn Files) -> RunConfig {
     let (mut parallelism, mut train) = (parallelism::defaults(), train::defaults());
     data::visit(Keys::new(Work::Read(reader)).section("data"), &mut data);
     let tokens = num_tokens(reader, &data, files);
+    read_marks(reader, &mut data, files);
     let mut keys = Keys::new(Work::Read(reader));
     model::visit(keys.section("model"), &mut model, tokens);
     run::visit(keys.section("run"), &mut run);
@@ -185,6 +195,26 @@ fn read(reader: &mut Reader, files: &dyn Files) -> RunConfig {
         run.ranks = parallelism.world_size();
     }
     RunConfig { model, parallelism, train, data, run }
+}
+
+/// The tokens around documents that a run file leaves out.
+fn read_marks(reader: &mut Reader, data: &mut DataSpec, files: &dyn Files) {
+    let is_set = ["data.begin", "data.end"].map(|key| reader.is_set(key));
+    if is_set == [true, true] {
+        return;
+    }
+    match files.marks(&data.tokenizer) {
+        Ok(Marks { begin, end }) => {
+            let slots = [(&mut data.begin, begin), (&mut data.end, end)];
+            for ((slot, default), _) in slots.into_iter().zip(is_set).filter(|(_, is_set)| !is_set) {
+                *slot = default;
+            }
+        }
+        Err(reason) => {
+            let rule = format!("has no default: {reason}");
+            reader.report(Problem::of_key("data.begin", rule, "set data.begin and data.end, \"\" for none"));
+        }
+    }
 }
 
 fn num_tokens(reader: &mut Reader, data: &DataSpec, files: &dyn Files) -> usize {

@@ -8,7 +8,7 @@ use philox::Permutation;
 use crate::blanks::{Blanks, Slot};
 use crate::corpus::Corpus;
 use crate::error::DataError;
-use crate::mixture::{Mixture, Packing, Shares};
+use crate::mixture::{Mixture, MixturePart, Packing, Shares};
 use crate::packs::{LeftOut, Packs};
 
 /// The order in which windows of the text become sequences.
@@ -28,11 +28,14 @@ pub enum Order {
 ///
 /// The text of each corpus is cut into windows that overlap by one token: window `w` has the tokens `w S ..= w S + S`,
 /// the first `S` as inputs and the last `S` as their targets, so every token but the first is a target exactly once per
-/// epoch. A rest at the end of a corpus that is shorter than a window is not used. Documents follow one another without
+/// epoch. A rest at the end of a corpus that is shorter than a window is a window of its own where text is read as it is
+/// written, with places that have no target; where windows are shuffled it is not used. Documents follow one another without
 /// a gap: a window may begin in the middle of one and hold several; [`Visible`] says whether they see each other.
 #[derive(Clone, Debug)]
 pub struct Batches {
     mixture: Mixture,
+    /// Its name in messages.
+    part: &'static str,
     shares: Shares,
     order: Order,
     sequence_length: usize,
@@ -42,6 +45,44 @@ pub struct Batches {
     /// The conversations of each window, by corpus; none where documents are cut into windows.
     packs: Vec<Packs>,
     blanks: Option<Blanks>,
+}
+
+/// The end of a corpus that is shorter than a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// It is a window, with places without targets.
+    Window,
+    /// It is not used.
+    LeftOut,
+}
+
+fn rest_of(order: Order) -> Rest {
+    match order {
+        // Steps have equally many targets.
+        Order::Shuffled { .. } => Rest::LeftOut,
+        // What is measured is all of the text, whatever the length of sequences.
+        Order::AsWritten => Rest::Window,
+    }
+}
+
+/// Windows of `sequence_length` targets in a text.
+fn windows(
+    MixturePart { name, corpus, .. }: &MixturePart,
+    part: &'static str,
+    sequence_length: usize,
+    rest: Rest,
+) -> Result<u64, DataError> {
+    let (tokens, source_name) = (corpus.len(), name.clone());
+    // The first token is no target.
+    let targets = tokens.saturating_sub(1);
+    match rest {
+        Rest::Window if targets == 0 => Err(DataError::NoTargets { part, source_name, tokens }),
+        Rest::Window => Ok(targets.div_ceil(sequence_length.max(1)) as u64),
+        Rest::LeftOut if sequence_length == 0 || targets < sequence_length => {
+            Err(DataError::TooShort { part, source_name, tokens, sequence_length })
+        }
+        Rest::LeftOut => Ok((targets / sequence_length) as u64),
+    }
 }
 
 /// The tokens that are learned.
@@ -87,13 +128,8 @@ impl Batches {
                 packs.push(own);
                 continue;
             }
-            let tokens = ingredient.corpus.len();
-            if sequence_length == 0 || tokens <= sequence_length {
-                let source = ingredient.name.clone();
-                return Err(DataError::TooShort { part, source_name: source, tokens, sequence_length });
-            }
             ingredient.corpus.check_vocabulary(vocabulary)?;
-            num_windows.push(((tokens - 1) / sequence_length) as u64);
+            num_windows.push(windows(ingredient, part, sequence_length, rest_of(order))?);
         }
         if num_windows.is_empty() {
             return Err(DataError::TooShort { part, source_name: String::new(), tokens: 0, sequence_length });
@@ -101,6 +137,7 @@ impl Batches {
         let shares = Shares::new(mixture.ingredients.iter().map(|ingredient| ingredient.weight));
         Ok(Batches {
             mixture,
+            part,
             shares,
             order,
             sequence_length,
@@ -111,9 +148,17 @@ impl Batches {
         })
     }
 
-    /// The same text with blanks to fill, where there are any.
-    pub fn with_blanks(self, blanks: Option<Blanks>) -> Batches {
-        Batches { blanks, ..self }
+    /// The same text with blanks to fill, where there are any: in whole windows only.
+    ///
+    /// # Errors
+    /// Less text than one window.
+    pub fn with_blanks(self, blanks: Option<Blanks>) -> Result<Batches, DataError> {
+        if blanks.is_none() {
+            return Ok(self);
+        }
+        let whole = |own| windows(own, self.part, self.sequence_length, Rest::LeftOut);
+        let num_windows = self.mixture.ingredients.iter().map(whole).collect::<Result<_, _>>()?;
+        Ok(Batches { blanks, num_windows, ..self })
     }
 
     /// The tokens that are learned.
@@ -207,14 +252,20 @@ impl Batches {
             return packs.fill(corpus, window.number as usize, tokens, labels, positions, visible);
         }
         let start = window.number as usize * length;
-        corpus.read(start, tokens);
-        corpus.read(start + 1, labels);
+        let targets = length.min(corpus.len() - 1 - start);
+        corpus.read(start, &mut tokens[..targets]);
+        corpus.read(start + 1, &mut labels[..targets]);
+        // Places after the text stand for themselves, and have no target.
+        tokens[targets..].fill(0);
+        labels[targets..].fill(IGNORED_LABEL);
         // A sequence length is below 2^31 wherever it is read.
         for (index, (position, seen)) in positions.iter_mut().zip(visible.chunks_exact_mut(2)).enumerate() {
             *position = index as i32;
-            seen[0] = 0;
+            seen[0] = if index < targets { 0 } else { index as i32 };
             seen[1] = index as i32 + 1;
         }
+        let (labels, positions, visible) =
+            (&mut labels[..targets], &mut positions[..targets], &mut visible[..2 * targets]);
         match self.mixture.visible {
             Visible::Past => {}
             Visible::Document => separate_documents(corpus, start, labels, visible),
@@ -222,7 +273,7 @@ impl Batches {
         match self.mixture.positions {
             Positions::Sequence => {}
             Positions::Document => {
-                for document in documents(corpus, start..start + length) {
+                for document in documents(corpus, start..start + targets) {
                     (0..).zip(&mut positions[document]).for_each(|(place, position)| *position = place);
                 }
             }

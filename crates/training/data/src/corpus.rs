@@ -48,7 +48,7 @@ impl Corpus {
         let token_type = TokenType::of_vocabulary(tokenizer.vocabulary());
         let (mut row, mut behind, mut ranges) = (Vec::new(), 0, Vec::new());
         for document in documents {
-            let tokens = tokenizer.encode_document(document)?;
+            let tokens = tokenizer.encode_marked(document)?;
             tokens.iter().for_each(|token| token_type.encode(*token, &mut row));
             ranges.push(behind..behind + tokens.len());
             behind += tokens.len();

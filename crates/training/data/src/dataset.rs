@@ -53,7 +53,7 @@ impl Dataset {
     /// The first thing that cannot be used.
     pub fn new(data: &DataSpec, sources: Sources, given: Option<Tokenizer>) -> Result<Dataset, DataError> {
         let Sources { list, own_tokenizers, validation } = sources;
-        let tokenizer = one_of(given, own_tokenizers)?;
+        let tokenizer = one_of(given, own_tokenizers)?.with_marks(&data.marks())?;
         let instructions = data.blanks.as_ref().and_then(|blanks| blanks.instructions.as_ref());
         let instructions = instructions.map(|own| Instructions::read(own.path.as_deref(), &tokenizer)).transpose()?;
         let packing = data.chat.as_ref().map_or(Packing::Continuous, |chat| Packing::Conversations(chat.long));
@@ -178,7 +178,7 @@ fn text_of_corpus(tokenizer: &Tokenizer, corpus: &Corpus) -> Result<String, Data
     let mut text = String::new();
     for index in 0..corpus.num_documents() {
         let tokens: Vec<u32> = corpus.document_tokens(index).filter_map(|token| u32::try_from(token).ok()).collect();
-        let decoded = tokenizer.decode(&tokens).map_err(|reason| DataError::NotEncoded {
+        let decoded = tokenizer.decode(tokenizer.without_marks(&tokens)).map_err(|reason| DataError::NotEncoded {
             document: corpus.document_name(index),
             tokenizer: tokenizer.name().into(),
             reason,

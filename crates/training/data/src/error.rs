@@ -164,6 +164,24 @@ pub enum DataError {
     /// A folder without a chat template.
     #[error("{} holds no chat template: neither chat_template.jinja nor `chat_template` in tokenizer_config.json; name another folder or a file *.jinja by template in data.chat", .0.display())]
     NoTemplate(PathBuf),
+    /// A description of a tokenizer that is not JSON.
+    #[error("{} is not a JSON object: {reason}; write it again", .path.display())]
+    NotJson {
+        /// The file.
+        path: PathBuf,
+        /// The error of the library.
+        reason: String,
+    },
+    /// Text that is to be put around documents and is no token.
+    #[error("data.{key} = {text:?} is no token of {tokenizer}; use the text of one of its tokens, or \"\" for none")]
+    NoToken {
+        /// `begin` or `end`.
+        key: &'static str,
+        /// The text.
+        text: String,
+        /// The tokenizer.
+        tokenizer: String,
+    },
     /// A chat template that is not one.
     #[error("the chat template of {} cannot be used: {reason}", .path.display())]
     BadTemplate {
@@ -225,6 +243,19 @@ pub enum DataError {
         tokens: usize,
         /// Tokens of a sequence.
         sequence_length: usize,
+    },
+    /// Text without a token that follows another.
+    #[error(
+        "the {part} text{}{source_name} has {tokens} tokens, and the first token of a text is not predicted; give more text",
+        if .source_name.is_empty() { "" } else { " of " }
+    )]
+    NoTargets {
+        /// Which part of the corpus.
+        part: &'static str,
+        /// Which source; empty where there is one alone.
+        source_name: String,
+        /// The available tokens.
+        tokens: usize,
     },
     /// A token that the model does not know.
     #[error("token {token} is {place}: outside model.vocabulary = {vocabulary}; use at least {}", .largest + 1)]

@@ -195,6 +195,7 @@ impl<'a> Cache<'a> {
                 first.map(|source| TokenFile::open(&source.path).map(|file| file.tokenizer)).transpose()?
             }
         };
+        let tokenizer = tokenizer.map(|tokenizer| tokenizer.with_marks(&data.marks())).transpose()?;
         Ok(tokenizer.map(|tokenizer| Cache { folder, tokenizer, listener }))
     }
 }

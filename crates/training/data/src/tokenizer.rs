@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use config::TokenizerSpec;
+use config::{Marks, TokenizerSpec};
 use files::{InputError, InputKind, read_text};
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -43,12 +43,18 @@ pub struct Tokenizer {
     /// For messages.
     name: String,
     vocabulary: usize,
+    /// Tokens before and after each document.
+    marks: [Vec<u32>; 2],
 }
 
 impl Tokenizer {
+    fn of(kind: Kind, name: String, vocabulary: usize) -> Tokenizer {
+        Tokenizer { kind, name, vocabulary, marks: [vec![], vec![]] }
+    }
+
     /// Every byte is a token.
     pub fn bytes() -> Tokenizer {
-        Tokenizer { kind: Kind::Bytes, name: "\"bytes\"".into(), vocabulary: BYTE_TOKENS }
+        Tokenizer::of(Kind::Bytes, "\"bytes\"".into(), BYTE_TOKENS)
     }
 
     /// A byte-level byte-pair encoding of `vocabulary` tokens, at least 256, trained on `documents`: the same for the
@@ -84,7 +90,7 @@ impl Tokenizer {
         let byte_level = ByteLevel::new(false, true, true);
         library.with_pre_tokenizer(Some(byte_level)).with_decoder(Some(byte_level));
         match library.train(&mut trainer, texts) {
-            Ok(_) => Ok(Tokenizer { kind: Kind::Library(Box::new(library), Growth::Usual), name, vocabulary }),
+            Ok(_) => Ok(Tokenizer::of(Kind::Library(Box::new(library), Growth::Usual), name, vocabulary)),
             Err(reason) => Err(DataError::BadTokenizer { name, reason: reason.to_string() }),
         }
     }
@@ -168,7 +174,7 @@ impl Tokenizer {
         if vocabulary == 0 {
             return Err(DataError::BadTokenizer { name, reason: "it has no tokens".into() });
         }
-        Ok(Tokenizer { kind: Kind::Library(Box::new(library), growth), name, vocabulary })
+        Ok(Tokenizer::of(Kind::Library(Box::new(library), growth), name, vocabulary))
     }
 
     /// Everything about it as text: `tokenizer.json`, or a note where tokens are bytes.
@@ -206,6 +212,51 @@ impl Tokenizer {
         Tokenizer { vocabulary, ..self }
     }
 
+    /// The same tokenizer, which puts these tokens around each document.
+    ///
+    /// # Errors
+    /// A text that is no token.
+    pub fn with_marks(self, Marks { begin, end }: &Marks) -> Result<Tokenizer, DataError> {
+        let token = |key, text: &str| {
+            let no_token = || DataError::NoToken { key, text: text.to_string(), tokenizer: self.name.clone() };
+            if text.is_empty() { Ok(vec![]) } else { self.tokens_of_mark(text).ok_or_else(no_token) }
+        };
+        let marks = [token("begin", begin)?, token("end", end)?];
+        Ok(Tokenizer { marks, ..self })
+    }
+
+    /// The token whose text this is, or several of those that were added to a vocabulary, as `[gMASK]<sop>`.
+    fn tokens_of_mark(&self, text: &str) -> Option<Vec<u32>> {
+        match &self.kind {
+            Kind::Bytes => text.bytes().map(|byte| vec![u32::from(byte)]).next().filter(|_| text.len() == 1),
+            Kind::Library(library, _) => {
+                let added = library.get_added_tokens_decoder();
+                let by_name = library.token_to_id(text).map(|token| vec![token]);
+                by_name.or_else(|| {
+                    let tokens = self.encode(text).ok()?;
+                    let is_mark = tokens.len() == 1 || tokens.iter().all(|token| added.contains_key(token));
+                    (is_mark && self.decode(&tokens).as_deref() == Ok(text)).then_some(tokens)
+                })
+            }
+        }
+    }
+
+    /// `tokens` of a document without those around it.
+    pub(crate) fn without_marks<'a>(&self, tokens: &'a [u32]) -> &'a [u32] {
+        let tokens = tokens.strip_prefix(self.begin()).unwrap_or(tokens);
+        tokens.strip_suffix(self.end()).unwrap_or(tokens)
+    }
+
+    /// Tokens before each document and each prompt.
+    pub fn begin(&self) -> &[u32] {
+        &self.marks[0]
+    }
+
+    /// Tokens after each document.
+    pub fn end(&self) -> &[u32] {
+        &self.marks[1]
+    }
+
     /// Its name in messages.
     pub fn name(&self) -> &str {
         &self.name
@@ -222,6 +273,11 @@ impl Tokenizer {
     /// # Errors
     /// The error of the library.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
+        self.encode_after("", text)
+    }
+
+    /// Returns the same as [`Tokenizer::encode`], where the text continues a document that ends with `before` so far.
+    pub(crate) fn encode_after(&self, before: &str, text: &str) -> Result<Vec<u32>, String> {
         match &self.kind {
             Kind::Bytes => Ok(text.bytes().map(u32::from).collect()),
             Kind::Library(library, growth) => {
@@ -229,17 +285,23 @@ impl Tokenizer {
                     Growth::Usual => {}
                     Growth::ToBeMeasured => check_growth(library, text)?,
                 }
-                let mut tokens = Vec::new();
+                let (mut tokens, mut before) = (Vec::new(), before);
                 for part in parts(text) {
-                    let encoding = refusing(|| library.encode_fast(part, false))?;
-                    tokens.extend_from_slice(encoding.get_ids());
+                    tokens.extend(encode_part(library, before, part)?);
+                    before = tail(part);
                 }
                 Ok(tokens)
             }
         }
     }
 
-    /// The tokens of a document.
+    /// The tokens of a document, with those around it; none of one without text.
+    pub(crate) fn encode_marked(&self, document: &Document) -> Result<Vec<u32>, DataError> {
+        let tokens = self.encode_document(document)?;
+        Ok(if tokens.is_empty() { tokens } else { [self.begin(), &tokens, self.end()].concat() })
+    }
+
+    /// The tokens of a document, without those around it.
     pub(crate) fn encode_document(&self, document: &Document) -> Result<Vec<u32>, DataError> {
         self.encode(&document.text).map_err(|reason| DataError::NotEncoded {
             document: document.name.clone(),
@@ -269,12 +331,13 @@ impl Tokenizer {
                     Growth::Usual => {}
                     Growth::ToBeMeasured => check_growth(library, text)?,
                 }
-                let (mut tokens, mut places, mut before) = (Vec::new(), Vec::new(), 0);
+                let (mut tokens, mut places, mut start, mut before) = (Vec::new(), Vec::new(), 0, "");
                 for part in parts(text) {
-                    let encoding = refusing(|| library.encode(part, false))?;
-                    tokens.extend_from_slice(encoding.get_ids());
-                    places.extend(encoding.get_offsets().iter().map(|(start, end)| before + start..before + end));
-                    before += part.len();
+                    for (token, place) in tokens_after(library, before, part)? {
+                        tokens.push(token);
+                        places.push(start + place.start..start + place.end);
+                    }
+                    (start, before) = (start + part.len(), tail(part));
                 }
                 Ok((tokens, places))
             }
@@ -295,6 +358,46 @@ impl Tokenizer {
             Kind::Library(library, _) => refusing(|| library.decode(tokens, false)),
         }
     }
+}
+
+/// Bytes before a part of a text that are tokenized with it, where it would have other tokens alone.
+const BEFORE_BYTES: usize = 64;
+/// Bytes of a part that show whether it has the same tokens alone.
+const PROBED_BYTES: usize = 256;
+
+/// The end of a part, for the next one.
+pub(crate) fn tail(part: &str) -> &str {
+    &part[part.ceil_char_boundary(part.len().saturating_sub(BEFORE_BYTES))..]
+}
+
+/// The tokens of a part of a text, after a part that ends with `before`. Some tokenizers put a space in front of a text,
+/// which a part does not have: there the part is tokenized with what is before it.
+fn encode_part(library: &tokenizers::Tokenizer, before: &str, part: &str) -> Result<Vec<u32>, String> {
+    let alone = |text: &str| refusing(|| library.encode_fast(text, false)).map(|own| own.get_ids().to_vec());
+    if before.is_empty() {
+        return alone(part);
+    }
+    let probe = &part[..part.floor_char_boundary(PROBED_BYTES)];
+    let after: Vec<u32> = tokens_after(library, before, probe)?.map(|(token, _)| token).collect();
+    match after == alone(probe)? {
+        true => alone(part),
+        false => Ok(tokens_after(library, before, part)?.map(|(token, _)| token).collect()),
+    }
+}
+
+/// The tokens of `part` after `before`, each with its bytes in `part`.
+fn tokens_after(
+    library: &tokenizers::Tokenizer,
+    before: &str,
+    part: &str,
+) -> Result<impl Iterator<Item = (u32, Range<usize>)>, String> {
+    let text = format!("{before}{part}");
+    let encoding = refusing(|| library.encode(text.as_str(), false))?;
+    let (ids, offsets, start) = (encoding.get_ids().to_vec(), encoding.get_offsets().to_vec(), before.len());
+    let of_part = move |(token, (from, to)): (u32, (usize, usize))| {
+        (to > start || start == 0).then(|| (token, from.saturating_sub(start)..to.saturating_sub(start)))
+    };
+    Ok(ids.into_iter().zip(offsets).filter_map(of_part))
 }
 
 /// Which tokens, by their bytes in ascending order, are of one of the ascending `answers`.

@@ -40,8 +40,8 @@ pub fn is_exported(name: &str) -> bool {
 /// Files of older folders in place of [`TENSORS`] and [`INDEX`].
 const PICKLED: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
 
-/// Rows by which two matrices are distinguished.
-const TIED_ROWS: usize = 64;
+/// Rows of two matrices that are compared at once.
+const COMPARED_ROWS: usize = 256;
 
 /// An open folder, all of whose tensors are there and have the shapes of its model.
 #[derive(Debug)]
@@ -68,12 +68,14 @@ impl HuggingFaceFolder {
         let family = Family::of(&fields)?;
         let model = family.read(&fields)?;
         let (mut files, mut shards) = (vec![], vec![]);
-        for names in files_of_shards(path)? {
+        for ShardFiles { names, place } in files_of_shards(path)? {
             let mut tensors = BTreeMap::new();
             for name in names {
                 let file = TensorReader::open(&files::within(path, &name)?)?;
+                // Of a tensor that is in several files, the index says which one counts.
+                let own = file.names().filter(|tensor| place.get(*tensor).is_none_or(|place| *place == name));
                 let entry = |name: &str| (family.short_name(name).to_string(), (files.len(), name.to_string()));
-                tensors.extend(file.names().map(entry));
+                tensors.extend(own.map(entry));
                 files.push(file);
             }
             shards.push(tensors);
@@ -121,8 +123,7 @@ impl HuggingFaceFolder {
         }
     }
 
-    /// Holds an output matrix that is next to a tied table against it, by some rows of both: training moves every row,
-    /// so matrices that are two differ in each.
+    /// Holds an output matrix that is next to a tied table against it, row by row.
     fn check_tied(&self, tensors: &BTreeMap<String, (usize, String)>) -> Result<(), InterchangeError> {
         let output = tensors.iter().find(|(short, _)| self.family.is_output(short));
         let tables = params(&self.model, Unit::Table);
@@ -140,13 +141,15 @@ impl HuggingFaceFolder {
             return Err(InterchangeError::Shape { folder, tensor: output.clone(), found, expected });
         }
         let [rows, cols] = found[..] else { return Ok(()) };
-        let [mut one, mut other] = [vec![0.0; cols], vec![0.0; cols]];
-        for row in (0..rows).step_by(rows.div_ceil(TIED_ROWS).max(1)) {
-            let region = Region { start: vec![row, 0], extent: vec![1, cols] };
+        for row in (0..rows).step_by(COMPARED_ROWS) {
+            let region = Region { start: vec![row, 0], extent: vec![COMPARED_ROWS.min(rows - row), cols] };
+            let [mut one, mut other] = [(); 2].map(|()| vec![0.0; region.len()]);
             output_file.get(output, &region, &mut one)?;
             table_file.get(table, &region, &mut other)?;
-            if one.iter().zip(&other).any(|(one, other)| one.to_bits() != other.to_bits()) {
-                return Err(InterchangeError::NotTied { folder, output: output.clone(), table: table.clone(), row });
+            let differs = |(one, other): (&f32, &f32)| one.to_bits() != other.to_bits();
+            if let Some(at) = one.iter().zip(&other).position(differs) {
+                let (output, table, row) = (output.clone(), table.clone(), row + at / cols);
+                return Err(InterchangeError::NotTied { folder, output, table, row });
             }
         }
         Ok(())
@@ -255,30 +258,45 @@ fn inside(region: &Region, outer: &Region) -> Region {
     Region { start, extent: region.extent.clone() }
 }
 
+/// The files of tensors of a shard.
+struct ShardFiles {
+    names: BTreeSet<String>,
+    /// By full name, the file of a tensor where an index says it.
+    place: BTreeMap<String, String>,
+}
+
+impl ShardFiles {
+    fn one(name: String) -> ShardFiles {
+        ShardFiles { names: BTreeSet::from([name]), place: BTreeMap::new() }
+    }
+}
+
 /// The files of tensors of each shard.
-fn files_of_shards(path: &Path) -> Result<Vec<BTreeSet<String>>, InterchangeError> {
+fn files_of_shards(path: &Path) -> Result<Vec<ShardFiles>, InterchangeError> {
     let shards: Vec<_> = (0..).map(shard_file).take_while(|name| path.join(name).exists()).collect();
     if shards.is_empty() {
         return Ok(vec![files_of(path)?]);
     }
-    Ok(shards.into_iter().map(|name| BTreeSet::from([name])).collect())
+    Ok(shards.into_iter().map(ShardFiles::one).collect())
 }
 
 /// The files of tensors of a folder in one piece: those of the index, or the only one.
-fn files_of(path: &Path) -> Result<BTreeSet<String>, InterchangeError> {
+fn files_of(path: &Path) -> Result<ShardFiles, InterchangeError> {
     let index = path.join(INDEX);
     let is_there = |file: &str| path.join(file).exists();
     if is_there(TENSORS) || !is_there(INDEX) {
         let pickled = PICKLED.into_iter().find(|file| !is_there(TENSORS) && is_there(file));
         return match pickled {
             Some(file) => Err(InterchangeError::Pickled { folder: path.to_path_buf(), file: file.into() }),
-            None => Ok(BTreeSet::from([TENSORS.to_string()])),
+            None => Ok(ShardFiles::one(TENSORS.to_string())),
         };
     }
     let map = read_object(&index)?;
     let files = map.get("weight_map").and_then(Value::as_object);
     let files = files.ok_or_else(|| InterchangeError::Json { path: index, reason: "there is no weight_map".into() })?;
-    Ok(files.values().filter_map(Value::as_str).map(str::to_string).collect())
+    let entry = |(tensor, file): (&String, &Value)| Some((tensor.clone(), file.as_str()?.to_string()));
+    let place: BTreeMap<String, String> = files.iter().filter_map(entry).collect();
+    Ok(ShardFiles { names: place.values().cloned().collect(), place })
 }
 
 pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>, InterchangeError> {

@@ -12,7 +12,8 @@ use crate::folder::read_object;
 /// The library's settings of generation.
 pub const GENERATION_CONFIG: &str = "generation_config.json";
 
-const KEYS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
+const END: &str = "eos_token_id";
+const KEYS: [&str; 3] = ["bos_token_id", END, "pad_token_id"];
 
 /// The special tokens of a folder, by the library's names: those of its [`GENERATION_CONFIG`], and what that leaves out
 /// from its `config.json`.
@@ -28,6 +29,24 @@ pub fn read(folder: &Path) -> Result<Map<String, Value>, InterchangeError> {
         }
     }
     Ok(tokens)
+}
+
+/// The tokens that end a text that is generated, in ascending order: one or several `eos_token_id` of a folder.
+///
+/// # Errors
+/// A file that is there and cannot be read, or has other ends than tokens.
+pub fn ends(folder: &Path) -> Result<Vec<u32>, InterchangeError> {
+    let tokens = read(folder)?;
+    let Some(value) = tokens.get(END) else { return Ok(vec![]) };
+    let listed = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+    let token = |value: &Value| value.as_u64().and_then(|token| u32::try_from(token).ok());
+    let mut ends: Vec<u32> = listed.iter().map(token).collect::<Option<_>>().ok_or_else(|| {
+        let rule = "must be a token or a list of tokens".into();
+        InterchangeError::Config { path: folder.into(), key: END.into(), value: value.to_string(), rule }
+    })?;
+    ends.sort_unstable();
+    ends.dedup();
+    Ok(ends)
 }
 
 /// Writes the special tokens of `from` into the [`GENERATION_CONFIG`] of `to`, unless that is there or there are none.

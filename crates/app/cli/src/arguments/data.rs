@@ -26,6 +26,12 @@ pub struct TokenizeArguments {
     /// tokenizer of the input token files, or bytes
     #[arg(long, value_name = "TOKENIZER")]
     pub tokenizer: Option<String>,
+    /// Token before each document, such as "<s>"; "" for none. The default is what the files of the tokenizer say
+    #[arg(long, value_name = "TOKEN")]
+    pub begin: Option<String>,
+    /// Token after each document, such as "</s>"; "" for none. The default is what the files of the tokenizer say
+    #[arg(long, value_name = "TOKEN")]
+    pub end: Option<String>,
     /// Field of JSON lines or column of tables with the text or the tokens; the default is text, input_ids or tokens
     #[arg(long, value_name = "NAME")]
     pub column: Option<String>,

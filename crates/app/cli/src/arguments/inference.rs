@@ -79,6 +79,9 @@ pub struct GenerateArguments {
     /// Seed of the random numbers
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
+    /// End before this text, which is not printed; may be given several times. The model's end token ends a text, too
+    #[arg(long, value_name = "TEXT")]
+    pub stop: Vec<String>,
 }
 
 /// Formats of the input and output of `forward`.

@@ -99,10 +99,13 @@ fn data_spec(arguments: &TokenizeArguments) -> Result<DataSpec, Failure> {
             "--tokenizer bpe:{vocabulary} must have a token for each of 256 bytes; use at least bpe:256"
         )));
     }
+    let marks = data::marks_of(&tokenizer).map_err(failure)?;
     // The file holds everything; a run that reads it holds out what it will.
     Ok(DataSpec {
         sources,
         tokenizer,
+        begin: arguments.begin.clone().unwrap_or(marks.begin),
+        end: arguments.end.clone().unwrap_or(marks.end),
         visible: Visible::Past,
         positions: Positions::Sequence,
         blanks: None,
@@ -130,6 +133,7 @@ fn write_token_file(arguments: &TokenizeArguments, spec: &DataSpec) -> Result<St
         }
     };
     let tokenizer = data::common_tokenizer(spec, tokenizer).map_err(failure)?;
+    let tokenizer = tokenizer.with_marks(&spec.marks()).map_err(failure)?;
     let listener = TokenizeProgress::begin();
     let Written { documents, tokens, hash } =
         data::tokenize(&spec.sources, &tokenizer, &arguments.out, &listener).map_err(failure)?;

@@ -109,7 +109,7 @@ impl Measured {
         let blanks = dataset.blanks(config).map_err(input)?;
         let order = Order::AsWritten;
         let batches = Batches::new(text, part.name(), &config.train, config.model.vocabulary, order).map_err(input)?;
-        let batches = batches.with_blanks(blanks.as_ref().map(Blanks::of_text));
+        let batches = batches.with_blanks(blanks.as_ref().map(Blanks::of_text)).map_err(input)?;
         let measure = match batches.targets() {
             Targets::All => Measure::Bytes(bytes_per_token),
             Targets::Blanks => Measure::Tokens("a blank"),

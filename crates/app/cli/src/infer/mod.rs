@@ -3,6 +3,7 @@
 pub mod eval;
 pub mod forward;
 pub mod generate;
+mod printer;
 mod sequences;
 
 use run::failure::Failure;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use config::{DataSpec, Files, SourceSpec};
+use config::{DataSpec, Files, Marks, SourceSpec, TokenizerSpec};
 use files::{InputKind, read_text};
 use stores::Address;
 
@@ -18,6 +18,10 @@ impl Files for Disk {
             return Err(format!("{path} is not on this machine; set model.vocabulary, or download it"));
         }
         data::vocabulary_of(data).map_err(|error| error.to_string())
+    }
+
+    fn marks(&self, tokenizer: &TokenizerSpec) -> Result<Marks, String> {
+        data::marks_of(tokenizer).map_err(|error| error.to_string())
     }
 
     fn text(&self, path: &Path) -> Result<String, String> {

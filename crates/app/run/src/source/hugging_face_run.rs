@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use config::{ModelSpec, RunConfig, TokenizerSpec};
+use config::{Marks, ModelSpec, RunConfig, TokenizerSpec};
 use data::TOKENIZER_FILE;
 use files::InputKind;
 use interchange::special_tokens;
@@ -30,12 +30,18 @@ pub fn is_folder(folder: &Path) -> bool {
 }
 
 /// The run that begins with a folder of the library: its model, and defaults.
-pub fn run_file(model: &ModelSpec, folder: &Path) -> String {
+///
+/// # Errors
+/// Files of a tokenizer that cannot be read.
+pub fn run_file(model: &ModelSpec, folder: &Path) -> Result<String, Failure> {
     let mut config = RunConfig::quick_start();
     config.model = model.clone();
     config.train.sequence_length = model.context;
     config.data.tokenizer = tokenizer_of(folder);
-    config.to_toml()
+    let Marks { begin, end } =
+        data::marks_of(&config.data.tokenizer).map_err(|error| Failure::Input(error.to_string()))?;
+    (config.data.begin, config.data.end) = (begin, end);
+    Ok(config.to_toml())
 }
 
 /// The tokenizer of a folder: its file, or that of token files where it has none.

@@ -10,8 +10,8 @@ use config::{
     Degrees, GivenWeights, KeptRun, KeptRunFile, ModelSpec, ParamSpec, ROUTER_LOAD, RunConfig, TokenizerSpec, Unit,
     params, router_corrections,
 };
-use data::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
-use interchange::{HuggingFaceFolder, InterchangeError};
+use data::{BYTES_FILE, DataError, TOKENIZER_FILE, Tokenizer};
+use interchange::{ADAPTER_CONFIG, HuggingFaceFolder, InterchangeError, special_tokens};
 use mesh::Region;
 use rendezvous::TextHash;
 use train::{PartSource, SourceError, TensorSource, has_averages};
@@ -209,6 +209,7 @@ impl RunSource {
             name: &self.folder.display().to_string(),
             model: &self.config.model,
             tokenizer: &self.config.data.tokenizer,
+            marks: &self.config.data.marks(),
         };
         file.judged_for(&given)
     }
@@ -241,11 +242,16 @@ impl RunSource {
         weights.into_iter().chain(own_places::files_in(&self.folder)).collect()
     }
 
-    /// How the run's text became tokens.
+    /// How the run's text became tokens, with those around documents.
     ///
     /// # Errors
     /// A tokenizer that cannot be read.
     pub fn tokenizer(&self) -> Result<Tokenizer, Failure> {
+        let input = |error: DataError| Failure::Input(error.to_string());
+        self.unmarked_tokenizer()?.with_marks(&self.config.data.marks()).map_err(input)
+    }
+
+    fn unmarked_tokenizer(&self) -> Result<Tokenizer, Failure> {
         let is_there = |name| self.folder.join(name).exists();
         if !is_there(TOKENIZER_FILE) && !is_there(BYTES_FILE) && self.config.data.tokenizer == TokenizerSpec::Bytes {
             return Ok(Tokenizer::bytes());
@@ -255,6 +261,18 @@ impl RunSource {
             return Err(Failure::Input(format!("{folder} has no {TOKENIZER_FILE}; copy it there")));
         }
         Tokenizer::load(&self.folder).map_err(|error| Failure::Input(error.to_string()))
+    }
+
+    /// The tokens that end a text of its model: those of its folder, or of the folder that it began with.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn end_tokens(&self) -> Result<Vec<u32>, Failure> {
+        let mut ends = special_tokens::ends(&self.folder)?;
+        if let [end] = self.tokenizer()?.end() {
+            ends.push(*end);
+        }
+        Ok(ends)
     }
 
     /// Hashes of its files, by their names in messages: other weights on the host of a process are found before they
@@ -307,10 +325,18 @@ fn run_file(folder: &Path) -> Result<(String, KeptRunFile), Failure> {
     }
     if hugging_face_run::is_folder(folder) {
         let model = HuggingFaceFolder::open(folder)?.model;
-        let run_file = KeptRunFile::new(hugging_face_run::run_file(&model, folder));
+        let run_file = KeptRunFile::new(hugging_face_run::run_file(&model, folder)?);
         return Ok((format!("the run of {}", folder.display()), run_file));
     }
     let name = folder.join(RUN_FILE).display().to_string();
+    if !folder.join(RUN_FILE).exists() && folder.join(ADAPTER_CONFIG).is_file() {
+        return Err(Failure::Input(format!(
+            "{} has adapters of PEFT ({ADAPTER_CONFIG}), and not the model that they change; use --from with the run \
+             that trained them, or write the model with its adapters by `pleach export RUN --out FOLDER` or \
+             merge_and_unload of PEFT, and use that folder",
+            folder.display()
+        )));
+    }
     let kept = kept_run_file(folder).map_err(|error| {
         let hint = "use a run folder, a checkpoint, or a folder with config.json and model.safetensors";
         Failure::Input(format!("{name} {error}; {hint}"))

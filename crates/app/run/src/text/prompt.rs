@@ -3,7 +3,8 @@
 use crate::failure::Failure;
 use data::Tokenizer;
 
-/// The tokens of `text`, of a model with `vocabulary` tokens.
+/// The tokens of `text` after those that begin a document, of a model with `vocabulary` tokens. A text that begins with
+/// them gets no second ones.
 ///
 /// # Errors
 /// A text without tokens, or with one that the model does not have.
@@ -12,6 +13,7 @@ pub fn prompt(tokenizer: &Tokenizer, text: &str, vocabulary: usize) -> Result<Ve
     let text = if text.is_empty() { "\n" } else { text };
     let tokens =
         tokenizer.encode(text).map_err(|error| Failure::Input(format!("the prompt has no tokens: {error}")))?;
+    let tokens = if tokens.starts_with(tokenizer.begin()) { tokens } else { [tokenizer.begin(), &tokens].concat() };
     if tokens.is_empty() {
         let remedy = "use at least one character, such as --prompt \" \"";
         return Err(Failure::Input(format!("the prompt is empty; {remedy}")));

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use checkpoint::Hash;
 use config::figures::{counted, grouped};
-use config::{RunConfig, SampleSpec};
+use config::{Marks, RunConfig, SampleSpec};
 use data::{Baselines, Batches, Blanks, DataError, Dataset, LeftOut, Order, Targets, Tokenizer};
 use train::{Evaluation, EvaluationReport, SampleReport, Samples, Sampling, TokenSource, Validation};
 
@@ -28,6 +28,8 @@ pub struct Text {
     samples: SampleSpec,
     /// Tokens of its prompts.
     prompts: Vec<Vec<i32>>,
+    /// The tokens around documents.
+    marks: Marks,
     hash: Hash,
 }
 
@@ -42,10 +44,10 @@ impl Text {
         let training = Batches::new(dataset.train.clone(), "training", train, vocabulary, order).map_err(input)?;
         let held_out = Batches::new(dataset.held_out.clone(), "held-out", train, vocabulary, Order::AsWritten);
         let blanks = dataset.blanks(config).map_err(input)?;
-        let held_out = held_out.map(|text| text.with_blanks(blanks.as_ref().map(Blanks::of_text)));
+        let held_out = held_out.and_then(|text| text.with_blanks(blanks.as_ref().map(Blanks::of_text)));
         let is_asked = config.data.held_out > 0.0;
         let held_out = held_out.map_err(|error| if is_asked { error.to_string() } else { "data.held_out = 0".into() });
-        let training = training.with_blanks(blanks);
+        let training = training.with_blanks(blanks).map_err(input)?;
         let validation = dataset.validation.iter().map(|(name, text)| {
             let text = Batches::new(text.clone(), "validation", train, vocabulary, Order::AsWritten).map_err(input)?;
             Ok((name.clone(), text))
@@ -58,7 +60,19 @@ impl Text {
             1.. => prompts(&samples, &dataset.tokenizer, vocabulary)?,
         };
         let sequence_length = train.sequence_length;
-        Ok(Text { dataset, training, held_out, validation, sequence_length, evaluate_every, samples, prompts, hash })
+        let marks = config.data.marks();
+        Ok(Text {
+            dataset,
+            training,
+            held_out,
+            validation,
+            sequence_length,
+            evaluate_every,
+            samples,
+            prompts,
+            marks,
+            hash,
+        })
     }
 
     /// Hash of all of its tokens.
@@ -81,11 +95,12 @@ impl Text {
         let sources: Vec<_> = sources.iter().map(|source| (source.name.as_str(), source.weight)).collect();
         let sequence_length = self.sequence_length;
         format!(
-            "text    {}, {} per epoch; {} held out\n{}{}",
+            "text    {}, {} per epoch; {} held out\n{}{}{}",
             counted(self.training.corpus().len() as u64, "token"),
             counted(self.training.num_windows(), "sequence"),
             counted(held_out as u64, "token"),
             shares(&sources),
+            marks(&self.marks),
             conversations(self.training.left_out(), sequence_length),
         )
     }
@@ -127,8 +142,10 @@ impl Text {
     /// # Errors
     /// An error of the tokenizer.
     pub fn sampled(&self, report: &SampleReport) -> Result<[String; 2], String> {
-        let tokens: Vec<u32> = report.tokens.iter().map(|token| token.unsigned_abs()).collect();
-        Ok([self.samples.prompts[report.prompt].clone(), self.dataset.tokenizer.decode(&tokens)?])
+        let [before, tokens]: [Vec<u32>; 2] = [&self.prompts[report.prompt], &report.tokens]
+            .map(|tokens| tokens.iter().map(|token| token.unsigned_abs()).collect());
+        let text = self.dataset.tokenizer.continuation(&before, &tokens)?;
+        Ok([self.samples.prompts[report.prompt].clone(), text])
     }
 
     /// The measurement with what simple methods make of the same text, in lines; or the reason why it is missing.
@@ -196,6 +213,13 @@ pub fn conversations(left_out: LeftOut, sequence_length: usize) -> String {
         return String::new();
     }
     format!("        of {}, {}\n", counted(conversations, "conversation"), parts.join("; "))
+}
+
+/// The tokens around documents, in a line where there are some.
+fn marks(Marks { begin, end }: &Marks) -> String {
+    let parts = [("begin", begin), ("end", end)].into_iter().filter(|(_, token)| !token.is_empty());
+    let parts: Vec<String> = parts.map(|(what, token)| format!("{what} with {token:?}")).collect();
+    if parts.is_empty() { String::new() } else { format!("        documents {}\n", parts.join(" and ")) }
 }
 
 /// The shares of the sequences that several sources have by their weights, in a line.

@@ -2,6 +2,7 @@
 //! words.
 
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use checkpoint::TensorWriter;
@@ -147,7 +148,8 @@ impl<'a> OncePerRun<'a> {
         attempt.reached(watchers.last_step());
         let concluded = self.concluded(ending);
         match &concluded {
-            Ok(()) => watchers.turn(Event::Finished, "all steps are done"),
+            // It has said so before its last words.
+            Ok(()) => {}
             Err(stopped @ Failure::Interrupted { .. }) => {
                 event_log.log(&format!("{stopped}\n"));
                 watchers.turn(Event::Stopped, &stopped.to_string());
@@ -165,7 +167,7 @@ impl<'a> OncePerRun<'a> {
     }
 
     fn concluded(self, ending: Result<Ending, Failure>) -> Result<(), Failure> {
-        let OncePerRun { session, folder, trace, interrupt, _exit_deadline, event_log, weights, progress, watchers: _ } =
+        let OncePerRun { session, folder, trace, interrupt, _exit_deadline, event_log, weights, progress, watchers } =
             self;
         let verdict = session.verdict;
         let steps = verdict.config.train.steps;
@@ -187,8 +189,14 @@ impl<'a> OncePerRun<'a> {
             log: event_log.take_failure().map(|error| unwritten(&folder.path().join(LOG), &error)),
         };
         missing.check(ending, steps, folder.path())?;
-        if event_log.is_shown() {
-            tell_end(session, evaluation.as_ref(), folder, &event_log)?;
+        if let Ending::Finished = ending {
+            // All is written: what follows is for the reader, and no failure of it is one of the run.
+            watchers.turn(Event::Finished, "all steps are done");
+        }
+        if event_log.is_shown()
+            && let Err(failure) = tell_end(session, evaluation.as_ref(), folder, &event_log)
+        {
+            event_log.warn(&format!("warning: the results cannot be shown: {failure}\n"));
         }
         match (ending, interrupt.signal()) {
             (Ending::Stopped { steps: done }, Some(signal)) => Err(Failure::Interrupted {
@@ -298,7 +306,8 @@ fn tell_sample(session: &Session<'_>, interrupt: &Interrupt, event_log: &EventLo
             None => (format!("the word {WORD:?}"), WORD.into()),
         };
         event_log.say(&format!("\nsample  generated from {of}:\n\n"));
-        request.observer.sample(folder, &beginning, interrupt)
+        let sample = AssertUnwindSafe(|| request.observer.sample(folder, &beginning, interrupt));
+        catch_unwind(sample).unwrap_or_else(|_| Err(Failure::Work("its thread panicked".into())))
     });
     if let Err(failure) = sampled {
         event_log.say(&format!("no sample: {failure}\n"));

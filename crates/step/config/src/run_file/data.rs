@@ -1,5 +1,6 @@
 //! The section `[data]`.
 
+use std::mem::take;
 use std::path::{Path, PathBuf};
 
 use super::keys::{Keys, keys};
@@ -7,11 +8,11 @@ use super::run::PATH;
 use super::source::Value;
 use super::table::{Fields, Table, read_table, tables};
 use crate::data_spec::{
-    BlanksSpec, ChatSpec, DataSpec, InstructionsSpec, LongConversations, Positions, SourceSpec, TokenizerSpec,
-    ValidationSpec, Visible,
+    BlanksSpec, ChatSpec, DataSpec, InstructionsSpec, LongConversations, Positions, RewrittenAnswers, SourceSpec,
+    TokenizerSpec, ValidationSpec, Visible,
 };
 use crate::problem::{Location, Problem};
-use crate::trusted::Consequence::{Reads, Sends, Writes};
+use crate::trusted::Consequence::{Reads, Sends, Within, Writes};
 
 /// Tokens of the encoding that text gets where nothing else is said: some two and a half bytes each, so that a step
 /// reads more text than bytes would, at a table small enough for a model that learns within a minute.
@@ -28,12 +29,17 @@ keys! { keys, data: DataSpec;
             .megatron("tokenizer_type")
             .megatron("tokenizer_model: the path of a tokenizer.json");
     };
+    begin = String::new() => { mark(keys, "begin", &mut data.begin); };
+    end = String::new() => {
+        mark(keys, "end", &mut data.end);
+        keys.megatron("end", "append_eod: the text of the token");
+    };
     visible = Visible::Past, .megatron("reset_attention_mask: write \"document\"");
     positions = Positions::Sequence, .megatron("reset_position_ids: write \"document\"");
     blanks = None => { keys.judged(Reads, "blanks", &mut data.blanks); };
     chat = None => {
         // Without a template of its own, the one in the tokenizer's folder is meant.
-        let blank = ChatSpec { template: folder_of(&data.tokenizer), date: None, long: LongConversations::Refuse };
+        let blank = ChatSpec { template: folder_of(&data.tokenizer), date: None, long: LongConversations::Refuse, rewritten: RewrittenAnswers::Split };
         keys.judged_as(Reads, "chat", &mut data.chat, |value| read_table(value, blank.clone()));
     };
     held_out = 0.1, .below_one("must leave text to train on").megatron("split: the share that is not trained on");
@@ -50,6 +56,13 @@ keys! { keys, data: DataSpec;
             data.requests = reader.requests(&["data.path", "data.sources", "data.validation"]);
         }
     };
+}
+
+/// The text of a token around documents. It is not written where there is none.
+fn mark(keys: &mut Keys<'_>, name: &'static str, text: &mut String) {
+    let mut written = Some(take(text)).filter(|text| !text.is_empty());
+    keys.judged(Within, name, &mut written);
+    *text = written.unwrap_or_default();
 }
 
 /// `data.path` is short for one source. Where one of the two keys is an override, it wins over the other in the file.
@@ -117,6 +130,7 @@ impl Table for ChatSpec {
         fields.field("template", &mut self.template);
         fields.field("date", &mut self.date);
         fields.field("long", &mut self.long);
+        fields.field("rewritten", &mut self.rewritten);
     }
 }
 
@@ -147,7 +161,7 @@ impl Table for BlanksSpec {
 tables! {
     SourceSpec = SourceSpec::of("");
     ValidationSpec = ValidationSpec { name: String::new(), source: SourceSpec::of("") };
-    ChatSpec = ChatSpec { template: PathBuf::new(), date: None, long: LongConversations::Refuse };
+    ChatSpec = ChatSpec { template: PathBuf::new(), date: None, long: LongConversations::Refuse, rewritten: RewrittenAnswers::Split };
     BlanksSpec = BlanksSpec {
         mask: 0, gmask: 0, sop: 0, eop: 0, span_share: 0.3, span_mean: 3.0, span_tokens: 0.15, samples: 4,
         instructions: None,

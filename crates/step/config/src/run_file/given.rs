@@ -5,7 +5,7 @@ use super::reader::OfWeights;
 use super::source::{self, Entries, Entry, Value};
 use super::value::quoted;
 use super::{ANY_VOCABULARY, declared, model};
-use crate::data_spec::{DataSpec, SourceSpec, TokenizerSpec};
+use crate::data_spec::{DataSpec, Marks, SourceSpec, TokenizerSpec};
 use crate::model::ModelSpec;
 use crate::problem::Problem;
 
@@ -18,6 +18,9 @@ pub struct GivenWeights<'a> {
     pub model: &'a ModelSpec,
     /// How the text that they have learned from became tokens: that of the run, unless its file says another.
     pub tokenizer: &'a TokenizerSpec,
+    /// The tokens around the documents of that text: those of the run, where it has the same tokenizer and its file
+    /// says nothing else.
+    pub marks: &'a Marks,
 }
 
 impl GivenWeights<'_> {
@@ -36,9 +39,13 @@ impl GivenWeights<'_> {
         model::visit(keys.section("model"), &mut self.model.clone(), ANY_VOCABULARY);
         keys.section("data");
         text.push_str(&format!("tokenizer = {}\n", quoted(&self.tokenizer.to_string())));
+        if !entries.contains_key("data.tokenizer") {
+            let Marks { begin, end } = self.marks;
+            text.push_str(&format!("begin = {}\nend = {}\n", quoted(begin), quoted(end)));
+        }
         let (own, mut problems) = source::parse(self.name, &text);
         for (key, own) in own {
-            let is_free = reader.of_weights(&key) == Some(OfWeights::Training) || key == "data.tokenizer";
+            let is_free = reader.of_weights(&key) == Some(OfWeights::Training) || key.starts_with("data.");
             match entries.get(&key) {
                 Some(_) if is_free => {}
                 Some(Entry { value, location }) if !says_the_same(value, &own.value) => {

@@ -1,9 +1,11 @@
 //! Run files that a folder or a store keeps: whoever wrote the folder wrote them.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use super::source::{self, Entries, Entry};
 use super::{Files, NoFiles, RunConfig, declared};
+use crate::data_spec::DataSpec;
 use crate::problem::{Location, Problem};
 use crate::trusted::{Author, Consequence, Trusted};
 
@@ -107,7 +109,7 @@ impl KeptRunFile {
         overrides: &[String],
         files: &dyn Files,
     ) -> Result<KeptRun, Vec<Problem>> {
-        RunConfig::resolve((name, self.text(), author), overrides, files, None)
+        RunConfig::resolve((name, self.text(), author), overrides, &AsRecorded(files), None)
     }
 
     /// The run as far as its text alone tells, to describe it: no key acts, and no file is read.
@@ -120,6 +122,19 @@ impl KeptRunFile {
 
     fn entries(&self) -> Entries {
         source::parse("", self.text()).0
+    }
+}
+
+/// The files of a run that was recorded: tokens around documents are those that its file has.
+struct AsRecorded<'a>(&'a dyn Files);
+
+impl Files for AsRecorded<'_> {
+    fn vocabulary(&self, data: &DataSpec) -> Result<usize, String> {
+        self.0.vocabulary(data)
+    }
+
+    fn text(&self, path: &Path) -> Result<String, String> {
+        self.0.text(path)
     }
 }
 

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use config::{
-    BlanksSpec, ChatDate, ChatSpec, GivenWeights, InstructionsSpec, Location, LongConversations, Problem, RunConfig,
-    TokenizerSpec,
+    BlanksSpec, ChatDate, ChatSpec, GivenWeights, InstructionsSpec, Location, LongConversations, Marks, Problem,
+    RewrittenAnswers, RunConfig, TokenizerSpec,
 };
 
 fn with(blanks: &str) -> Result<RunConfig, Vec<Problem>> {
@@ -49,7 +49,7 @@ fn a_run_that_begins_with_weights_has_their_model() {
             .unwrap()
             .model;
     let tokenizer = TokenizerSpec::Bytes;
-    let given = GivenWeights { name: "weights", model: &model, tokenizer: &tokenizer };
+    let given = GivenWeights { name: "weights", model: &model, tokenizer: &tokenizer, marks: &Marks::default() };
     let load = |text: &str| RunConfig::load_for(&given, "run.toml", text, &[], &NoFiles);
     let (config, _) = load("[model]\ndropout = 0.1\nbiases = true\nrotary_base = 10000").unwrap();
     assert_eq!(
@@ -69,7 +69,7 @@ fn a_run_that_begins_with_weights_has_their_model() {
     assert!(problems.iter().all(|problem| matches!(problem.location, Some(Location::File { .. }))));
     // A folder without a tokenizer needs one for text, and none for token files.
     let tokenizer = TokenizerSpec::OfTokenFiles;
-    let given = GivenWeights { name: "m/weights", model: &model, tokenizer: &tokenizer };
+    let given = GivenWeights { name: "m/weights", model: &model, tokenizer: &tokenizer, marks: &Marks::default() };
     let load = |text: &str| RunConfig::load_for(&given, "run.toml", text, &[], &NoFiles);
     for text in ["", "[data]\npath = \"a.txt\"", "[data]\npath = \"a.jsonl\"\nchat = { long = \"cut\" }"] {
         let said: Vec<String> = load(text).unwrap_err().iter().map(Problem::to_string).collect();
@@ -148,7 +148,12 @@ fn columns_validation_texts_and_the_cache_survive_writing_and_are_checked() {
 
 #[test]
 fn a_chat_template_is_next_to_the_tokenizer_and_survives_writing() {
-    let plain = |template: &str| ChatSpec { template: template.into(), date: None, long: LongConversations::Refuse };
+    let plain = |template: &str| ChatSpec {
+        template: template.into(),
+        date: None,
+        long: LongConversations::Refuse,
+        rewritten: RewrittenAnswers::Split,
+    };
     let dated = ChatSpec { date: ChatDate::parse("2026-01-31"), long: LongConversations::Cut, ..plain("b.jinja") };
     for (tokenizer, chat, expected) in [
         ("model/tokenizer.json", "{}", plain("model")),

@@ -3,7 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 
-use config::{ChatDate, ChatSpec, LongConversations};
+use config::{ChatDate, ChatSpec, LongConversations, RewrittenAnswers};
 use data::{Chat, DataError, Rendered};
 
 use crate::corrupted::Corrupted;
@@ -17,7 +17,12 @@ const MOST_BYTES: usize = 16 << 20;
 
 fn chat_at(template: &Path) -> Result<Chat, DataError> {
     let date = ChatDate::parse("2026-01-31");
-    Chat::open(&ChatSpec { template: template.to_path_buf(), date, long: LongConversations::Refuse })
+    Chat::open(&ChatSpec {
+        template: template.to_path_buf(),
+        date,
+        long: LongConversations::Refuse,
+        rewritten: RewrittenAnswers::Split,
+    })
 }
 
 /// A folder with the special tokens that templates name.
@@ -51,7 +56,7 @@ fn templates() {
         let Ok(chat) = chat_at(&scratch.file("chat_template.jinja", bytes)) else { return Read::Refused };
         let texts = conversations.lines().map(|line| chat.rendered("a line".into(), line, None));
         // A conversation may be refused; it may not end the process.
-        texts.filter_map(Result::ok).for_each(|rendered| check(&rendered));
+        texts.filter_map(Result::ok).flatten().for_each(|rendered| check(&rendered));
         Read::Accepted
     };
     let seeds = files_in(&format!("{FOLDER}/templates"), "jinja");
@@ -80,7 +85,7 @@ fn templates_in_json() {
         scratch.file("tokenizer_config.json", bytes);
         let Ok(chat) = chat_at(scratch.path()) else { return Read::Refused };
         for line in [TALK, TALK_WITH_TOOLS] {
-            let _ = chat.rendered("a line".into(), line, None).inspect(check);
+            let _ = chat.rendered("a line".into(), line, None).inspect(|texts| texts.iter().for_each(check));
         }
         Read::Accepted
     };

@@ -19,6 +19,8 @@ pub struct Conversation {
     pub(super) tools: Option<Value>,
     /// The first message that may be an answer to learn.
     pub(super) first_learned: usize,
+    /// Whether each message may be learned: one with the `weight` 0 or `train` false is not.
+    pub(super) is_learned: Vec<bool>,
     /// Bytes of the record.
     pub(super) bytes: usize,
 }
@@ -50,7 +52,11 @@ impl Conversation {
             return Err(format!("has {} messages; at most {MOST_MESSAGES} are read", messages.len()));
         }
         let tools = field("tools").cloned().map(tools).transpose()?;
-        Ok(Conversation { messages, tools, first_learned, bytes: json.len() })
+        let learned = messages.iter().enumerate().map(|(number, message)| {
+            is_learned(message).map_err(|problem| format!("has {list}[{number}] with {problem}"))
+        });
+        let is_learned = learned.collect::<Result<_, _>>()?;
+        Ok(Conversation { messages, tools, first_learned, is_learned, bytes: json.len() })
     }
 }
 
@@ -97,10 +103,6 @@ fn messages_of(value: &Value, name: &str) -> Result<Vec<Value>, String> {
         if role(message).is_none() {
             return Err(format!("has {name}[{number}] without a `role`"));
         }
-        let is_one = |weight: &Value| matches!(weight, Value::Int(1)) || matches!(weight, Value::Float(1.0));
-        if field(message, "weight").is_some_and(|weight| !is_one(weight)) {
-            return Err(format!("has {name}[{number}] with a `weight`, which is not read; leave it out"));
-        }
     }
     Ok(messages.to_vec())
 }
@@ -137,7 +139,30 @@ fn tools(value: Value) -> Result<Value, String> {
     }
 }
 
+/// Whether a message that may be an answer is learned, or the problem as the rest of a sentence.
+fn is_learned(message: &Value) -> Result<bool, String> {
+    let by_weight = match field(message, "weight") {
+        None | Some(Value::None) | Some(Value::Int(1)) => true,
+        Some(Value::Int(0)) => false,
+        Some(Value::Float(weight)) if *weight == 0.0 || *weight == 1.0 => *weight == 1.0,
+        Some(_) => return Err("a `weight` other than 0 and 1; use one of them".into()),
+    };
+    match field(message, "train") {
+        None | Some(Value::None) | Some(Value::Bool(true)) => Ok(by_weight),
+        Some(Value::Bool(false)) => Ok(false),
+        Some(_) => Err("`train` that is not true or false; use one of them".into()),
+    }
+}
+
+/// The role whose messages are answers.
+const ASSISTANT: &str = "assistant";
+
+/// Whether a message is an answer.
+pub(super) fn is_answer(message: &Value) -> bool {
+    role(message).as_deref() == Some(ASSISTANT)
+}
+
 /// The role of a message.
-pub(super) fn role(message: &Value) -> Option<String> {
+fn role(message: &Value) -> Option<String> {
     field(message, "role")?.as_text().map(str::to_string)
 }

@@ -14,7 +14,7 @@ mod template_files;
 
 use std::path::Path;
 
-use config::ChatSpec;
+use config::{ChatSpec, RewrittenAnswers};
 use formats::Cell;
 
 pub use conversation::Conversation;
@@ -29,6 +29,7 @@ use template::Template;
 #[derive(Debug)]
 pub struct Chat {
     template: Template,
+    rewritten: RewrittenAnswers,
 }
 
 impl Chat {
@@ -40,7 +41,7 @@ impl Chat {
         let files = template_files::read(&spec.template)?;
         let path = files.path.clone();
         let template = Template::new(files, spec.date).map_err(|reason| DataError::BadTemplate { path, reason })?;
-        Ok(Chat { template })
+        Ok(Chat { template, rewritten: spec.rewritten })
     }
 
     /// The conversations of the file, the folder or the pattern `path`, in the order of its files: one in each line of
@@ -60,23 +61,25 @@ impl Chat {
                         return Err(DataError::NotConversation { document: record.name, problem });
                     }
                 };
-                all.push(self.rendered(record.name, &text, column)?);
+                all.extend(self.rendered(record.name, &text, column)?);
             }
         }
         if all.is_empty() { Err(DataError::Empty(path.to_path_buf())) } else { Ok(all) }
     }
 
-    /// The conversation in `json`, which `name` names in messages.
+    /// The texts of the conversation in `json`, which `name` names in messages: one, or several where the template
+    /// writes earlier answers otherwise.
     ///
     /// # Errors
     /// JSON that is not a conversation, and what the template refuses.
-    pub fn rendered(&self, name: String, json: &str, column: Option<&str>) -> Result<Rendered, DataError> {
+    pub fn rendered(&self, name: String, json: &str, column: Option<&str>) -> Result<Vec<Rendered>, DataError> {
         let conversation = match Conversation::parse(json, column) {
             Ok(conversation) => conversation,
             Err(problem) => return Err(DataError::NotConversation { document: name, problem }),
         };
-        match answers::rendered(&self.template, &conversation) {
-            Ok((text, answers)) => Ok(Rendered { document: Document { name, text }, answers }),
+        let of = |(text, answers)| Rendered { document: Document { name: name.clone(), text }, answers };
+        match answers::rendered(&self.template, &conversation, self.rewritten) {
+            Ok(samples) => Ok(samples.into_iter().map(of).collect()),
             Err(reason) => Err(DataError::NotRendered { document: name, reason }),
         }
     }

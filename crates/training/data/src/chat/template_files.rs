@@ -3,16 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use files::{InputError, InputKind, read_text};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::error::DataError;
+use crate::special_tokens::{TOKENIZER_CONFIG, named, object};
 
 const TEMPLATE: &str = "chat_template.jinja";
-const CONFIG: &str = "tokenizer_config.json";
-
-/// Special tokens that a template may name.
-const SPECIAL_TOKENS: [&str; 7] =
-    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+/// The template of conversations with tools, next to [`TEMPLATE`].
+const TEMPLATE_WITH_TOOLS: &str = "additional_chat_templates/tool_use.jinja";
 
 /// A template as it was written.
 #[derive(Clone, Debug)]
@@ -27,9 +25,9 @@ pub(super) struct TemplateFiles {
     pub(super) special_tokens: Vec<(&'static str, String)>,
 }
 
-/// Reads the template at `path`: a folder with `chat_template.jinja`, or with `chat_template` in
-/// `tokenizer_config.json`; or a file of its own, with the special tokens in its folder. The file `chat_template.jinja`
-/// counts before the key, as in transformers.
+/// Reads the template at `path`: a folder with `chat_template.jinja`, and perhaps another one for conversations with
+/// tools in `additional_chat_templates`, or with `chat_template` in `tokenizer_config.json`; or a file of its own, with
+/// the special tokens in its folder. The file `chat_template.jinja` counts before the key, as in transformers.
 ///
 /// # Errors
 /// A file that cannot be read, and a folder without a template.
@@ -40,13 +38,15 @@ pub(super) fn read(path: &Path) -> Result<TemplateFiles, DataError> {
     };
     let is_folder = path.is_dir();
     let folder = if is_folder { path } else { path.parent().unwrap_or(Path::new("")) };
-    let config = config(&folder.join(CONFIG))?;
-    let special_tokens = special_tokens(&config);
+    let special_tokens = named(folder)?;
+    let text = |own: &Path| read_text(own, InputKind::Tokenizer).map_err(|error| unreadable(own, error));
     let own = if is_folder { path.join(TEMPLATE) } else { path.to_path_buf() };
     if !is_folder || own.exists() {
-        let source = read_text(&own, InputKind::Tokenizer).map_err(|error| unreadable(&own, error))?;
-        return Ok(TemplateFiles { path: own, source, with_tools: None, special_tokens });
+        let of_tools = path.join(TEMPLATE_WITH_TOOLS);
+        let with_tools = if is_folder && of_tools.exists() { Some(text(&of_tools)?) } else { None };
+        return Ok(TemplateFiles { source: text(&own)?, path: own, with_tools, special_tokens });
     }
+    let config = object(folder, TOKENIZER_CONFIG)?;
     let missing = || DataError::NoTemplate(path.to_path_buf());
     let (source, with_tools) = match config.get("chat_template").ok_or_else(missing)? {
         Value::String(source) => (source.clone(), None),
@@ -59,26 +59,5 @@ pub(super) fn read(path: &Path) -> Result<TemplateFiles, DataError> {
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => return Err(missing()),
     };
-    Ok(TemplateFiles { path: folder.join(CONFIG), source, with_tools, special_tokens })
-}
-
-/// `tokenizer_config.json`; nothing where it is missing.
-fn config(path: &Path) -> Result<Map<String, Value>, DataError> {
-    if !path.exists() {
-        return Ok(Map::new());
-    }
-    let bad = |reason: String| DataError::BadTemplate { path: path.to_path_buf(), reason };
-    let text = read_text(path, InputKind::ModelDescription)
-        .map_err(|error| DataError::Unreadable { path: path.to_path_buf(), reason: error.into() })?;
-    serde_json::from_str(&text).map_err(|error| bad(format!("it is not JSON: {error}")))
-}
-
-/// Tokens as strings, or as objects with a `content`.
-fn special_tokens(config: &Map<String, Value>) -> Vec<(&'static str, String)> {
-    let token = |name: &'static str| {
-        let value = config.get(name)?;
-        let content = value.get("content").unwrap_or(value);
-        Some((name, content.as_str()?.to_string()))
-    };
-    SPECIAL_TOKENS.into_iter().filter_map(token).collect()
+    Ok(TemplateFiles { path: folder.join(TOKENIZER_CONFIG), source, with_tools, special_tokens })
 }

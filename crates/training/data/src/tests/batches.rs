@@ -39,13 +39,17 @@ fn sequence(batches: &Batches, length: usize, step: u32, sequence: u64) -> Seque
 fn labels_are_the_next_tokens_and_each_token_sees_its_past() {
     let corpus = corpus(&[document("a", "abcdefgh")]);
     let batches = Batches::new(corpus, "training", &train_spec(3, 1), 256, Order::AsWritten).expect("long enough");
-    assert_eq!(batches.num_windows(), 2);
+    assert_eq!(batches.num_windows(), 3);
     let second = sequence(&batches, 3, 1, 0);
     assert_eq!(second.tokens, b"def".map(i32::from));
     assert_eq!(second.labels, b"efg".map(i32::from));
     assert_eq!(second.positions, [0, 1, 2]);
     assert_eq!(second.visible, [0, 1, 0, 2, 0, 3]);
-    assert_eq!(sequence(&batches, 3, 2, 0).tokens, b"abc".map(i32::from));
+    // The rest of the text is a window whose other places stand for themselves.
+    let rest = sequence(&batches, 3, 2, 0);
+    assert_eq!((rest.tokens, rest.labels), (vec![103, 0, 0], vec![104, IGNORED_LABEL, IGNORED_LABEL]));
+    assert_eq!((rest.positions, rest.visible), (vec![0, 1, 2], vec![0, 1, 1, 2, 2, 3]));
+    assert_eq!(sequence(&batches, 3, 3, 0).tokens, b"abc".map(i32::from));
 }
 
 #[test]
@@ -82,7 +86,8 @@ fn short_texts_and_unknown_tokens_are_refused() {
     let corpus = |text: &str| corpus(&[document("one.txt", "ab"), document("two.txt", text)]);
     let spec = train_spec(8, 1);
     let said = |text, vocabulary| -> String {
-        Batches::new(corpus(text), "training", &spec, vocabulary, Order::AsWritten).expect_err("wrong").to_string()
+        let order = Order::Shuffled { seed: 1 };
+        Batches::new(corpus(text), "training", &spec, vocabulary, order).expect_err("wrong").to_string()
     };
     assert_eq!(
         said("cdefgh", 256),
@@ -91,6 +96,15 @@ fn short_texts_and_unknown_tokens_are_refused() {
     assert_eq!(
         said("cdefgh~i", 120),
         "token 126 is token 6 of two.txt: outside model.vocabulary = 120; use at least 127"
+    );
+    let measured = |text: &str| {
+        let corpus = super::batches::corpus(&[document("one.txt", text)]);
+        Batches::new(corpus, "evaluation", &spec, 256, Order::AsWritten).map(|batches| batches.num_windows())
+    };
+    assert_eq!(measured("ab").expect("a target"), 1, "a text that is measured may be short");
+    assert_eq!(
+        measured("a").expect_err("no target").to_string(),
+        "the evaluation text has 1 tokens, and the first token of a text is not predicted; give more text"
     );
 }
 
@@ -143,6 +157,11 @@ fn masks_and_labels_agree_with_a_plain_reading_of_the_documents() {
             let filled = sequence(&batches, length, window as u32, 0);
             let start = window * length;
             for place in 0..length {
+                if start + place + 1 >= text.len() {
+                    assert_eq!(filled.visible[2 * place..2 * place + 2], [place as i32, place as i32 + 1]);
+                    assert_eq!(filled.labels[place], IGNORED_LABEL, "window {window}, place {place} after the text");
+                    continue;
+                }
                 // Every document has a letter of its own.
                 let own = text[start + place];
                 let first = (0..=place).find(|place| text[start + place] == own).expect("itself");
@@ -211,7 +230,7 @@ fn a_mixture_repeats_its_short_sources_and_evaluates_each_once() {
     assert_eq!(order, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1]);
     let long = train_spec(13, 1);
     assert_eq!(
-        Batches::new(mixture, "training", &long, 256, Order::AsWritten).expect_err("b is short").to_string(),
+        Batches::new(mixture, "training", &long, 256, Order::Shuffled { seed: 1 }).expect_err("b is short").to_string(),
         "the training text of b has 13 tokens, but train.sequence_length = 13 needs 14; give more text or shorter sequences"
     );
 }

@@ -241,7 +241,8 @@ fn a_sequence_depends_on_the_seed_and_its_number_and_on_nothing_else() {
         let train =
             TrainSpec { sequence_length: 64, global_batch: global_batch as usize, batch_origin: origin, seed, ..train };
         let batches = Batches::new(corpus.clone(), "training", &train, 5004, Order::Shuffled { seed }).unwrap();
-        let batches = batches.with_blanks(Some(Blanks::new(&paper(), Arc::default(), seed, 64)));
+        let batches =
+            batches.with_blanks(Some(Blanks::new(&paper(), Arc::default(), seed, 64))).expect("whole windows");
         let first = u64::from(origin.steps) * global_batch;
         let sequence = |number: u64| {
             let [mut tokens, mut labels, mut positions, mut visible] = [64, 64, 64, 128].map(|len| vec![-1; len]);

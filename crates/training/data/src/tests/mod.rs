@@ -5,6 +5,7 @@ mod batches;
 mod blanks;
 mod chat;
 mod folder;
+mod marks;
 mod megatron;
 mod sources;
 mod token_files;

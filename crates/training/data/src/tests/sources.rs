@@ -11,6 +11,8 @@ fn data_spec(sources: &[std::path::PathBuf], tokenizer: TokenizerSpec) -> DataSp
     DataSpec {
         sources,
         tokenizer,
+        begin: String::new(),
+        end: String::new(),
         visible: Visible::Past,
         positions: Positions::Sequence,
         blanks: None,
@@ -177,7 +179,7 @@ fn a_dataset_holds_out_whole_documents_of_every_source_and_counts_their_bytes() 
     assert!(dataset.held_out.len() < held_out.len());
     assert!(dataset.train.ingredients[1].name.ends_with("b.jsonl"));
     let train = RunConfig::quick_start().train;
-    let batches = Batches::new(dataset.train.clone(), "training", &train, 300, Order::AsWritten);
+    let batches = Batches::new(dataset.train.clone(), "training", &train, 300, Order::Shuffled { seed: 1 });
     let said = batches.expect_err("short").to_string();
     assert!(said.starts_with("the training text of ") && said.contains("needs 129"), "{said}");
     // Nothing that is held out is seen by the tokenizer: training on the training text alone gives the same one.

@@ -232,6 +232,8 @@ fn spec(sources: Vec<SourceSpec>, tokenizer: PathBuf, cache: Option<PathBuf>) ->
     DataSpec {
         sources,
         tokenizer: TokenizerSpec::File(tokenizer),
+        begin: String::new(),
+        end: String::new(),
         visible: Visible::Past,
         positions: Positions::Sequence,
         blanks: None,

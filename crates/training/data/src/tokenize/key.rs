@@ -14,7 +14,7 @@ use crate::megatron;
 use crate::tokenizer::Tokenizer;
 
 /// Changes where the same content becomes other tokens: a change of how documents are found or cut.
-const READER: u64 = 1;
+const READER: u64 = 2;
 const BLOCK_BYTES: usize = 1 << 20;
 
 /// XXH3 of 128 bits of all bytes of the sources' files in their order, of the names of columns, and of the tokenizer's
@@ -35,6 +35,13 @@ impl Key {
         hash.update(&READER.to_le_bytes());
         hash.update(&tokenizer.identity()?.to_le_bytes());
         hash.update(&(tokenizer.vocabulary() as u64).to_le_bytes());
+        let marks = [tokenizer.begin(), tokenizer.end()];
+        if marks.iter().any(|mark| !mark.is_empty()) {
+            for mark in marks {
+                hash.update(&(mark.len() as u64).to_le_bytes());
+                mark.iter().for_each(|token| hash.update(&token.to_le_bytes()));
+            }
+        }
         for source in sources {
             add_text(&mut hash, source.column.as_deref().unwrap_or("\0"));
         }

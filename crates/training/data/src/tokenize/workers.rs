@@ -11,7 +11,7 @@ use super::{Input, Position};
 use crate::corpus::Corpus;
 use crate::error::DataError;
 use crate::records::{Record, Records};
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{Tokenizer, tail};
 use crate::tokens::TokenType;
 
 /// Bytes of text, or four for each token, after which a batch is full.
@@ -23,9 +23,28 @@ const WAITING: usize = 2;
 
 /// Records that are to be tokenized.
 struct Load {
-    records: Vec<Record>,
+    records: Vec<(Record, Beginning)>,
     /// After the last of them.
     end: Position,
+}
+
+/// What a record continues.
+#[derive(Clone, Debug)]
+enum Beginning {
+    /// It begins a document.
+    New,
+    /// It continues the document of the record before, whose text ends like this.
+    After(String),
+}
+
+impl Beginning {
+    /// What the record after `record` continues.
+    fn after(Record { content, ends, .. }: &Record) -> Beginning {
+        match content {
+            Cell::Text(text) if !ends => Beginning::After(tail(text).to_string()),
+            Cell::Text(_) | Cell::Tokens(_) => Beginning::New,
+        }
+    }
 }
 
 /// Tokens of some records.
@@ -95,17 +114,25 @@ fn tokenized(tokenizer: &Tokenizer, load: Load) -> Result<Batch, DataError> {
     let token_type = TokenType::of_vocabulary(tokenizer.vocabulary());
     let mut batch =
         Batch { tokens: vec![], records: Vec::with_capacity(load.records.len()), text_bytes: 0, end: load.end };
-    for Record { name, content, ends } in load.records {
+    for (Record { name, content, ends }, beginning) in load.records {
         let tokens = match content {
             Cell::Tokens(tokens) => tokens,
             Cell::Text(text) => {
                 batch.text_bytes += text.len() as u64;
-                let tokens = tokenizer.encode(&text);
-                tokens.map_err(|reason| DataError::NotEncoded {
+                let (begins, before) = match &beginning {
+                    Beginning::New => (true, ""),
+                    Beginning::After(before) => (false, before.as_str()),
+                };
+                let tokens = tokenizer.encode_after(before, &text).map_err(|reason| DataError::NotEncoded {
                     document: name.clone(),
                     tokenizer: tokenizer.name().into(),
                     reason,
-                })?
+                })?;
+                // A document without text is none.
+                let is_empty = begins && ends && tokens.is_empty();
+                let begin = if begins && !is_empty { tokenizer.begin() } else { &[] };
+                let end = if ends && !is_empty { tokenizer.end() } else { &[] };
+                [begin, &tokens, end].concat()
             }
         };
         if let Some(at) = tokens.iter().position(|token| *token as usize >= tokenizer.vocabulary()) {
@@ -166,11 +193,12 @@ fn read(
             Stream::Corpus { corpus, next: 0 }
         }
     };
-    let mut record = 0;
+    let (mut record, mut beginning) = (0, Beginning::New);
     let mut load = Load { records: vec![], end: Position::default() };
     let mut bytes = 0;
     while let Some(next) = records.next()? {
         record += 1;
+        let own = std::mem::replace(&mut beginning, Beginning::after(&next));
         if record <= from {
             continue;
         }
@@ -178,7 +206,7 @@ fn read(
             Cell::Text(text) => text.len(),
             Cell::Tokens(tokens) => 4 * tokens.len(),
         };
-        load.records.push(next);
+        load.records.push((next, own));
         if bytes >= BATCH_BYTES || load.records.len() >= BATCH_RECORDS {
             load.end = Position { input: number, record };
             if !send(Ok(std::mem::replace(&mut load, Load { records: vec![], end: Position::default() }))) {

@@ -21,7 +21,7 @@ fn a_long_conversation_has_one_budget() {
         chat.rendered("line 1".into(), &conversation(messages), None).map_err(|error| error.to_string())
     };
     let all = refusal(PLAIN, 1000).expect("a text");
-    assert_eq!((all.document.text.lines().count(), all.answers.len()), (1000, 500));
+    assert_eq!((all[0].document.text.lines().count(), all[0].answers.len()), (1000, 500));
     let over = "line 1 cannot be written as text: its texts up to each answer take more than 67108864 steps; fewer \
                 messages take fewer, and so does a template that marks answers by {% generation %}";
     // Each text alone is within its own budget.
@@ -31,7 +31,7 @@ fn a_long_conversation_has_one_budget() {
     }
     // It is written once, where the template marks answers.
     let marked = "{% for message in messages %}{% generation %}{{ message.content }}{% endgeneration %}{% endfor %}";
-    assert_eq!(refusal(marked, 4096).expect("a text").answers.len(), 4096);
+    assert_eq!(refusal(marked, 4096).expect("a text")[0].answers.len(), 4096);
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn texts_of_a_conversation_share_special_tokens() {
     folder.put("one.jinja", PLAIN.as_bytes());
     let chat = opened(&folder).expect("a template");
     let (result, bytes) = all_taken(|| chat.rendered("line 1".into(), &conversation(messages), None));
-    assert_eq!(result.expect("a text").answers.len(), messages / 2);
+    assert_eq!(result.expect("a text")[0].answers.len(), messages / 2);
     assert!(bytes < messages * token / 4, "{bytes} bytes");
 }
 

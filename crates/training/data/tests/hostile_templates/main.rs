@@ -19,7 +19,7 @@ mod refusals;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use config::{ChatDate, ChatSpec, LongConversations};
+use config::{ChatDate, ChatSpec, LongConversations, RewrittenAnswers};
 use data::{Chat, DataError, Rendered};
 
 use counting::most_held;
@@ -45,13 +45,15 @@ fn steps() -> usize {
 /// The template in the file `one.jinja`.
 fn opened(folder: &Folder) -> Result<Chat, DataError> {
     let date = ChatDate::parse("2026-01-31");
-    Chat::open(&ChatSpec { template: folder.path("one.jinja"), date, long: LongConversations::Refuse })
+    let (long, rewritten) = (LongConversations::Refuse, RewrittenAnswers::Split);
+    Chat::open(&ChatSpec { template: folder.path("one.jinja"), date, long, rewritten })
 }
 
 /// The result of a template for `RECORD`, within the memory of its steps.
 fn rendered(folder: &Folder, template: &str) -> Result<Rendered, DataError> {
     folder.put("one.jinja", template.as_bytes());
     let (result, held) = most_held(|| opened(folder).and_then(|chat| chat.rendered("line 1".into(), RECORD, None)));
+    let result = result.map(|mut texts| texts.remove(0));
     let most = BYTES_PER_STEP * steps() + TEXT_BYTES + PARSED_BYTES;
     assert!(held <= most, "{held} bytes of at most {most}: {template}");
     result

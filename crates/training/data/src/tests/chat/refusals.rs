@@ -1,6 +1,6 @@
 //! Messages about broken templates and about records that are not conversations.
 
-use config::{ChatSpec, LongConversations};
+use config::{ChatSpec, LongConversations, RewrittenAnswers};
 use data::{Chat, Dataset};
 
 use crate::tests::chat::{chat_of, spec_of, vectors};
@@ -26,8 +26,8 @@ fn records_that_are_no_conversations_are_named_with_their_line() {
         ("{\"messages\": {\"role\": \"user\"}}", "a.jsonl:1 has a field `messages` that is not a list of messages"),
         ("{\"messages\": [{\"from\": \"human\", \"value\": \"a\"}]}", "a.jsonl:1 has messages[0] without a `role`"),
         (
-            "\n{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"weight\": 0}]}",
-            "a.jsonl:2 has messages[0] with a `weight`, which is not read; leave it out",
+            "\n{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"weight\": 0.5}]}",
+            "a.jsonl:2 has messages[0] with a `weight` other than 0 and 1; use one of them",
         ),
         (
             "{\"prompt\": \"a\", \"completion\": []}",
@@ -131,7 +131,8 @@ fn templates_that_cannot_be_used_are_named() {
     assert_eq!(refusal(&folder, &long), said);
     assert!(refusal(&folder, &format!("{{{{ {}", "(".repeat(65_531))).contains("syntax error"));
     let open = |template: &str, date| {
-        let spec = ChatSpec { template: folder.path(template), date, long: LongConversations::Refuse };
+        let (long, rewritten) = (LongConversations::Refuse, RewrittenAnswers::Split);
+        let spec = ChatSpec { template: folder.path(template), date, long, rewritten };
         Chat::open(&spec).and_then(|chat| chat.rendered("line 1".into(), "[{\"role\": \"user\"}]", None))
     };
     let message = |template: &str| open(template, None).expect_err(template).to_string();
@@ -151,9 +152,9 @@ fn templates_that_cannot_be_used_are_named() {
     // Of several templates that of conversations, and the file before the key.
     let several = br#"{"eos_token": {"content": "<e>"}, "chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D{{ eos_token }}"}]}"#;
     folder.put("several/tokenizer_config.json", several);
-    assert_eq!(open("several", None).expect("text").document.text, "D<e>");
+    assert_eq!(open("several", None).expect("text")[0].document.text, "D<e>");
     folder.put("several/chat_template.jinja", b"F{{ eos_token }}\n");
-    assert_eq!(open("several", None).expect("text").document.text, "F<e>");
+    assert_eq!(open("several", None).expect("text")[0].document.text, "F<e>");
 }
 
 #[test]
@@ -163,14 +164,14 @@ fn jumps_stay_in_their_blocks() {
         "{% for m in messages %}{% with a = 1 %}{% for b in [1] %}{% continue %}{% endfor %}{% endwith %}{% endfor %}";
     folder.put("one.jinja", whole.as_bytes());
     let opened = chat_of(&folder.path("one.jinja")).expect("a loop within the block");
-    assert_eq!(opened.rendered("line 1".into(), RECORD, None).expect("no text").document.text, "");
+    assert_eq!(opened.rendered("line 1".into(), RECORD, None).expect("no text")[0].document.text, "");
     // The turns of jinja2 that a jump ends do not count for `else`.
     folder.put(
         "one.jinja",
         b"{% for m in messages %}{% continue %}{% else %}x{% endfor %}{% for m in [1] %}{% else %}y{% endfor %}",
     );
     let opened = chat_of(&folder.path("one.jinja")).expect("a loop with else");
-    assert_eq!(opened.rendered("line 1".into(), RECORD, None).expect("a text").document.text, "x");
+    assert_eq!(opened.rendered("line 1".into(), RECORD, None).expect("a text")[0].document.text, "x");
     for (block, tag) in
         [("generation", "generation"), ("with", "with a = 1"), ("filter", "filter upper"), ("set", "set a")]
     {

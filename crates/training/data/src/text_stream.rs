@@ -1,0 +1,80 @@
+//! The text of tokens that come one by one.
+
+use crate::tokenizer::Tokenizer;
+
+/// Tokens of the text before that are decoded with the first new one: a decoder may join words, or take a space away
+/// where a text begins.
+const TOKENS_BEFORE: usize = 8;
+
+/// The replacement for bytes that are not a character, or not yet.
+const REPLACEMENT: char = '\u{fffd}';
+
+/// Text that continues other text, in parts that end with whole characters.
+///
+/// The text of new tokens is what the decoder makes of them and of the tokens before, without what it makes of the
+/// latter alone. Where new tokens change the text of those before, as bytes do that turn out to be no character, they
+/// are decoded by themselves: text that is given out stays.
+#[derive(Debug)]
+pub struct TextStream<'a> {
+    tokenizer: &'a Tokenizer,
+    tokens: Vec<u32>,
+    /// Tokens from here to `given_out` are decoded with the new ones.
+    from: usize,
+    /// Tokens before this one have their text given out.
+    given_out: usize,
+}
+
+impl<'a> TextStream<'a> {
+    /// The text after `before`, which is a whole text in tokens of `tokenizer`, or its end.
+    pub fn after(tokenizer: &'a Tokenizer, before: &[u32]) -> TextStream<'a> {
+        let tokens = before[before.len().saturating_sub(TOKENS_BEFORE)..].to_vec();
+        let given_out = tokens.len();
+        TextStream { tokenizer, tokens, from: 0, given_out }
+    }
+
+    /// The text that is whole with `token`: empty while it may end within a character.
+    ///
+    /// # Errors
+    /// The error of the tokenizer's library.
+    pub fn push(&mut self, token: u32) -> Result<String, String> {
+        self.tokens.push(token);
+        let text = self.new_text()?;
+        if text.is_empty() || text.ends_with(REPLACEMENT) {
+            return Ok(String::new());
+        }
+        (self.from, self.given_out) = (self.given_out, self.tokens.len());
+        Ok(text)
+    }
+
+    /// The text that is still held back, with a replacement for each byte that is no character.
+    ///
+    /// # Errors
+    /// The error of the tokenizer's library.
+    pub fn finish(self) -> Result<String, String> {
+        if self.given_out == self.tokens.len() { Ok(String::new()) } else { self.new_text() }
+    }
+
+    fn new_text(&self) -> Result<String, String> {
+        let before = self.tokenizer.decode(&self.tokens[self.from..self.given_out])?;
+        let all = self.tokenizer.decode(&self.tokens[self.from..])?;
+        match all.strip_prefix(&before) {
+            Some(new) => Ok(new.to_string()),
+            None => self.tokenizer.decode(&self.tokens[self.given_out..]),
+        }
+    }
+}
+
+impl Tokenizer {
+    /// The text of `tokens` where they continue the text of `before`.
+    ///
+    /// # Errors
+    /// The error of the library.
+    pub fn continuation(&self, before: &[u32], tokens: &[u32]) -> Result<String, String> {
+        let mut stream = TextStream::after(self, before);
+        let mut text = String::new();
+        for token in tokens {
+            text += &stream.push(*token)?;
+        }
+        Ok(text + &stream.finish()?)
+    }
+}
