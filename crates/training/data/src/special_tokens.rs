@@ -66,7 +66,12 @@ pub fn marks_of(tokenizer: &TokenizerSpec) -> Result<Marks, DataError> {
 
 /// The end is the first that one of these says: the tokenizer's post-processor, `tokenizer_config.json`,
 /// `special_tokens_map.json`, `generation_config.json` and `config.json`.
+///
+/// A file that is missing has none: whoever reads text says so, and a plan reads none.
 fn marks_of_file(tokenizer: &Path) -> Result<Marks, DataError> {
+    if !tokenizer.exists() {
+        return Ok(Marks::default());
+    }
     let description = parsed(tokenizer, InputKind::Tokenizer)?;
     let mut marks = description.get("post_processor").map(around_texts).unwrap_or_default();
     let folder = tokenizer.parent().unwrap_or(Path::new(""));
