@@ -244,6 +244,14 @@ pub enum DataError {
         /// Tokens of a sequence.
         sequence_length: usize,
     },
+    /// Tokens beside a column by which some are not learned.
+    #[error("{document} has {}", crate::json_lines::PartlyLearned(.column))]
+    PartlyLearned {
+        /// The row.
+        document: String,
+        /// The column beside the tokens.
+        column: &'static str,
+    },
     /// Text without a token that follows another.
     #[error(
         "the {part} text{}{source_name} has {tokens} tokens, and the first token of a text is not predicted; give more text",

@@ -6,6 +6,7 @@ use formats::{Cell, ColumnChoice};
 use serde_json::{Map, Value};
 
 use crate::error::DataError;
+use crate::records::{BESIDE_TOKENS, agrees};
 
 /// Names of fields that a message lists.
 const LISTED: usize = 20;
@@ -91,9 +92,36 @@ pub(crate) fn cell(line: &str, column: &ColumnChoice) -> Result<Cell, LineProble
         Value::Array(list) => {
             let token = |value: Value| value.as_u64().and_then(|token| u32::try_from(token).ok());
             let tokens = list.into_iter().map(token).collect::<Option<Vec<u32>>>();
-            tokens.map(Cell::Tokens).ok_or_else(|| wrong("not a list of tokens"))
+            let tokens = tokens.ok_or_else(|| wrong("not a list of tokens"))?;
+            if let (ColumnChoice::FirstOf(_), Some(column)) = (column, partly_learned(&object, &tokens)) {
+                return Err(LineProblem { within: 0, problem: format!("has {}", PartlyLearned(column)) });
+            }
+            Ok(Cell::Tokens(tokens))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Err(wrong("not a string")),
+    }
+}
+
+/// The first column beside `tokens` that says that not all of them are learned.
+fn partly_learned(object: &Map<String, Value>, tokens: &[u32]) -> Option<&'static str> {
+    BESIDE_TOKENS.into_iter().find(|column| {
+        let Some(Value::Array(numbers)) = object.get(*column) else { return false };
+        let numbers = numbers.iter().map(|number| number.as_u64().and_then(|number| u32::try_from(number).ok()));
+        !numbers.collect::<Option<Vec<u32>>>().is_some_and(|numbers| agrees(column, tokens, &numbers))
+    })
+}
+
+/// What is said of tokens beside a column by which not all of them are learned.
+pub(crate) struct PartlyLearned(pub(crate) &'static str);
+
+impl std::fmt::Display for PartlyLearned {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "`{}` by which some of its tokens are not learned, and tokens of a column are all learned; name the column of \
+             tokens by `column` to learn all of them, or train on conversations with data.chat",
+            self.0
+        )
     }
 }
 

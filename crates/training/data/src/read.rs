@@ -1,6 +1,6 @@
 //! Whole sources in memory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use files::{InputError, InputKind};
 use formats::Cell;
@@ -9,7 +9,7 @@ use crate::corpus::Corpus;
 use crate::document::Document;
 use crate::error::DataError;
 use crate::file_names::files_at;
-use crate::records::{Record, Records};
+use crate::records::{Record, Records, of_all_files};
 
 /// The documents of a source.
 #[derive(Clone, Debug)]
@@ -26,23 +26,29 @@ pub enum Content {
 /// # Errors
 /// A file that cannot be read or is not UTF-8, no documents, text and tokens in one source.
 pub fn read(path: &Path, column: Option<&str>) -> Result<Content, DataError> {
+    let files = files_at(path)?;
+    let content = read_files(path, &files, column);
+    content.map_err(|error| of_all_files(error, files.iter().map(|file| (file.as_path(), column))))
+}
+
+fn read_files(path: &Path, files: &[PathBuf], column: Option<&str>) -> Result<Content, DataError> {
     let mut documents: Vec<Document> = vec![];
     let mut rows: Vec<(String, Vec<u32>)> = vec![];
     // Whether the next record continues the document before it.
     let mut continues = false;
     let (mut of_columns, mut has_columns_somewhere) = (0, false);
-    for file in files_at(path)? {
-        let mut records = Records::open(&file, column)?;
+    for file in files {
+        let mut records = Records::open(file, column)?;
         let has_columns = records.has_columns();
         has_columns_somewhere |= has_columns;
-        check_size(&file, records.plain_bytes())?;
+        check_size(file, records.plain_bytes())?;
         let mut bytes = 0;
         while let Some(Record { name, content, ends }) = records.next_record()? {
             of_columns += u64::from(has_columns);
             match content {
                 Cell::Text(text) => {
                     bytes += text.len() as u64;
-                    check_size(&file, bytes)?;
+                    check_size(file, bytes)?;
                     match documents.last_mut().filter(|_| continues) {
                         Some(document) => document.text.push_str(&text),
                         None => documents.push(Document { name, text }),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use files::{InputError, InputKind};
 use formats::arrow::Arrow;
 use formats::parquet::Parquet;
-use formats::{Cell, ColumnChoice, Decompressed, Format, Rows};
+use formats::{Cell, ColumnChoice, Decompressed, Format, FormatError, Rows};
 
 use crate::error::DataError;
 use crate::file_names::{has_name_of_table, inner_ending};
@@ -21,6 +21,8 @@ use crate::token_file;
 
 /// Columns and fields that are read where none is named.
 pub(crate) const USUAL_COLUMNS: &[&str] = &["text", "input_ids", "tokens"];
+/// Columns beside tokens that say which of them are learned, and which are there.
+pub(crate) const BESIDE_TOKENS: [&str; 2] = ["labels", "attention_mask"];
 /// Columns of conversations that are read where none is named.
 const CONVERSATION_COLUMNS: &[&str] = &["messages"];
 /// The beginning of the file that a clone without Git LFS has in place of a large one.
@@ -75,9 +77,19 @@ struct Text {
 }
 
 enum Kind {
-    Table(Box<dyn Rows + Send>),
-    Lines { text: Text, line: usize },
-    Text { text: Text, has_begun: bool },
+    Table {
+        rows: Box<dyn Rows + Send>,
+        /// Columns of [`BESIDE_TOKENS`], where the table is read for the tokens beside them.
+        beside: Vec<(&'static str, Box<dyn Rows + Send>)>,
+    },
+    Lines {
+        text: Text,
+        line: usize,
+    },
+    Text {
+        text: Text,
+        has_begun: bool,
+    },
 }
 
 /// The content of a line of JSON.
@@ -119,7 +131,7 @@ impl Records {
         let choice = column.map_or(usual, |name| ColumnChoice::Named(name.into()));
         let records = Records::open_as(path, &choice, LineContent::Whole)?;
         match records.kind {
-            Kind::Table(_) | Kind::Lines { .. } => Ok(records),
+            Kind::Table { .. } | Kind::Lines { .. } => Ok(records),
             Kind::Text { .. } => Err(DataError::NoRecords(path.to_path_buf())),
         }
     }
@@ -142,12 +154,14 @@ impl Records {
         let plain_bytes = if format.is_none() { source_bytes } else { 0 };
         let kind = match format {
             Some(Format::Parquet) => {
-                let table = Parquet::open(whole().map_err(unreadable(path))?, choice).map_err(bad)?;
-                Kind::Table(Box::new(table))
+                let bytes = whole().map_err(unreadable(path))?;
+                let table = |choice: &ColumnChoice| Parquet::open(bytes.clone(), choice).map(|own| Box::new(own) as _);
+                Kind::Table { rows: table(choice).map_err(bad)?, beside: beside(choice, table) }
             }
             Some(Format::ArrowFile | Format::ArrowStream) => {
-                let table = Arrow::open(whole().map_err(unreadable(path))?, choice).map_err(bad)?;
-                Kind::Table(Box::new(table))
+                let bytes = whole().map_err(unreadable(path))?;
+                let table = |choice: &ColumnChoice| Arrow::open(bytes.clone(), choice).map(|own| Box::new(own) as _);
+                Kind::Table { rows: table(choice).map_err(bad)?, beside: beside(choice, table) }
             }
             Some(Format::Other(format)) => return Err(DataError::OtherFormat { path: path.to_path_buf(), format }),
             Some(Format::Compressed(compression)) => {
@@ -168,7 +182,7 @@ impl Records {
     /// Whether it is a table or JSON lines, whose records are read from a column.
     pub fn has_columns(&self) -> bool {
         match self.kind {
-            Kind::Table(_) | Kind::Lines { .. } => true,
+            Kind::Table { .. } | Kind::Lines { .. } => true,
             Kind::Text { .. } => false,
         }
     }
@@ -180,10 +194,22 @@ impl Records {
     pub fn next_record(&mut self) -> Result<Option<Record>, DataError> {
         let path = &self.path;
         match &mut self.kind {
-            Kind::Table(rows) => {
+            Kind::Table { rows, beside } => {
                 let cell = rows.next_row().map_err(|error| DataError::BadTable { path: path.clone(), error })?;
                 let name = format!("{}, row {}", path.display(), self.row);
                 self.row += 1;
+                if let Some(Cell::Tokens(tokens)) = &cell {
+                    for (column, rows) in beside {
+                        // A label that is no token, such as -100, is an error of the table.
+                        let same = match rows.next_row() {
+                            Ok(Some(Cell::Tokens(own))) => own.is_empty() || agrees(column, tokens, &own),
+                            Ok(Some(Cell::Text(_)) | None) | Err(_) => false,
+                        };
+                        if !same {
+                            return Err(DataError::PartlyLearned { document: name, column });
+                        }
+                    }
+                }
                 Ok(cell.map(|content| Record { name, content, ends: true }))
             }
             Kind::Lines { text, line } => loop {
@@ -212,6 +238,46 @@ impl Records {
             }
         }
     }
+}
+
+/// `error`, or where several of `files` cannot be read, what is wrong with each: all of them are mended at once.
+pub(crate) fn of_all_files<'a>(
+    error: DataError,
+    files: impl Iterator<Item = (&'a Path, Option<&'a str>)>,
+) -> DataError {
+    let problem = |(path, column): (&Path, Option<&str>)| {
+        // A pipe is read once.
+        if !path.is_file() {
+            return None;
+        }
+        let read = || -> Result<(), DataError> {
+            let mut records = Records::open(path, column)?;
+            while records.next_record()?.is_some() {}
+            Ok(())
+        };
+        read().err()
+    };
+    let problems: Vec<DataError> = files.filter_map(problem).collect();
+    if problems.len() > 1 { DataError::Several(problems) } else { error }
+}
+
+/// The columns beside tokens, where no column was named and they are there.
+fn beside(
+    choice: &ColumnChoice,
+    open: impl Fn(&ColumnChoice) -> Result<Box<dyn Rows + Send>, FormatError>,
+) -> Vec<(&'static str, Box<dyn Rows + Send>)> {
+    match choice {
+        ColumnChoice::FirstOf(names) if *names == USUAL_COLUMNS => {
+            let column = |name: &'static str| Some((name, open(&ColumnChoice::Named(name.into())).ok()?));
+            BESIDE_TOKENS.into_iter().filter_map(column).collect()
+        }
+        ColumnChoice::FirstOf(_) | ColumnChoice::Named(_) => vec![],
+    }
+}
+
+/// Whether the numbers of `column` beside `tokens` say that all of them are learned.
+pub(crate) fn agrees(column: &str, tokens: &[u32], numbers: &[u32]) -> bool {
+    if column == BESIDE_TOKENS[0] { tokens == numbers } else { numbers.iter().all(|number| *number == 1) }
 }
 
 /// A file that was opened.

@@ -327,3 +327,41 @@ fn patterns_name_files_in_the_order_of_their_paths() {
     let said = read(&folder.path("*.csv")).expect_err("none").to_string();
     assert!(said.ends_with("*.csv matches no file; `*` stands for any characters, `**` for any folders"), "{said}");
 }
+
+#[test]
+fn all_files_that_cannot_be_read_are_named_at_once() {
+    let folder = Folder::new("odd-files");
+    folder.put("a.txt", b"words");
+    folder.put("b.txt", b"old \xe9 words");
+    folder.put("c.arrows", b"not a table");
+    folder.put("d.txt", b"more words");
+    folder.put("e.txt", b"\xff");
+    let said = data::read(&folder.path(""), None).expect_err("odd files").to_string();
+    let said = said.replace(&folder.path("").display().to_string(), "");
+    assert!(said.starts_with("3 sources cannot be used:"), "{said}");
+    for part in ["b.txt is not UTF-8 at byte 4", "c.arrows has the name of a table", "e.txt is not UTF-8 at byte 0"] {
+        assert!(said.contains(part), "{said}");
+    }
+    let tokenizer = Tokenizer::bytes();
+    let sources = [SourceSpec::of(folder.path(""))];
+    let out = folder.path("o.tokens");
+    let tokenized = data::tokenize(&sources, &tokenizer, &out, &data::NoListener).expect_err("odd files").to_string();
+    assert!(tokenized.starts_with("3 sources cannot be used:"), "{tokenized}");
+}
+
+#[test]
+fn tokens_beside_labels_that_differ_are_refused() {
+    let folder = Folder::new("labels");
+    let said = |line: &str| {
+        folder.put("a.jsonl", line.as_bytes());
+        data::read(&folder.path("a.jsonl"), None).map(|_| ()).map_err(|error| error.to_string())
+    };
+    let masked = said("{\"input_ids\": [1, 2, 3], \"labels\": [-100, 2, 3]}").expect_err("masked");
+    assert!(masked.contains("a.jsonl:1 (byte 0) has `labels` by which some of its tokens are not learned"), "{masked}");
+    let padded = said("{\"input_ids\": [1, 2, 0], \"attention_mask\": [1, 1, 0]}").expect_err("padded");
+    assert!(padded.contains("has `attention_mask` by which some"), "{padded}");
+    assert_eq!(said("{\"input_ids\": [1, 2], \"labels\": [1, 2], \"attention_mask\": [1, 1]}"), Ok(()));
+    // Whoever names the column learns all of its tokens.
+    folder.put("a.jsonl", b"{\"input_ids\": [1, 2, 3], \"labels\": [-100, 2, 3]}");
+    assert!(data::read(&folder.path("a.jsonl"), Some("input_ids")).is_ok());
+}

@@ -22,7 +22,7 @@ use crate::corpus::Corpus;
 use crate::error::DataError;
 use crate::file_names::{files_at, is_token_file};
 use crate::megatron;
-use crate::records::Records;
+use crate::records::{Records, of_all_files};
 use crate::token_file::TokenFile;
 use crate::tokenizer::Tokenizer;
 use spool::{LeftoverFiles, Spool};
@@ -185,10 +185,12 @@ pub(crate) fn inputs(sources: &[SourceSpec]) -> Result<Vec<Input>, DataError> {
     let mut has_columns = false;
     for source in sources {
         let of_source = Input::of(source).and_then(|own| {
-            for input in &own {
+            let mut checked = own.iter().try_for_each(|input| {
                 has_columns |= input.has_columns()?;
-            }
-            Ok(own)
+                Ok(())
+            });
+            checked = checked.map_err(|error| of_all_files(error, records_of(&own)));
+            checked.map(|()| own)
         });
         match of_source {
             Ok(own) => inputs.extend(own),
@@ -240,9 +242,17 @@ pub(crate) fn write(
         // A command that is refused leaves nothing.
         Err(error) => {
             spool.remove();
-            Err(error)
+            Err(of_all_files(error, records_of(inputs)))
         }
     }
+}
+
+/// The files of records among `inputs`, with their columns.
+fn records_of(inputs: &[Input]) -> impl Iterator<Item = (&Path, Option<&str>)> {
+    inputs.iter().filter_map(|input| match input {
+        Input::Records(path, column) => Some((path.as_path(), column.as_deref())),
+        Input::TokenFile(_) | Input::Pair(_) => None,
+    })
 }
 
 /// The work of an earlier call, where there is any.
