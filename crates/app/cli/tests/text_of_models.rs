@@ -123,7 +123,7 @@ fn write_model(folder: &Folder, vocabulary: &Vocabulary, chain: &[usize]) -> Str
     path
 }
 
-/// What `generate` prints after `prompt` with a model of this chain, and with these options more.
+/// The output of `generate` after `prompt` with a model of this chain, and with these options more.
 fn generated(name: &str, prompt: &str, chain: impl FnOnce(&Vocabulary) -> Vec<usize>, more: &[&str]) -> String {
     let (folder, vocabulary) = (Folder::new(name), Vocabulary::new());
     let model = write_model(&folder, &vocabulary, &chain(&vocabulary));

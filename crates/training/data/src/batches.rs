@@ -28,8 +28,8 @@ pub enum Order {
 ///
 /// The text of each corpus is cut into windows that overlap by one token: window `w` has the tokens `w S ..= w S + S`,
 /// the first `S` as inputs and the last `S` as their targets, so every token but the first is a target exactly once per
-/// epoch. A rest at the end of a corpus that is shorter than a window is a window of its own where text is read as it is
-/// written, with places that have no target; where windows are shuffled it is not used. Documents follow one another without
+/// epoch. The end of a corpus that is shorter than a window is a window, too, where text is read as it is written, with
+/// places without targets; where windows are shuffled it is not used. Documents follow one another without
 /// a gap: a window may begin in the middle of one and hold several; [`Visible`] says whether they see each other.
 #[derive(Clone, Debug)]
 pub struct Batches {
@@ -60,7 +60,7 @@ fn rest_of(order: Order) -> Rest {
     match order {
         // Steps have equally many targets.
         Order::Shuffled { .. } => Rest::LeftOut,
-        // What is measured is all of the text, whatever the length of sequences.
+        // All of the text is measured, whatever the length of sequences.
         Order::AsWritten => Rest::Window,
     }
 }

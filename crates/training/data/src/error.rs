@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::file_problem::FileProblem;
+use crate::learned_tokens::PartlyLearned;
 
 /// An error of a corpus, with a remedy.
 #[derive(Debug, thiserror::Error)]
@@ -172,8 +173,8 @@ pub enum DataError {
         /// The error of the library.
         reason: String,
     },
-    /// Text that is to be put around documents and is no token.
-    #[error("data.{key} = {text:?} is no token of {tokenizer}; use the text of one of its tokens, or \"\" for none")]
+    /// Text that is to be put around documents and is not a token.
+    #[error("data.{key} = {text:?} is not a token of {tokenizer}; use the text of one of its tokens, or \"\" for none")]
     NoToken {
         /// `begin` or `end`.
         key: &'static str,
@@ -244,12 +245,12 @@ pub enum DataError {
         /// Tokens of a sequence.
         sequence_length: usize,
     },
-    /// Tokens beside a column by which some are not learned.
-    #[error("{document} has {}", crate::json_lines::PartlyLearned(.column))]
+    /// Tokens next to a column by which some are not learned.
+    #[error("{document} has {}", PartlyLearned(.column))]
     PartlyLearned {
         /// The row.
         document: String,
-        /// The column beside the tokens.
+        /// The column next to the tokens.
         column: &'static str,
     },
     /// Text without a token that follows another.

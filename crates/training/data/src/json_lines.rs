@@ -6,7 +6,7 @@ use formats::{Cell, ColumnChoice};
 use serde_json::{Map, Value};
 
 use crate::error::DataError;
-use crate::records::{BESIDE_TOKENS, agrees};
+use crate::learned_tokens::{LEARNED_TOKENS, PartlyLearned, agrees};
 
 /// Names of fields that a message lists.
 const LISTED: usize = 20;
@@ -102,27 +102,13 @@ pub(crate) fn cell(line: &str, column: &ColumnChoice) -> Result<Cell, LineProble
     }
 }
 
-/// The first column beside `tokens` that says that not all of them are learned.
+/// The first column next to `tokens` that says that not all of them are learned.
 fn partly_learned(object: &Map<String, Value>, tokens: &[u32]) -> Option<&'static str> {
-    BESIDE_TOKENS.into_iter().find(|column| {
+    LEARNED_TOKENS.into_iter().find(|column| {
         let Some(Value::Array(numbers)) = object.get(*column) else { return false };
         let numbers = numbers.iter().map(|number| number.as_u64().and_then(|number| u32::try_from(number).ok()));
         !numbers.collect::<Option<Vec<u32>>>().is_some_and(|numbers| agrees(column, tokens, &numbers))
     })
-}
-
-/// What is said of tokens beside a column by which not all of them are learned.
-pub(crate) struct PartlyLearned(pub(crate) &'static str);
-
-impl std::fmt::Display for PartlyLearned {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "`{}` by which some of its tokens are not learned, and tokens of a column are all learned; name the column of \
-             tokens by `column` to learn all of them, or train on conversations with data.chat",
-            self.0
-        )
-    }
 }
 
 /// The fields that a record has in place of the one that is read, with the remedy; nothing of one without fields.

@@ -27,6 +27,7 @@ mod file_names;
 mod file_problem;
 mod instructions;
 mod json_lines;
+mod learned_tokens;
 mod long_runs;
 pub mod megatron;
 mod memory_map;

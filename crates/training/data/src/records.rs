@@ -14,6 +14,7 @@ use formats::{Cell, ColumnChoice, Decompressed, Format, FormatError, Rows};
 use crate::error::DataError;
 use crate::file_names::{has_name_of_table, inner_ending};
 use crate::json_lines;
+use crate::learned_tokens::{LEARNED_TOKENS, agrees};
 use crate::megatron;
 use crate::memory_map::MemoryMap;
 use crate::text_parts::{AFTER_BYTES, PART_BYTES, first_cut};
@@ -21,8 +22,6 @@ use crate::token_file;
 
 /// Columns and fields that are read where none is named.
 pub(crate) const USUAL_COLUMNS: &[&str] = &["text", "input_ids", "tokens"];
-/// Columns beside tokens that say which of them are learned, and which are there.
-pub(crate) const BESIDE_TOKENS: [&str; 2] = ["labels", "attention_mask"];
 /// Columns of conversations that are read where none is named.
 const CONVERSATION_COLUMNS: &[&str] = &["messages"];
 /// The beginning of the file that a clone without Git LFS has in place of a large one.
@@ -79,8 +78,8 @@ struct Text {
 enum Kind {
     Table {
         rows: Box<dyn Rows + Send>,
-        /// Columns of [`BESIDE_TOKENS`], where the table is read for the tokens beside them.
-        beside: Vec<(&'static str, Box<dyn Rows + Send>)>,
+        /// Columns of [`LEARNED_TOKENS`], where the table is read for the tokens next to them.
+        learned: Vec<(&'static str, Box<dyn Rows + Send>)>,
     },
     Lines {
         text: Text,
@@ -156,12 +155,12 @@ impl Records {
             Some(Format::Parquet) => {
                 let bytes = whole().map_err(unreadable(path))?;
                 let table = |choice: &ColumnChoice| Parquet::open(bytes.clone(), choice).map(|own| Box::new(own) as _);
-                Kind::Table { rows: table(choice).map_err(bad)?, beside: beside(choice, table) }
+                Kind::Table { rows: table(choice).map_err(bad)?, learned: learned(choice, table) }
             }
             Some(Format::ArrowFile | Format::ArrowStream) => {
                 let bytes = whole().map_err(unreadable(path))?;
                 let table = |choice: &ColumnChoice| Arrow::open(bytes.clone(), choice).map(|own| Box::new(own) as _);
-                Kind::Table { rows: table(choice).map_err(bad)?, beside: beside(choice, table) }
+                Kind::Table { rows: table(choice).map_err(bad)?, learned: learned(choice, table) }
             }
             Some(Format::Other(format)) => return Err(DataError::OtherFormat { path: path.to_path_buf(), format }),
             Some(Format::Compressed(compression)) => {
@@ -194,13 +193,13 @@ impl Records {
     pub fn next_record(&mut self) -> Result<Option<Record>, DataError> {
         let path = &self.path;
         match &mut self.kind {
-            Kind::Table { rows, beside } => {
+            Kind::Table { rows, learned } => {
                 let cell = rows.next_row().map_err(|error| DataError::BadTable { path: path.clone(), error })?;
                 let name = format!("{}, row {}", path.display(), self.row);
                 self.row += 1;
                 if let Some(Cell::Tokens(tokens)) = &cell {
-                    for (column, rows) in beside {
-                        // A label that is no token, such as -100, is an error of the table.
+                    for (column, rows) in learned {
+                        // A label that is not a token, such as -100, is an error of the table.
                         let same = match rows.next_row() {
                             Ok(Some(Cell::Tokens(own))) => own.is_empty() || agrees(column, tokens, &own),
                             Ok(Some(Cell::Text(_)) | None) | Err(_) => false,
@@ -261,23 +260,18 @@ pub(crate) fn of_all_files<'a>(
     if problems.len() > 1 { DataError::Several(problems) } else { error }
 }
 
-/// The columns beside tokens, where no column was named and they are there.
-fn beside(
+/// The columns next to tokens, where no column was named and they are there.
+fn learned(
     choice: &ColumnChoice,
     open: impl Fn(&ColumnChoice) -> Result<Box<dyn Rows + Send>, FormatError>,
 ) -> Vec<(&'static str, Box<dyn Rows + Send>)> {
     match choice {
         ColumnChoice::FirstOf(names) if *names == USUAL_COLUMNS => {
             let column = |name: &'static str| Some((name, open(&ColumnChoice::Named(name.into())).ok()?));
-            BESIDE_TOKENS.into_iter().filter_map(column).collect()
+            LEARNED_TOKENS.into_iter().filter_map(column).collect()
         }
         ColumnChoice::FirstOf(_) | ColumnChoice::Named(_) => vec![],
     }
-}
-
-/// Whether the numbers of `column` beside `tokens` say that all of them are learned.
-pub(crate) fn agrees(column: &str, tokens: &[u32], numbers: &[u32]) -> bool {
-    if column == BESIDE_TOKENS[0] { tokens == numbers } else { numbers.iter().all(|number| *number == 1) }
 }
 
 /// A file that was opened.

@@ -90,7 +90,7 @@ fn marks_of_file(tokenizer: &Path) -> Result<Marks, DataError> {
     Ok(marks)
 }
 
-/// What a post-processor puts before and after a text.
+/// The tokens that a post-processor puts before and after a text.
 fn around_texts(processor: &Value) -> Marks {
     let first_text = |key: &str| processor.get(key).and_then(|pair| pair.get(0)?.as_str()).map(str::to_string);
     match processor.get("type").and_then(Value::as_str) {

@@ -46,7 +46,7 @@ impl<'a> TextStream<'a> {
         Ok(text)
     }
 
-    /// The text that is still held back, with a replacement for each byte that is no character.
+    /// The text that is still held back, with a replacement for each byte that is not a character.
     ///
     /// # Errors
     /// The error of the tokenizer's library.

@@ -215,7 +215,7 @@ impl Tokenizer {
     /// The same tokenizer, which puts these tokens around each document.
     ///
     /// # Errors
-    /// A text that is no token.
+    /// A text that is not a token.
     pub fn with_marks(self, Marks { begin, end }: &Marks) -> Result<Tokenizer, DataError> {
         let token = |key, text: &str| {
             let no_token = || DataError::NoToken { key, text: text.to_string(), tokenizer: self.name.clone() };
@@ -370,8 +370,8 @@ pub(crate) fn tail(part: &str) -> &str {
     &part[part.ceil_char_boundary(part.len().saturating_sub(BEFORE_BYTES))..]
 }
 
-/// The tokens of a part of a text, after a part that ends with `before`. Some tokenizers put a space in front of a text,
-/// which a part does not have: there the part is tokenized with what is before it.
+/// The tokens of a part of a text, after a part that ends with `before`. Some tokenizers put a space in front of a
+/// text, which a part does not have: there the part is tokenized after `before`.
 fn encode_part(library: &tokenizers::Tokenizer, before: &str, part: &str) -> Result<Vec<u32>, String> {
     let alone = |text: &str| refusing(|| library.encode_fast(text, false)).map(|own| own.get_ids().to_vec());
     if before.is_empty() {

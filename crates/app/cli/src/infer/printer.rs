@@ -41,7 +41,7 @@ impl Ends<'_> {
         self.texts.iter().filter_map(|end| text.find(end.as_str())).min()
     }
 
-    /// Bytes of `text`, which has no end, that are none whatever follows.
+    /// Bytes of `text`, which has no end, that belong to no end whatever follows.
     fn before_beginning(&self, text: &str) -> usize {
         let may_begin = |at: &usize| self.texts.iter().any(|end| end.starts_with(&text[*at..]));
         text.char_indices().map(|(at, _)| at).find(may_begin).unwrap_or(text.len())
@@ -82,7 +82,7 @@ impl<'a> Printer<'a> {
         Printer { ends, stopper, state: Mutex::new(state) }
     }
 
-    /// Prints what is still held back, and a line end.
+    /// Prints the text that is still held back, and a line end.
     ///
     /// # Errors
     /// The first error of the tokenizer or of the output.
@@ -98,7 +98,7 @@ impl<'a> Printer<'a> {
 }
 
 impl State<'_> {
-    /// Prints what is whole with `token`; returns whether somebody reads on.
+    /// Prints the text that is whole with `token`; returns whether somebody reads on.
     fn add(&mut self, token: u32, ends: &Ends<'_>) -> Result<bool, Failure> {
         if ends.tokens.contains(&token) {
             self.is_complete = true;
@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    /// What is printed after each of `bytes`, and in the end.
+    /// The text that is printed after each of `bytes`, and in the end.
     fn printed(prompt: &str, bytes: &[u8], ends: &Ends<'_>) -> (Vec<String>, String) {
         let (shared, tokenizer, interrupt) = (Shared::default(), Tokenizer::bytes(), Interrupt::default());
         let stopper = Stopper { interrupt: &interrupt, process_group: &ProcessGroup::Alone };

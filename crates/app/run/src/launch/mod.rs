@@ -16,7 +16,6 @@ pub mod spec;
 mod supervisor;
 
 use std::path::Path;
-use std::time::SystemTime;
 
 use config::figures::counted;
 use config::shown_words;
@@ -40,7 +39,7 @@ use crate::process_group::descriptors;
 use crate::process_group::host_file::read_hosts;
 use crate::process_group::place::own_host;
 use crate::signals::interrupt::survive_hangups;
-use crate::watch::has_finished_since;
+use crate::watch::{has_finished_after, status_of};
 
 /// The commands and variables of all processes, as [`launch`] starts them.
 ///
@@ -74,8 +73,8 @@ pub fn launch(spec: &LaunchSpec) -> Result<(), Failure> {
     let program = program.map_err(|error| Failure::Work(format!("the path of pleach is not known: {error}")))?;
     warn_of_author(&restart)?;
     let mut guard = None;
-    let (mut command, begun) = (spec.command.clone(), SystemTime::now());
-    let mut budget = Budget { restart: &restart, left: spec.restarts, before: restart.progress(), begun };
+    let (mut command, status) = (spec.command.clone(), restart.folder().map_or(String::new(), status_of));
+    let mut budget = Budget { restart: &restart, left: spec.restarts, before: restart.progress(), status };
     let mut launch_hosts = LaunchHosts::new(spec, &hosts, &restart)?;
     tell(&launch_hosts.warning(spec).unwrap_or_default());
     loop {
@@ -114,8 +113,8 @@ fn launch_other(spec: &LaunchSpec, first: OtherLauncher) -> Result<(), Failure> 
     survive_hangups()?;
     warn_of_author(&restart)?;
     leftovers::adopt();
-    let begun = SystemTime::now();
-    let mut budget = Budget { restart: &restart, left: spec.restarts, before: restart.progress(), begun };
+    let status = restart.folder().map_or(String::new(), status_of);
+    let mut budget = Budget { restart: &restart, left: spec.restarts, before: restart.progress(), status };
     let mut next = first.again(&Restart::Same);
     loop {
         let watched = Watched::begin(&first.command_of_pleach(), spec.language, Path::new(""), &own_host());
@@ -162,8 +161,8 @@ struct Budget<'a> {
     left: u32,
     /// Where the run was at the last start.
     before: Progress,
-    /// The time of the first start.
-    begun: SystemTime,
+    /// The status of the run before the first start.
+    status: String,
 }
 
 impl Budget<'_> {
@@ -183,7 +182,7 @@ impl Budget<'_> {
             Change::Hosts(change) => Some(change),
             Change::Stop(reason) => return failed(code, format!("{message}; {reason}")),
         };
-        if self.restart.folder().is_some_and(|folder| has_finished_since(folder, self.begun)) {
+        if self.restart.folder().is_some_and(|folder| has_finished_after(folder, &self.status)) {
             return failed(code, format!("{message}; all steps were done and written before, so there is no restart"));
         }
         if self.left == 0 || !Restart::helps(code) {

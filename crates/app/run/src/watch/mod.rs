@@ -22,7 +22,7 @@ use crate::watch::server::Server;
 use crate::watch::status_file::StatusFile;
 
 pub use notify::{Event, Notify};
-pub use status_file::{State, fail as fail_status, has_finished_since};
+pub use status_file::{State, fail as fail_status, has_finished_after, status_of};
 
 /// Tells of the failure of a run in `step` that nothing watches any more.
 pub fn fail(config: &RunConfig, step: u32, message: &str) {

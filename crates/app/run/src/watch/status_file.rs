@@ -78,13 +78,17 @@ impl StatusFile {
     }
 }
 
-/// Whether the run in `folder` did all of its steps, and wrote what it leaves, at `time` or later.
-pub fn has_finished_since(folder: &Path, time: SystemTime) -> bool {
-    let text = files::read_text_of_file(&folder.join(STATUS), InputKind::Records).unwrap_or_default();
-    let Ok(Value::Object(status)) = serde_json::from_str(&text) else { return false };
-    let since = time.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-    status.get("state").is_some_and(|state| state == State::Finished.name())
-        && status.get("unix_seconds").and_then(Value::as_f64).is_some_and(|at| at >= since)
+/// The status of the run in `folder` as it was written last; empty without one.
+pub fn status_of(folder: &Path) -> String {
+    files::read_text_of_file(&folder.join(STATUS), InputKind::Records).unwrap_or_default()
+}
+
+/// Whether the run in `folder` did all of its steps, and wrote its files, after its status was `before`.
+pub fn has_finished_after(folder: &Path, before: &str) -> bool {
+    let text = status_of(folder);
+    let status: Option<Value> = serde_json::from_str(&text).ok();
+    let is_finished = |status: Value| status.get("state").is_some_and(|state| state == State::Finished.name());
+    text != before && status.is_some_and(is_finished)
 }
 
 /// Notes that the run in `folder` has failed, where its own process could not.
@@ -122,10 +126,11 @@ mod tests {
         file.step(6, f64::NAN);
         file.write(State::Stopped);
         assert_eq!(read(), ("stopped".into(), Some(6), None));
-        assert!(!has_finished_since(&folder, UNIX_EPOCH), "it has not finished");
+        let before = status_of(&folder);
+        assert!(!has_finished_after(&folder, ""), "it has not finished");
         file.write(State::Finished);
-        assert!(has_finished_since(&folder, UNIX_EPOCH));
-        assert!(!has_finished_since(&folder, SystemTime::now() + Duration::from_secs(60)), "that was an earlier run");
+        assert!(has_finished_after(&folder, &before));
+        assert!(!has_finished_after(&folder, &status_of(&folder)), "that was an earlier run");
         file.write(State::Stopped);
         // A run that has ended has said how; one that was killed has not.
         fail(&folder);

@@ -88,7 +88,7 @@ impl Texts<'_> {
         }
         match samples.last_mut() {
             None => samples.push((whole, vec![])),
-            // What follows the last answer may be learned from as context of nothing: it stays where it changes nothing.
+            // Messages after the last answer stay where they change nothing.
             Some((text, _)) if whole.starts_with(text.as_str()) => *text = whole,
             Some(_) if rewritten == RewrittenAnswers::Split => {}
             Some((text, _)) => begins_with(&whole, text, messages.len() - 1)?,

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::tests::folder::Folder;
 
-/// A tokenizer in the form of Llama 2's: a space in front of each text, bytes for unknown characters, and a decoder that
-/// takes a space away. It has the words "the" and "fox".
+/// A tokenizer in the form of Llama 2's: a space in front of each text, bytes for unknown characters, and a decoder
+/// that takes a space away. It has the words "the" and "fox".
 fn of_llama(processor: &Value) -> Value {
     let mut vocabulary: BTreeMap<String, usize> = BTreeMap::new();
     let mut add = |text: String| {
@@ -52,12 +52,12 @@ fn opened(folder: &Folder) -> Tokenizer {
     Tokenizer::open(&folder.path("tokenizer.json")).expect("a tokenizer")
 }
 
-/// The token of a byte that is no part of a word.
+/// The token of a byte that is not part of a word.
 fn of_byte(byte: u8) -> u32 {
     u32::from(byte) + 3
 }
 
-/// What is given out after each of `tokens`, and in the end.
+/// The text that is given out after each of `tokens`, and in the end.
 fn given_out(tokenizer: &Tokenizer, before: &str, tokens: &[u32]) -> Vec<String> {
     let before = tokenizer.encode(before).expect("tokens");
     let mut stream = TextStream::after(tokenizer, &before);
@@ -76,7 +76,7 @@ fn a_continuation_keeps_its_first_space_and_whole_characters() {
     let bytes = |bytes: &[u8]| bytes.iter().map(|byte| of_byte(*byte)).collect::<Vec<u32>>();
     let smile = "\u{1f600}".as_bytes();
     assert_eq!(given_out(&tokenizer, "the", &bytes(smile)), ["", "", "", "\u{1f600}", ""]);
-    // The decoder takes the line end back where bytes after it are no character: it has been given out, and stays.
+    // The decoder takes the line end back where bytes after it are not a character: it has been given out, and stays.
     let cut = bytes(&[b"\n", &smile[..2]].concat());
     assert_eq!(given_out(&tokenizer, "the fox", &cut), ["\n", "", "", "\u{fffd}\u{fffd}"]);
     let then_a_word = [&cut[..], &[fox]].concat();
@@ -153,7 +153,7 @@ fn documents_have_the_tokens_around_them() {
     let marked = tokenizer.clone().with_marks(&marks("<s>", "</s>")).expect("tokens");
     let documents = ["the fox", "", "the"].map(|text| Document { name: "a".into(), text: text.into() });
     let corpus = Corpus::new(&documents, &marked).expect("tokens");
-    assert_eq!(corpus.num_documents(), 2, "a document without text is none");
+    assert_eq!(corpus.num_documents(), 2, "a document without text is left out");
     let first: Vec<u32> = corpus.document_tokens(0).map(|token| u32::try_from(token).expect("a token")).collect();
     assert_eq!(first, [&[1][..], &plain, &[2]].concat());
     assert_eq!(marked.encode("the fox").expect("tokens"), plain, "text alone has none");
@@ -161,7 +161,10 @@ fn documents_have_the_tokens_around_them() {
     let two = tokenizer.clone().with_marks(&marks("<s></s>", "")).expect("added tokens");
     assert_eq!((two.begin(), two.end()), (&[1, 2][..], &[][..]));
     let said = tokenizer.with_marks(&marks("", "fox and")).expect_err("no token").to_string();
-    assert!(said.starts_with("data.end = \"fox and\" is no token of ") && said.ends_with("or \"\" for none"), "{said}");
+    assert!(
+        said.starts_with("data.end = \"fox and\" is not a token of ") && said.ends_with("or \"\" for none"),
+        "{said}"
+    );
     let lines = Tokenizer::bytes().with_marks(&marks("", "\n")).expect("a byte");
     assert_eq!(lines.end(), [u32::from(b'\n')]);
 }

@@ -28,7 +28,7 @@ struct Load {
     end: Position,
 }
 
-/// What a record continues.
+/// The text that a record continues.
 #[derive(Clone, Debug)]
 enum Beginning {
     /// It begins a document.
@@ -38,7 +38,7 @@ enum Beginning {
 }
 
 impl Beginning {
-    /// What the record after `record` continues.
+    /// The text that the record after `record` continues.
     fn after(Record { content, ends, .. }: &Record) -> Beginning {
         match content {
             Cell::Text(text) if !ends => Beginning::After(tail(text).to_string()),
@@ -128,7 +128,7 @@ fn tokenized(tokenizer: &Tokenizer, load: Load) -> Result<Batch, DataError> {
                     tokenizer: tokenizer.name().into(),
                     reason,
                 })?;
-                // A document without text is none.
+                // A document without text has no tokens around it.
                 let is_empty = begins && ends && tokens.is_empty();
                 let begin = if begins && !is_empty { tokenizer.begin() } else { &[] };
                 let end = if ends && !is_empty { tokenizer.end() } else { &[] };
