@@ -73,7 +73,7 @@ fn windows(
     rest: Rest,
 ) -> Result<u64, DataError> {
     let (tokens, source_name) = (corpus.len(), name.clone());
-    // The first token is no target.
+    // The first token is not a target.
     let targets = tokens.saturating_sub(1);
     match rest {
         Rest::Window if targets == 0 => Err(DataError::NoTargets { part, source_name, tokens }),
