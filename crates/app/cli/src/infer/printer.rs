@@ -106,7 +106,7 @@ impl State<'_> {
         }
         self.held_back += &self.stream.push(token).map_err(Failure::Work)?;
         if ends.before_end(&self.held_back).is_some() {
-            // What is before the end is printed last.
+            // The text before the end is printed last.
             self.is_complete = true;
             return Ok(true);
         }
