@@ -11,6 +11,7 @@ mod kept;
 mod keys;
 mod model;
 mod nearest;
+mod other_names;
 mod parallelism;
 mod reader;
 mod run;
@@ -258,11 +259,12 @@ pub fn is_function_of_weights(key: &str) -> bool {
     key.starts_with("model.") && declared().of_weights(key) == Some(OfWeights::Function)
 }
 
-/// The key, as `section.key`, that an option of this name means: one of its own keys, or an option of Megatron-LM.
+/// The key, as `section.key`, that an option of this name means: one of its own keys, or an option of Megatron-LM or another program.
 pub fn key_of_option(option: &str) -> Option<String> {
     let (name, reader) = (option.trim_start_matches('-').replace('-', "_"), declared());
     let own = reader.section_of(&name).map(|section| format!("{section}.{name}"));
-    own.or_else(|| reader.aliases.into_iter().find(|alias| alias.name == name).map(|alias| alias.key))
+    let of_megatron = || reader.aliases.into_iter().find(|alias| alias.name == name).map(|alias| alias.key);
+    own.or_else(of_megatron).or_else(|| other_names::key(&name).map(str::to_string))
 }
 
 /// The answer to an option that names a feature which runs do not have, as the end of a sentence about it.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::nearest::nearest;
 use super::source::{Entries, Entry, Value};
 use super::table;
-use super::unsupported;
 use super::value::{Item, name_written, one_of};
+use super::{other_names, unsupported};
 use crate::problem::{Location, Problem};
 use crate::trusted::{Author, Consequence, Requests, Trusted};
 
@@ -208,7 +208,7 @@ impl Reader {
         super::source::SECTIONS.into_iter().find(|section| self.declared.contains_key(&format!("{section}.{name}")))
     }
 
-    /// The meaning of a name of Megatron-LM, with dashes or underscores, as the end of a sentence about it; a refusal
+    /// The meaning of a name of Megatron-LM or another program, with dashes or underscores, as the end of a sentence about it; a refusal
     /// for the name of an axis that runs do not have.
     pub fn meaning(&self, name: &str) -> Option<String> {
         let name = name.trim_start_matches("--").replace('-', "_");
@@ -216,7 +216,7 @@ impl Reader {
             let Alias { key, note, .. } = self.aliases.iter().find(|alias| alias.name == name)?;
             Some(if note.is_empty() { format!("is `{key}` here") } else { format!("is `{key}` here ({note})") })
         };
-        unsupported::other_axis(&name).or_else(of_alias)
+        unsupported::other_axis(&name).or_else(of_alias).or_else(|| other_names::meaning(&name))
     }
 
     /// Reports keys that were never asked for, each with the key that may have been meant: the first [`MOST_UNKNOWN`],
