@@ -486,6 +486,9 @@ pub struct RunSpec {
     pub attention_library: AttentionChoice,
     /// Steps from one measurement on held-out text to the next; 0 measures after the last step only.
     pub evaluate_every: u32,
+    /// Tokens of each text that are measured at once, the first ones; 0 for all of them, `None` for as many as cost a
+    /// tenth of the run at most.
+    pub evaluate_tokens: Option<u64>,
     /// Steps from one line on the screen and in the log to the next; 0 leaves that to the screen.
     pub log_every: u32,
     /// Steps from one checkpoint to the next; 0 saves at the end only, whatever ends the run.

@@ -25,6 +25,8 @@ pub struct Text {
     validation: Vec<(String, Batches)>,
     sequence_length: usize,
     evaluate_every: u32,
+    /// Windows of each text that are measured at once, at most.
+    evaluated: u64,
     samples: SampleSpec,
     /// Tokens of its prompts.
     prompts: Vec<Vec<i32>>,
@@ -68,6 +70,7 @@ impl Text {
             validation,
             sequence_length,
             evaluate_every,
+            evaluated: evaluated_windows(config),
             samples,
             prompts,
             marks,
@@ -118,15 +121,19 @@ impl Text {
     /// Sequences to measure on, and when; `None` if there is too little text.
     pub fn evaluation(&self) -> Option<Evaluation<'_>> {
         let held_out = self.held_out.as_ref().ok()?;
-        Some(Evaluation { tokens: held_out, sequences: held_out.num_windows(), every: self.evaluate_every })
+        Some(self.evaluation_of(held_out))
+    }
+
+    /// The measurement of a text, or of its beginning.
+    fn evaluation_of<'a>(&self, tokens: &'a Batches) -> Evaluation<'a> {
+        let sequences = tokens.num_windows().min(self.evaluated);
+        Evaluation { tokens, sequences, every: self.evaluate_every }
     }
 
     /// The texts of `data.validation`, and when they are measured.
     pub fn validation(&self) -> Vec<Validation<'_>> {
-        let texts = self.validation.iter().map(|(name, tokens)| {
-            let evaluation = Evaluation { tokens, sequences: tokens.num_windows(), every: self.evaluate_every };
-            Validation { name, evaluation }
-        });
+        let texts =
+            self.validation.iter().map(|(name, tokens)| Validation { name, evaluation: self.evaluation_of(tokens) });
         texts.collect()
     }
 
@@ -173,7 +180,12 @@ impl Text {
     }
 
     fn with_baselines(&self, report: &EvaluationReport) -> Result<String, Failure> {
-        let (dataset, tokens) = (&self.dataset, grouped(report.tokens));
+        let dataset = &self.dataset;
+        let is_whole = self.held_out.as_ref().is_ok_and(|held_out| held_out.num_windows() <= self.evaluated);
+        let tokens = match is_whole {
+            true => grouped(report.tokens),
+            false => format!("the first {} of {}", grouped(report.tokens), grouped(dataset.held_out.len() as u64)),
+        };
         let of = match self.training.targets() {
             Targets::All => None,
             // Text around a blank helps to fill it, so a model of past text is not comparable.
@@ -195,6 +207,26 @@ impl Text {
         }
         Ok(text)
     }
+}
+
+/// Share of the time of a run that measurements may take, where the run file does not say how much is measured.
+const MEASURED_SHARE: f64 = 0.1;
+/// Operations of a measured token over those of a trained one: a forward pass alone.
+const MEASURED_COST: f64 = 1.0 / 3.0;
+
+/// Windows of each text that a run measures at once: those of `run.evaluate_tokens`, or as many as make all
+/// measurements cost [`MEASURED_SHARE`] of its steps. At least those of a batch.
+fn evaluated_windows(config: &RunConfig) -> u64 {
+    let (train, run, length) = (&config.train, &config.run, config.train.sequence_length.max(1) as u64);
+    let tokens = match run.evaluate_tokens {
+        Some(0) => return u64::MAX,
+        Some(tokens) => return tokens.div_ceil(length).max(1),
+        None => train.batches().at(train.steps).first_sequence * length,
+    };
+    let between = if run.evaluate_every > 0 { train.steps.saturating_sub(1) / run.evaluate_every } else { 0 };
+    let measurements = f64::from(1 + between) * (1 + config.data.validation.len()) as f64;
+    let affordable = tokens as f64 * MEASURED_SHARE / MEASURED_COST / measurements;
+    (affordable as u64 / length).max(train.global_batch as u64)
 }
 
 /// Conversations that are not trained on, or not whole, in a line; nothing of other text, and where all are.
@@ -268,6 +300,21 @@ mod tests {
         );
         let both = "        of 1,200 conversations, 1 left out: no token of an answer within 512 tokens; 40 cut to 512 tokens\n";
         assert_eq!(left_out(1, 40), both);
+    }
+
+    #[test]
+    fn measurements_cost_a_tenth_of_a_run_unless_it_says_otherwise() {
+        let windows = |sets: &[&str]| {
+            let sets: Vec<String> = sets.iter().map(|set| set.to_string()).collect();
+            evaluated_windows(&RunConfig::load("", "", &sets).expect("a legal run"))
+        };
+        let keys = ["train.steps=100", "train.global_batch=16", "train.sequence_length=128"];
+        // 1,600 sequences are trained: 480 cost a tenth of that, in one measurement or in four.
+        assert_eq!(windows(&keys), 480);
+        assert_eq!(windows(&[&keys[..], &["run.evaluate_every=30"]].concat()), 120);
+        assert_eq!(windows(&[&keys[..], &["run.evaluate_every=1"]].concat()), 16, "a batch at least");
+        assert_eq!(windows(&[&keys[..], &["run.evaluate_tokens=1000"]].concat()), 8);
+        assert_eq!(windows(&[&keys[..], &["run.evaluate_tokens=0"]].concat()), u64::MAX);
     }
 
     #[test]

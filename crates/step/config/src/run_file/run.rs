@@ -43,6 +43,7 @@ keys! { keys, run: RunSpec;
     [quiet] product_kernels = ProductKernels::Auto;
     [quiet] attention_library = AttentionChoice::Auto;
     evaluate_every = 0, .megatron("eval_interval");
+    evaluate_tokens = None, .megatron("eval_iters: in tokens");
     log_every = 0, .megatron("log_interval");
     save_every = 0, .megatron("save_interval");
     samples = SampleSpec { every: 0, prompts: vec!["The".into()], tokens: 64, temperature: 0.8 }
