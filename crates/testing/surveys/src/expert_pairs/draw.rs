@@ -19,9 +19,17 @@ use crate::space::{Form, RECOMPUTES, Schedule};
 
 /// Tells the choices of these pairs from those of other surveys.
 const PURPOSE: u32 = 0x6578_7065;
-/// Heads and rings are refused more often than gathers.
-const KINDS: [ContextKind; 5] =
-    [ContextKind::Gather, ContextKind::Heads, ContextKind::Heads, ContextKind::Ring, ContextKind::Ring];
+/// Gathers and heads are refused more often than rings.
+const KINDS: [ContextKind; 8] = [
+    ContextKind::Gather,
+    ContextKind::Gather,
+    ContextKind::Gather,
+    ContextKind::Heads,
+    ContextKind::Heads,
+    ContextKind::Heads,
+    ContextKind::Ring,
+    ContextKind::Ring,
+];
 /// Ranks of a layout at most.
 const MOST_RANKS: usize = 8;
 
@@ -215,7 +223,7 @@ fn training(dice: &mut RandomChoices) -> TrainSpec {
 
 fn parallelism(dice: &mut RandomChoices) -> Parallelism {
     let [dp, tp] = [(); 2].map(|()| dice.one_of(&[1, 2, 2, 4]));
-    let (cp, pp) = (dice.one_of(&[1, 1, 2, 2]), dice.one_of(&[1, 2, 2, 4]));
+    let (cp, pp) = (dice.one_of(&[1, 2, 2]), dice.one_of(&[1, 2, 2, 4]));
     let form = dice.one_of(&Form::ALL);
     Parallelism {
         degrees: Degrees { dp, cp, tp, pp },
