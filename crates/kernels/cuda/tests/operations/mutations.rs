@@ -18,12 +18,12 @@ use crate::operations::{
 pub type Implied = (&'static str, &'static str);
 
 /// Mutants that compute the same, by source.
-pub const MAT_MUL: &[Implied] = &[
+const MAT_MUL: &[Implied] = &[
     ("lanes = lanes_left < SIDE ? (u32)lanes_left : SIDE;: <= for < at column 18", BOTH_ARE_EQUAL),
     ("const u32 steps = steps_left < STEPS ? (u32)steps_left : STEPS;: <= for < at column 28", BOTH_ARE_EQUAL),
     ("const u64 end = block + K_BLOCK < steps ? block + K_BLOCK : steps;: <= for < at column 31", BOTH_ARE_EQUAL),
 ];
-pub const MAT_MUL_BLOCKS: &[Implied] = &[
+const MAT_MUL_BLOCKS: &[Implied] = &[
     ("const u32 count = left < CHUNK ? (u32)left : CHUNK;: <= for < at column 22", BOTH_ARE_EQUAL),
     (
         "product_blocks.cuh: const bool is_inside = row < matrix.rows && col < matrix.cols;: <= for < at column 47",

@@ -175,27 +175,6 @@ pub fn large_in_blocks(bench: &Bench) {
 
 #[needs::cuda]
 #[test]
-fn long_sums_of_groups_have_the_bits_of_the_cpu() {
-    assert_same(CHAINS, long);
-}
-
-/// Of whole blocks of 256 steps, and of a few steps more: of columns, and of the rows of a group.
-pub fn long(bench: &Bench) {
-    for (index, steps) in [256, 272, 512, 513].into_iter().enumerate() {
-        let write = [Write::Assign, Write::Accumulate][index % 2];
-        let of_columns = |orientation| Product { write, ..Product::new(orientation, IN_CHAINS[index], [5, 3, 2]) };
-        let nt = Product { sizes: [steps, 9], ..of_columns(Orientation::Nt) };
-        let nn = Product { sizes: [9, steps], ..of_columns(Orientation::Nn) };
-        let of_rows = Product::new(Orientation::Tn, IN_CHAINS[index], [steps, 2, 1]);
-        let tn = Product { write, sizes: [9, 5], spread: Spread::All(1), ..of_rows };
-        for product in [nt, nn, tn] {
-            product.compare(bench, Case::new(index as u64));
-        }
-    }
-}
-
-#[needs::cuda]
-#[test]
 fn products_of_the_rows_of_some_tokens_have_the_bits_of_the_cpu() {
     assert_same(CHAINS, tokens_in_chains);
     assert_same_in(Order::BLOCKS16, BLOCKS, tokens_in_blocks);
