@@ -54,7 +54,6 @@ fn every_factor_is_drawn_often() {
         factors(&draw(PAGE_SEED, number)).into_iter().for_each(|factor| *counts.entry(factor).or_insert(0) += 1);
     }
     let rare: Vec<_> = counts.iter().filter(|(_, count)| **count < 100).collect();
-    println!("{counts:?}");
     assert!(rare.is_empty(), "{rare:?}");
 }
 
