@@ -178,7 +178,8 @@ fn averages_of_adapters_follow_them_and_resume() {
     assert!(moved > 0, "averages are not the weights");
 }
 
-/// Averages of experts follow their weights. They are those of one rank wherever the experts are, and continue where they were.
+/// Averages of experts follow their weights. They are those of one rank wherever the experts are, and continue where
+/// they were.
 #[test]
 fn averages_of_experts_have_the_same_bits_and_resume() {
     let experts = |parallelism| {
