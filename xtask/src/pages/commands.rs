@@ -101,6 +101,7 @@ pub fn stamp_as_of(page: &Page, commit: &str) -> Result<String, String> {
             command
                 .replace("--results target/equality-{hash}.txt ", "")
                 .replace("--results target/matrix-{hash}.txt ", "")
+                .replace("--results target/expert-pairs-{hash}.txt ", "")
         }
         Renewal::ByHand(_) => String::new(),
     };

@@ -17,6 +17,7 @@ mod precision;
 mod pytorch;
 mod resume;
 mod router_balance;
+mod router_evaluations;
 mod sum_tree;
 mod threads;
 mod unlike_layers;

@@ -3,13 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use prove::{EqualityClass, Promised, narrow, without_bounds};
 use surveys::expert_pairs::{Count, ExpertPair, compare, draw, factors};
 
 /// Another seed is another sample.
 const SEED: u32 = 7;
+/// The pairs of `docs/experts.md`.
+const PAIRS: u32 = 1200;
+const PAGE_SEED: u32 = 32;
 
 fn pairs_of(class: EqualityClass) -> impl Iterator<Item = ExpertPair> {
     (0..).map(|number| draw(SEED, number)).filter(move |pair| pair.class() == class)
@@ -41,6 +44,17 @@ fn another_run_keeps_no_promise() {
         let compared = compare(&pair).unwrap();
         assert!(!compared.fault.is_empty(), "{class}: {compared:?}");
     }
+}
+
+/// The pairs of the page have every factor a hundred times.
+#[test]
+fn every_factor_is_drawn_often() {
+    let mut counts = BTreeMap::new();
+    for number in 0..PAIRS {
+        factors(&draw(PAGE_SEED, number)).into_iter().for_each(|factor| *counts.entry(factor).or_insert(0) += 1);
+    }
+    let rare: Vec<_> = counts.iter().filter(|(_, count)| **count < 100).collect();
+    assert!(rare.is_empty(), "{rare:?}");
 }
 
 #[test]

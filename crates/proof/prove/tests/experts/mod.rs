@@ -5,5 +5,6 @@
 
 mod forced;
 mod layouts;
+mod norm;
 mod resumed;
 pub mod rig;

@@ -178,7 +178,8 @@ fn averages_of_adapters_follow_them_and_resume() {
     assert!(moved > 0, "averages are not the weights");
 }
 
-/// Averages of experts are those of one rank wherever the experts are, and continue where they were.
+/// Averages of experts follow their weights. They are those of one rank wherever the experts are, and continue where
+/// they were.
 #[test]
 fn averages_of_experts_have_the_same_bits_and_resume() {
     let experts = |parallelism| {
@@ -186,6 +187,7 @@ fn averages_of_experts_have_the_same_bits_and_resume() {
         let exact = TrainSpec { sums: config::GradientSums::Exact, ..plain.train };
         Layout { model: crate::experts::rig::model(|_| {}), train: exact, ..plain }
     };
+    assert_holds(check(&constant(experts(zero(ZeroStage::One, 2, 2, 1))), &untouched));
     let whole = experts(zero(ZeroStage::Off, 1, 1, 1));
     let expected = averages(&whole);
     assert_eq!(expected.keys().filter(|name| name.contains(".experts.")).count(), 8);

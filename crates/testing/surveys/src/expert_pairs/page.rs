@@ -104,7 +104,8 @@ fn introduction(all: &Count, seed: u32) -> String {
          *Nearest* is the largest share of its bound that a distance has. *Chosen otherwise* counts pairs beyond a\n\
          bound in which tokens chose other experts: both runs count their choices, and no more differ than have\n\
          logits that [nearly tie](numerics.md#choices). {others} Where sums are split, models are in single\n\
-         precision, and where bounds are promised, norms are before blocks alone; everything else is drawn freely.\n",
+         precision, and where bounds are promised, norms are before blocks alone. Models with adapters have no losses or\n\
+         updates of routers, which adapters exclude. Everything else is drawn freely.\n",
         all.pairs
     )
 }
