@@ -2,7 +2,7 @@
 
 use toml::Value;
 
-use crate::verdicts::oracle::{Values, int, num, text};
+use crate::verdicts::oracle::{Values, num, text};
 
 /// Keys that mean something where there are experts.
 pub const KEYS: &[&str] = &[
@@ -36,7 +36,6 @@ pub fn is_legal(values: &Values) -> bool {
         && (balance_loss > 0.0 || given(values, "router_balance_over").is_none())
         && (has_bias || given(values, "router_bias_rate").is_none())
         && !(is_on_gpus && (trains_routers || capacity || counts))
-        && !(capacity && int(values, "parallelism.cp", 1) > 1)
         && !(given(values, "lora").is_some() && trains_routers)
 }
 

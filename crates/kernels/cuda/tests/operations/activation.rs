@@ -4,7 +4,7 @@ use device::Op;
 use crate::operations::bench::{Bench, assert_same};
 use crate::operations::case::{Case, STORED, Values};
 
-pub const ALL: [Activation; 7] = [
+pub const ALL: [Activation; 8] = [
     Activation::GeluTanh,
     Activation::GeluErf,
     Activation::GeluSigmoid,
@@ -12,6 +12,7 @@ pub const ALL: [Activation; 7] = [
     Activation::SwiGlu,
     Activation::GeGlu,
     Activation::GeGluTanh,
+    Activation::SwiGluClamped,
 ];
 
 #[needs::cuda]

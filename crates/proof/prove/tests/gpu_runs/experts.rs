@@ -1,9 +1,9 @@
 //! Models with experts: the choices of tokens, their rows and the weights after some steps are those of CPUs.
 
 use config::{
-    Balance, ChunkOrder, ContextKind, Degrees, ExpertGroups, ExpertsSpec, Format, GradientSums, ModelSpec, Overlap,
-    Parallelism, Precision, Products, Recompute, RouterScores, RouterWeights, Routing, SharedExpert, SharedGate,
-    Statistics, Tied, ZeroStage,
+    Activation, Balance, Biases, ChunkOrder, ContextKind, Degrees, ExpertGroups, ExpertsSpec, Format, GradientSums,
+    ModelSpec, Overlap, Parallelism, Precision, Products, Recompute, RouterScores, RouterWeights, Routing,
+    SharedExpert, SharedGate, Statistics, Tied, ZeroStage,
 };
 use testkit::layout::Layout;
 
@@ -73,6 +73,18 @@ fn groups_of_experts_with_exact_sums_on_two_gpus() {
     let mut layout = layout(Format::Bf16, [2, 1, 1], ZeroStage::One);
     layout.model = with_groups(layout.model);
     layout.train.sums = GradientSums::Exact;
+    layout.train.precision = Precision::Bf16(Products::Blocks16);
+    layout.parallelism.recompute = Recompute::Selective;
+    compare(&layout, 2);
+}
+
+/// Routers and experts with biases, in layers whose gates are clamped.
+#[needs::cuda]
+#[test]
+fn experts_with_biases_and_clamped_gates_on_two_gpus() {
+    let mut layout = layout(Format::Bf16, [2, 2, 1], ZERO_THREE);
+    let experts = layout.model.experts.map(|experts| ExpertsSpec { shared: None, ..experts });
+    layout.model = ModelSpec { experts, biases: Biases::All, activation: Activation::SwiGluClamped, ..layout.model };
     layout.train.precision = Precision::Bf16(Products::Blocks16);
     layout.parallelism.recompute = Recompute::Selective;
     compare(&layout, 2);

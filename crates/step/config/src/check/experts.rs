@@ -4,7 +4,7 @@ use super::{Rules, nearest_of};
 use crate::balance::{Balance, Statistics};
 use crate::data_spec::DeviceChoice;
 use crate::experts::ExpertsSpec;
-use crate::model::{Biases, ModelSpec};
+use crate::model::ModelSpec;
 use crate::problem::Problem;
 use crate::routing::{ExpertGroups, RouterScores};
 use crate::run_file::{Item as _, RunConfig};
@@ -16,11 +16,6 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     let model = &config.model;
     let Some(experts) = &model.experts else { return };
     let ExpertsSpec { number, per_token, first_layer, .. } = *experts;
-    let biases = model.biases;
-    let has_biases = match biases {
-        Biases::All | Biases::FeedForward => true,
-        Biases::Attention | Biases::QueryKeyValue | Biases::Off => false,
-    };
     refuse! { rules;
         number > MAX_EXPERTS => "model.experts" = number, format!("must be at most {MAX_EXPERTS}"),
             format!("use at most {MAX_EXPERTS}");
@@ -31,8 +26,9 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
             format!("use 0 to {}, or leave model.experts out", model.num_layers - 1);
         model.ffn_hidden_of_layers.is_some() => "model.ffn_hidden_of_layers",
             "has no effect on layers with experts", "leave it out, or leave model.experts out";
-        has_biases => "model.biases" = biases.written(),
-            "gives biases to feed-forward blocks, and experts have none", "use \"attention\", \"qkv\" or false";
+        experts.shared.is_some() && model.biases.are_in_feed_forward() => "model.biases" = model.biases.written(),
+            "gives biases to feed-forward blocks, and a shared expert has none",
+            "use \"attention\", \"qkv\" or false, or leave model.shared_expert_hidden out";
     }
     groups(model, experts, rules);
     balance(config, &experts.balance, rules);
