@@ -137,6 +137,8 @@ pub const SOURCES: &[Source] = &[
         each "geglu_tanh_backward", each "swiglu_clamped_backward"
     ),
     source!("route": "route", "route_backward"),
+    source!("balance": "count_choices", "load_of_experts", "correct_choices", "limit_choices"),
+    source!("router_losses": "router_losses", "router_losses_backward"),
     source!("expert_rows": "group_rows", each "gather_rows", each "combine_rows"),
     source!(
         "expert_mat_mul":
@@ -206,6 +208,7 @@ const HEADERS: &[(&str, &str)] = &[
     header!("activation.cuh"),
     header!("activation_rows.cuh"),
     header!("curves.cuh"),
+    header!("block_counts.cuh"),
     header!("expert_groups.cuh"),
     header!("expert_shares.cuh"),
     header!("vectors.cuh"),

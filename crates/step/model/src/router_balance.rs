@@ -46,9 +46,9 @@ impl RouterBalance<'_> {
 
     fn limit(&self, routed: Routed, capacity: usize, dropped: Option<Tensor>) -> Result<Tensor, DeviceError> {
         let (context, Routed { choice, weights, .. }) = (self.context, routed);
-        let (sequences, per_token) = (context.shape.sequences, choice.cols);
+        let (sequences, experts, per_token) = (context.shape.sequences, routed.logits.cols, choice.cols);
         let limited = |[choice, weights, labels, kept]: [Tensor; 4], dropped: Option<Tensor>| {
-            let op = BalanceOp::LimitChoices { choice, weights, labels, sequences, capacity, kept, dropped };
+            let op = BalanceOp::LimitChoices { choice, weights, labels, sequences, experts, capacity, kept, dropped };
             context.submit(op.into())
         };
         let kept = context.scratch.tensor(choice.rows, per_token, Dtype::I32);

@@ -1,8 +1,7 @@
 //! Rules of `model.experts` and of its router.
 
 use super::{Rules, nearest_of};
-use crate::balance::{Balance, Statistics};
-use crate::data_spec::DeviceChoice;
+use crate::balance::Balance;
 use crate::experts::ExpertsSpec;
 use crate::model::ModelSpec;
 use crate::problem::Problem;
@@ -34,8 +33,11 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     balance(config, &experts.balance, rules);
 }
 
-/// Losses of routers, the change of their correction and their statistics have operations of their own.
+/// Adapters leave routers as they are.
 fn balance(config: &RunConfig, balance: &Balance, rules: &mut Rules) {
+    if config.model.lora.is_none() {
+        return;
+    }
     let moved = balance.bias.filter(|_| balance.moves_bias());
     let written = |value: f32| value.written();
     let trained = [
@@ -43,23 +45,9 @@ fn balance(config: &RunConfig, balance: &Balance, rules: &mut Rules) {
         ("model.router_z_loss", balance.z_loss.map(written)),
         ("model.router_bias_rate", moved.map(|bias| written(bias.rate))),
     ];
-    let is_on = balance.statistics == Statistics::On;
-    let statistics = ("model.router_statistics", is_on.then(|| balance.statistics.written()));
-    let mut refuse = |listed: &[(&str, Option<String>)], rule: &str, remedy: &str| {
-        for (key, value) in listed.iter().filter_map(|(key, value)| Some((key, value.as_ref()?))) {
-            rules.report(Problem::of_value(key, value, rule, remedy));
-        }
-    };
-    if config.run.device == DeviceChoice::Cuda {
-        refuse(&trained, "has no kernels for GPUs", "use 0, or run.device = \"cpu\"");
-        refuse(&[statistics], "has no kernels for GPUs", "use false");
-    }
-    let limited = [("model.expert_capacity", balance.capacity.map(written))];
-    if config.run.device == DeviceChoice::Cuda {
-        refuse(&limited, "has no kernels for GPUs", "leave it out, or use run.device = \"cpu\"");
-    }
-    if config.model.lora.is_some() {
-        refuse(&trained, "is of routers, which model.lora does not train", "use 0");
+    for (key, value) in trained.iter().filter_map(|(key, value)| Some((key, value.as_ref()?))) {
+        let rule = "is of routers, which model.lora does not train";
+        rules.report(Problem::of_value(key, value, rule, "use 0"));
     }
 }
 
