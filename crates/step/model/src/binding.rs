@@ -244,6 +244,7 @@ pub struct QkNormParams {
 
 /// Parameters of a feed-forward block, or their gradient accumulators.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a layer has one, bound once for each pass")]
 pub enum FeedForwardParams {
     /// All tokens go through the same matrices.
     Dense(DenseParams),
