@@ -3,6 +3,8 @@
     pip install torch numpy
     python tools/reference/gpt.py [NAME ...]
 
+and transformers for `gpt_oss`, which is that library's model (`gpt_oss.py`).
+
 Each run file there, or those of these names, is trained once in double and once in single precision; kept are the initial weights, the text, the
 gradients of the first step, the loss and the norm of every step and the last weights. The model is written from its
 description with PyTorch's own functions and differentiated by PyTorch; parameters bear pleach's names.
@@ -13,6 +15,7 @@ import math
 import pathlib
 import sys
 import tomllib
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -225,7 +228,12 @@ def logits(params: Params, model: dict, batch: dict[str, torch.Tensor]) -> torch
     return F.linear(x, params[output])
 
 
-def losses_of(params: Params, model: dict, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+Logits = Callable[[Params, dict, dict[str, torch.Tensor]], torch.Tensor]
+
+
+def losses_of(
+    params: Params, model: dict, batch: dict[str, torch.Tensor], logits: Logits
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean cross-entropy and mean z-loss over the labels of the whole batch that count."""
     scores, labels = logits(params, model, batch).flatten(0, 1), batch["labels"].flatten()
     squares = torch.logsumexp(scores, dim=-1)[labels != IGNORED] ** 2
@@ -247,7 +255,7 @@ def optimizers_of(params: Params, train: dict) -> list[torch.optim.Optimizer]:
     others = [p for p in params.values() if not any(p is other for other in by_muon)]
     decay = single(train["weight_decay"])
     groups = [
-        {"params": [p for p in others if p.dim() == 2], "weight_decay": decay},
+        {"params": [p for p in others if p.dim() >= 2], "weight_decay": decay},
         {"params": [p for p in others if p.dim() == 1], "weight_decay": 0.0},
     ]
     betas = (single(train["beta1"]), single(train["beta2"]))
@@ -272,7 +280,7 @@ def keep_precision_of_muon() -> None:
     exec(source.replace("torch.bfloat16", "grad.dtype"), vars(_muon))
 
 
-def run(config: dict, start: Params, data: dict[str, torch.Tensor], dtype: torch.dtype) -> dict:
+def run(config: dict, start: Params, data: dict[str, torch.Tensor], dtype: torch.dtype, logits: Logits) -> dict:
     """Trains in `dtype`; returns losses and norms per step, first gradients and last weights."""
     model, train = config["model"], config["train"]
     params = {name: torch.nn.Parameter(values.to(dtype, copy=True)) for name, values in start.items()}
@@ -287,7 +295,7 @@ def run(config: dict, start: Params, data: dict[str, torch.Tensor], dtype: torch
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(train, step)
             optimizer.zero_grad()
-        value, z_loss = losses_of(params, model, {name: tensor[step] for name, tensor in data.items()})
+        value, z_loss = losses_of(params, model, {name: tensor[step] for name, tensor in data.items()}, logits)
         (value + z_loss).backward()
         if step == 0:
             gradients = {name: param.grad.clone() for name, param in trained.items()}
@@ -299,16 +307,40 @@ def run(config: dict, start: Params, data: dict[str, torch.Tensor], dtype: torch
     return {"losses": torch.stack(losses), "norms": torch.stack(norms), "gradients": gradients, "weights": weights}
 
 
+def results(config: dict) -> tuple[Params, dict[str, torch.Tensor], dict, dict]:
+    """Initial weights, text, and the runs in double and in single precision."""
+    model = config["model"]
+    if "experts" not in model:
+        torch.manual_seed(20_240_229)
+        start, data = initial_weights(model), text(config["train"])
+        double, float_ = (run(config, start, data, dtype, logits) for dtype in (torch.float64, torch.float32))
+        return start, data, double, float_
+    import gpt_oss
+
+    for attempt in range(100):
+        torch.manual_seed(20_240_229 + attempt)
+        start = gpt_oss.initial_weights(model, VOCABULARY)
+        data = gpt_oss.in_one_document(text(config["train"]))
+        references = [gpt_oss.Reference(model, VOCABULARY, dtype) for dtype in (torch.float64, torch.float32)]
+        double, float_ = (
+            run(config, start, data, dtype, reference.logits)
+            for reference, dtype in zip(references, (torch.float64, torch.float32))
+        )
+        found = references[0]
+        print("attempt", attempt, "nearest", min(found.nearest), "clamped", found.clamped, "loads", found.loads.tolist())
+        if min(found.nearest) > gpt_oss.NEAREST:
+            return start, data, double, float_
+    raise SystemExit("100 draws have choices or clamped values that rounding may change")
+
+
 def main() -> None:
     keep_precision_of_muon()
     total = 0
     for path in sorted(FOLDER.glob("*.toml")):
         if sys.argv[1:] and path.stem not in sys.argv[1:]:
             continue
-        torch.manual_seed(20_240_229)
         config = tomllib.loads(path.read_text())
-        start, data = initial_weights(config["model"]), text(config["train"])
-        double, float_ = (run(config, start, data, dtype) for dtype in (torch.float64, torch.float32))
+        start, data, double, float_ = results(config)
         tensors = {name: values.to(torch.int8) for name, values in data.items()}
         tensors |= {f"initial/{name}": values.bfloat16() for name, values in start.items()}
         tensors |= {f"gradient/{name}": values.float() for name, values in double["gradients"].items()}

@@ -7,12 +7,13 @@
 //! | `GeluSigmoid` | `x sigmoid(1.702 x)` (Hendrycks, Gimpel, arXiv 1606.08415) |
 //! | `Relu` | `max(x, 0)`, slope 0 at 0 |
 //! | `SwiGlu`, `GeGlu`, `GeGluTanh` | `silu(gate) up`, `gelu_erf(gate) up`, `gelu_tanh(gate) up` (Shazeer, arXiv 2002.05202) |
+//! | `SwiGluClamped` | `g sigmoid(1.702 g) (u + 1)`, `g` = gate up to 7, `u` = up within 7; slope 0 beyond (gpt-oss) |
 //!
 //! Plain kinds read `x[T,F]`, gated kinds `x[T,2F]` = gate | up.
 
 use std::marker::PhantomData;
 
-use config::Activation;
+use config::{Activation, SWIGLU_LIMIT};
 
 use crate::lanes::{Kernel, Lanes, Stored, for_each_block};
 use crate::math::{normal, sigmoid_and_complement};
@@ -42,16 +43,29 @@ pub struct ActivationBackward<'a, E = f32> {
     pub y: MatMut<'a, E>,
 }
 
-/// A function of one variable with its derivative.
+/// A function of one variable with its derivative, and of gated kinds the factor of its value.
 pub(crate) trait Curve {
     /// `(f(x), f'(x))`; what is not used is not computed.
     fn value_and_slope<L: Lanes>(x: L) -> (L, L);
+
+    /// The factor of the value.
+    #[inline(always)]
+    fn factor<L: Lanes>(up: L) -> L {
+        up
+    }
+
+    /// The gradient of `up`, from that of its factor.
+    #[inline(always)]
+    fn gradient_of_up<L: Lanes>(_up: L, gradient: L) -> L {
+        gradient
+    }
 }
 
 struct GeluTanh;
 struct GeluErf;
 struct GeluSigmoid;
 struct Silu;
+struct ClampedSilu;
 struct Relu;
 
 impl Curve for GeluTanh {
@@ -97,6 +111,29 @@ impl Curve for Silu {
     }
 }
 
+/// NaN stays NaN: comparisons with it are false, and `min` and `max` return their second operand.
+impl Curve for ClampedSilu {
+    #[inline(always)]
+    fn value_and_slope<L: Lanes>(x: L) -> (L, L) {
+        let limit = L::splat(SWIGLU_LIMIT);
+        let (value, slope) = GeluSigmoid::value_and_slope(limit.min(x));
+        (value, L::select(limit.less(x), L::zero(), slope))
+    }
+
+    #[inline(always)]
+    fn factor<L: Lanes>(up: L) -> L {
+        let limit = L::splat(SWIGLU_LIMIT);
+        L::splat(-SWIGLU_LIMIT).max(limit.min(up)) + L::splat(1.0)
+    }
+
+    #[inline(always)]
+    fn gradient_of_up<L: Lanes>(up: L, gradient: L) -> L {
+        let least = L::splat(-SWIGLU_LIMIT);
+        let not_above = L::select(L::splat(SWIGLU_LIMIT).less(up), L::zero(), gradient);
+        L::select(up.less(least), L::zero(), not_above)
+    }
+}
+
 impl Curve for Relu {
     #[inline(always)]
     fn value_and_slope<L: Lanes>(x: L) -> (L, L) {
@@ -130,6 +167,7 @@ pub(crate) fn on_curve<R>(activation: Activation, work: impl OnCurve<R>) -> R {
         Activation::SwiGlu => work.gated::<Silu>(),
         Activation::GeGlu => work.gated::<GeluErf>(),
         Activation::GeGluTanh => work.gated::<GeluTanh>(),
+        Activation::SwiGluClamped => work.gated::<ClampedSilu>(),
     }
 }
 
@@ -157,7 +195,7 @@ impl<L: Lanes, E: Stored> OnCurve<()> for ForwardRow<'_, L, E> {
         for_each_block(
             y.len(),
             #[inline(always)]
-            |block| block.store(y, C::value_and_slope::<L>(block.load(gate)).0 * block.load(up)),
+            |block| block.store(y, C::value_and_slope::<L>(block.load(gate)).0 * C::factor(block.load(up))),
         );
     }
 }
@@ -196,9 +234,10 @@ impl<L: Lanes, E: Stored> OnCurve<()> for BackwardRow<'_, L, E> {
             |block| {
                 let (value, slope) = C::value_and_slope::<L>(block.load(gate));
                 let (up, dy) = (block.load::<L>(up), block.load::<L>(dy));
-                block.store(y, value * up);
-                block.store(dgate, dy * up * slope);
-                block.store(dup, dy * value);
+                let factor = C::factor(up);
+                block.store(y, value * factor);
+                block.store(dgate, dy * factor * slope);
+                block.store(dup, C::gradient_of_up(up, dy * value));
             },
         );
     }

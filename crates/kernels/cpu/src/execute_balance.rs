@@ -15,7 +15,7 @@ impl Worker {
                 let (choice, labels, runs) = (self.ints(choice)?, self.ints(labels)?, counts.rows);
                 count_choices(choice, labels, runs, self.longs_mut(counts)?, write);
             }
-            BalanceOp::LimitChoices { choice, weights, labels, sequences, capacity, kept, dropped } => {
+            BalanceOp::LimitChoices { choice, weights, labels, sequences, experts: _, capacity, kept, dropped } => {
                 let (choice, weights, labels) = (self.ints(choice)?, self.reals(weights)?, self.ints(labels)?);
                 let kept = self.ints_mut(kept)?;
                 let number = limit_choices(LimitChoices { choice, weights, labels, sequences, capacity, kept });

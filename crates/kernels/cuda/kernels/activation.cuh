@@ -10,7 +10,18 @@ struct ValueAndSlope {
     f32 slope;
 };
 
-struct GeluTanh {
+// What the value of a gate is multiplied by, and the gradient of `up` from that of this factor.
+struct PlainFactor {
+    __device__ static f32 factor(f32 up) {
+        return up;
+    }
+
+    __device__ static f32 gradient_of_up(f32, f32 gradient) {
+        return gradient;
+    }
+};
+
+struct GeluTanh : PlainFactor {
     __device__ static ValueAndSlope at(f32 x) {
         constexpr f32 LINEAR = 1.595769f;
         constexpr f32 CUBIC = 0.071354814f;
@@ -23,7 +34,7 @@ struct GeluTanh {
     }
 };
 
-struct GeluErf {
+struct GeluErf : PlainFactor {
     __device__ static ValueAndSlope at(f32 x) {
         const math::Normal normal = math::normal(x);
         return {x * normal.cumulative, fmaf(x, normal.density, normal.cumulative)};
@@ -38,11 +49,30 @@ struct GeluSigmoid {
     }
 };
 
-struct Silu {
+struct Silu : PlainFactor {
     __device__ static ValueAndSlope at(f32 x) {
         const math::SigmoidAndComplement s = math::sigmoid_and_complement(x);
         const f32 value = x * s.sigmoid;
         return {value, fmaf(value, s.complement, s.sigmoid)};
+    }
+};
+
+// NaN stays NaN: comparisons with it are false.
+struct ClampedSilu {
+    static constexpr f32 LIMIT = 7.0f;
+
+    __device__ static ValueAndSlope at(f32 x) {
+        const ValueAndSlope f = GeluSigmoid::at(LIMIT < x ? LIMIT : x);
+        return {f.value, LIMIT < x ? 0.0f : f.slope};
+    }
+
+    __device__ static f32 factor(f32 up) {
+        const f32 not_above = LIMIT < up ? LIMIT : up;
+        return (-LIMIT > not_above ? -LIMIT : not_above) + 1.0f;
+    }
+
+    __device__ static f32 gradient_of_up(f32 up, f32 gradient) {
+        return LIMIT < up || up < -LIMIT ? 0.0f : gradient;
     }
 };
 
@@ -66,7 +96,7 @@ template <typename Curve, u32 COUNT>
 __device__ inline void apply_gated(f32 (&gates)[COUNT], const f32 (&ups)[COUNT]) {
 #pragma unroll
     for (u32 i = 0; i < COUNT; i++) {
-        gates[i] = Curve::at(gates[i]).value * ups[i];
+        gates[i] = Curve::at(gates[i]).value * Curve::factor(ups[i]);
     }
 }
 
@@ -88,9 +118,10 @@ __device__ inline void differentiate_gated(f32 (&gates)[COUNT], f32 (&ups)[COUNT
 #pragma unroll
     for (u32 i = 0; i < COUNT; i++) {
         const ValueAndSlope f = Curve::at(gates[i]);
-        gates[i] = gradients[i] * ups[i] * f.slope;
-        gradients[i] = gradients[i] * f.value;
-        ups[i] = f.value * ups[i];
+        const f32 factor = Curve::factor(ups[i]);
+        gates[i] = gradients[i] * factor * f.slope;
+        gradients[i] = Curve::gradient_of_up(ups[i], gradients[i] * f.value);
+        ups[i] = f.value * factor;
     }
 }
 

@@ -115,10 +115,11 @@ struct GatedGradient : Backward<E> {
             const f32 up = widen(this->x.row(row)[half + col]);
             const f32 dy = widen(this->dy.row(row)[col]);
             const f32 weighted = weight * dy;
-            const f32 output = f.value * up;
+            const f32 factor = Curve::factor(up);
+            const f32 output = f.value * factor;
             this->y.row(row)[col] = narrow<E>(weight * output);
-            this->dx.row(row)[col] = narrow<E>(weighted * up * f.slope);
-            this->dx.row(row)[half + col] = narrow<E>(weighted * f.value);
+            this->dx.row(row)[col] = narrow<E>(weighted * factor * f.slope);
+            this->dx.row(row)[half + col] = narrow<E>(Curve::gradient_of_up(up, weighted * f.value));
             return dy * output;
         });
     }
@@ -133,9 +134,9 @@ struct GatedGradient : Backward<E> {
 FORWARD(expert_activation_plain_f32, f32, PlainForward, finish_plain)
 FORWARD(expert_activation_plain_bf16, Bf16, PlainForward, finish_plain)
 FORWARD(expert_activation_plain_f16, F16, PlainForward, finish_plain)
-FORWARD(expert_activation_gated_f32, f32, GatedForward, finish_gated)
-FORWARD(expert_activation_gated_bf16, Bf16, GatedForward, finish_gated)
-FORWARD(expert_activation_gated_f16, F16, GatedForward, finish_gated)
+FORWARD(expert_activation_gated_f32, f32, GatedForward, finish_any_gated)
+FORWARD(expert_activation_gated_bf16, Bf16, GatedForward, finish_any_gated)
+FORWARD(expert_activation_gated_f16, F16, GatedForward, finish_any_gated)
 
 #define BACKWARD(NAME, E, FORM, FINISH)                                                                                \
     extern "C" __global__ void __launch_bounds__(BACKWARD_THREADS, 5)                                                  \
@@ -147,6 +148,6 @@ FORWARD(expert_activation_gated_f16, F16, GatedForward, finish_gated)
 BACKWARD(expert_activation_backward_plain_f32, f32, PlainGradient, finish_plain)
 BACKWARD(expert_activation_backward_plain_bf16, Bf16, PlainGradient, finish_plain)
 BACKWARD(expert_activation_backward_plain_f16, F16, PlainGradient, finish_plain)
-BACKWARD(expert_activation_backward_gated_f32, f32, GatedGradient, finish_gated)
-BACKWARD(expert_activation_backward_gated_bf16, Bf16, GatedGradient, finish_gated)
-BACKWARD(expert_activation_backward_gated_f16, F16, GatedGradient, finish_gated)
+BACKWARD(expert_activation_backward_gated_f32, f32, GatedGradient, finish_any_gated)
+BACKWARD(expert_activation_backward_gated_bf16, Bf16, GatedGradient, finish_any_gated)
+BACKWARD(expert_activation_backward_gated_f16, F16, GatedGradient, finish_any_gated)

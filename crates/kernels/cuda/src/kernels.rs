@@ -131,11 +131,14 @@ pub const SOURCES: &[Source] = &[
     source!("join_attention": each "join_attention_assign", each "join_attention_accumulate"),
     source!(
         "activation": each "gelu_tanh", each "gelu_erf", each "gelu_sigmoid", each "relu", each "swiglu",
-        each "geglu", each "geglu_tanh", each "gelu_tanh_backward", each "gelu_erf_backward", each "gelu_sigmoid_backward",
+        each "geglu", each "geglu_tanh", each "swiglu_clamped", each "gelu_tanh_backward", each "gelu_erf_backward",
+        each "gelu_sigmoid_backward",
         each "relu_backward", each "swiglu_backward", each "geglu_backward",
-        each "geglu_tanh_backward"
+        each "geglu_tanh_backward", each "swiglu_clamped_backward"
     ),
     source!("route": "route", "route_backward"),
+    source!("balance": "count_choices", "load_of_experts", "correct_choices", "limit_choices"),
+    source!("router_losses": "router_losses", "router_losses_backward"),
     source!("expert_rows": "group_rows", each "gather_rows", each "combine_rows"),
     source!(
         "expert_mat_mul":
@@ -205,6 +208,7 @@ const HEADERS: &[(&str, &str)] = &[
     header!("activation.cuh"),
     header!("activation_rows.cuh"),
     header!("curves.cuh"),
+    header!("block_counts.cuh"),
     header!("expert_groups.cuh"),
     header!("expert_shares.cuh"),
     header!("vectors.cuh"),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use config::{
     Activation, Blocks, ExpertsSpec, Init, ModelSpec, Position, QkNorm, RouterScores, RouterWeights, Routing,
-    SharedGate, TopQuery, Unit, all_params,
+    SWIGLU_LIMIT, SharedGate, TopQuery, Unit, all_params,
 };
 
 use crate::lengths::OF_SQUARE;
@@ -165,10 +165,12 @@ fn squared_weights(experts: &ExpertsSpec) -> f64 {
 /// Mean square and mean fourth power of the outputs of `activation` whose inputs are normal with mean square `input`.
 fn moments(activation: Activation, input: f64) -> [f64; 2] {
     const STEPS: i32 = 200;
+    let quick = |x: f64| x / (1.0 + (-1.702 * x).exp());
     let gelu = |x: f64| x * 0.5 * (1.0 + (0.797_884_56 * (x + 0.044_715 * x.powi(3))).tanh());
     let function = |x: f64| match activation {
         Activation::GeluTanh | Activation::GeluErf | Activation::GeGlu | Activation::GeGluTanh => gelu(x),
-        Activation::GeluSigmoid => x / (1.0 + (-1.702 * x).exp()),
+        Activation::GeluSigmoid => quick(x),
+        Activation::SwiGluClamped => quick(x.min(f64::from(SWIGLU_LIMIT))),
         Activation::Relu => x.max(0.0),
         Activation::SwiGlu => x / (1.0 + (-x).exp()),
     };
@@ -181,8 +183,13 @@ fn moments(activation: Activation, input: f64) -> [f64; 2] {
         sums[1] += weight * square * square;
         weights += weight;
     }
-    // The mean fourth power of a normal number is three times the square of its mean square.
-    let of_values = if activation.inputs_per_output() == 2 { [input, 3.0 * input * input] } else { [1.0; 2] };
+    // The mean fourth power of a normal number is three times the square of its mean square. Of one more than such a
+    // number the means of the square and of the fourth power have the terms of a binomial; clamping makes them smaller.
+    let of_values = match activation {
+        Activation::GeluTanh | Activation::GeluErf | Activation::GeluSigmoid | Activation::Relu => [1.0; 2],
+        Activation::SwiGlu | Activation::GeGlu | Activation::GeGluTanh => [input, 3.0 * input * input],
+        Activation::SwiGluClamped => [1.0 + input, 1.0 + 6.0 * input + 3.0 * input * input],
+    };
     [of_values[0] * sums[0] / weights, of_values[1] * sums[1] / weights]
 }
 
@@ -206,6 +213,8 @@ mod tests {
         // At small inputs half of the input passes, and of a gated one half of the gate times the value.
         assert!((moments(Activation::GeluTanh, 1e-4)[0] - 0.25e-4).abs() < 1e-6);
         assert!((moments(Activation::SwiGlu, 1e-2)[0] - 0.25e-4).abs() < 1e-6);
+        // The clamped kind lets one more than the value through.
+        assert!((moments(Activation::SwiGluClamped, 1e-2)[0] - 0.25e-2 * 1.01).abs() < 1e-4);
         // Half of the outputs of ReLU are 0, and the mean fourth power of a normal number is 3; that of a product is 9.
         let variance = |activation, input| {
             let [square, fourth] = moments(activation, input);

@@ -16,8 +16,8 @@ pub enum ParameterKind {
     QueryKey,
     /// Weights and biases of norms, and biases of [`ParameterKind::Matrix`]: sums over tokens that partly cancel.
     Vector,
-    /// Biases of queries and keys, and the weights of norms of heads. Those of keys that are not rotated cancel
-    /// altogether.
+    /// Biases of queries, keys and routers, and the weights of norms of heads. Those of keys that are not rotated
+    /// cancel altogether.
     QueryKeyVector,
 }
 
@@ -43,6 +43,7 @@ impl ParameterKind {
             ("position", _) if name.starts_with("top_query") => ParameterKind::QueryKey,
             ("position", _) => ParameterKind::Table,
             ("query" | "key", "weight" | "lora_a" | "lora_b") => ParameterKind::QueryKey,
+            ("router", "bias") => ParameterKind::QueryKeyVector,
             ("router" | "shared_gate", _) => ParameterKind::QueryKey,
             ("query" | "key" | "query_norm" | "key_norm", _) => ParameterKind::QueryKeyVector,
             (norm, _) if norm.ends_with("norm") => ParameterKind::Vector,

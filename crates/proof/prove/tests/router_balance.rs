@@ -192,6 +192,27 @@ fn a_capacity_drops_the_same_under_every_layout() {
     assert_eq!(one.routers[0].choices, without.routers[0].choices, "counts are those of choices");
 }
 
+/// Ranks that share sequences drop what one rank drops: the first step has the same drops to the last one, and its
+/// gradients are as near as without a capacity.
+#[test]
+fn ranks_that_share_sequences_drop_what_one_rank_drops() {
+    let balance = Balance { capacity: Some(0.75), ..Balance::NONE };
+    let model = model(balance, |_| {});
+    let recomputed = Parallelism { recompute: Recompute::FULL, ..shared_tokens(ContextKind::Ring) };
+    for parallelism in [shared_tokens(ContextKind::Gather), shared_tokens(ContextKind::Heads), recomputed] {
+        let one = plain_layout(1, 1, 1, parallelism.microbatch_size);
+        let class = EqualityClass::of(&one, &parallelism);
+        let [one, many] = [one, parallelism.clone()].map(|own| Ran::of(&model, own, training(), &RAGGED));
+        let promise = Promise::of(class, &model, &training(), training().steps);
+        let distance = Distance::between(&one.outcome, &many.outcome, |name| is_noise(&model, name));
+        let none: [&str; 0] = [];
+        assert_eq!(promise.faults([&one.outcome, &many.outcome], &distance), none, "{parallelism:?}");
+        let [one, many] = [one, many].map(|ran| (ran.routers[0].figures.dropped, ran.routers[0].choices.clone()));
+        assert_eq!(one, many, "{parallelism:?}");
+        assert!(one.0.is_some_and(|share| share > 0.1 && share < 0.9), "{one:?}");
+    }
+}
+
 /// Choices of the first step are those of one rank under every layout: logits are far from ties. So no layout counts a
 /// token twice or not at all.
 #[test]

@@ -70,7 +70,7 @@ pub use local_attention::{LocalAttention, MAX_PATTERN, Reach};
 pub use lora::{LinearLayer, LoraSpec};
 pub use model::{
     Activation, Biases, Blocks, MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS, MAX_HEAD_DIM, ModelSpec, Norm, NormKind, Pairing,
-    Position, QkNorm, TopQuery,
+    Position, QkNorm, SWIGLU_LIMIT, TopQuery,
 };
 pub use model_coord::ModelCoord;
 pub use offload::{MemoryKind, Offload};

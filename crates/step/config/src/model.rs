@@ -69,6 +69,9 @@ pub enum Pairing {
 
 names! { Pairing: "half" = Half, "interleaved" = Interleaved }
 
+/// The largest magnitude that [`Activation::SwiGluClamped`] lets through: that of gpt-oss.
+pub const SWIGLU_LIMIT: f32 = 7.0;
+
 /// The function between the two linear layers of the feed-forward block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Activation {
@@ -86,16 +89,20 @@ pub enum Activation {
     GeGlu,
     /// `gelu_tanh(gate) * up`: Gemma.
     GeGluTanh,
+    /// `(u + 1) g sigmoid(1.702 g)` with `g = min(gate, 7)` and `u = up` clamped to -7 to 7; values beyond have no
+    /// gradient: gpt-oss.
+    SwiGluClamped,
 }
 
 names! {
     Activation:
     "gelu_tanh" = GeluTanh, "gelu_erf" = GeluErf, "gelu_sigmoid" = GeluSigmoid, "relu" = Relu, "swiglu" = SwiGlu,
-    "geglu" = GeGlu, "geglu_tanh" = GeGluTanh
+    "geglu" = GeGlu, "geglu_tanh" = GeGluTanh, "swiglu_clamped" = SwiGluClamped
 }
 
 impl Activation {
-    /// Whether its slope jumps: rounding that moves an input across the jump makes a gradient come or go.
+    /// Whether its slope jumps at inputs of initial weights: rounding that moves an input across the jump makes a
+    /// gradient come or go. That of the clamped one jumps where these are not: at 7 and -7.
     pub fn has_kink(self) -> bool {
         match self {
             Activation::Relu => true,
@@ -104,7 +111,8 @@ impl Activation {
             | Activation::GeluSigmoid
             | Activation::SwiGlu
             | Activation::GeGlu
-            | Activation::GeGluTanh => false,
+            | Activation::GeGluTanh
+            | Activation::SwiGluClamped => false,
         }
     }
 
@@ -112,7 +120,7 @@ impl Activation {
     pub fn inputs_per_output(self) -> usize {
         match self {
             Activation::GeluTanh | Activation::GeluErf | Activation::GeluSigmoid | Activation::Relu => 1,
-            Activation::SwiGlu | Activation::GeGlu | Activation::GeGluTanh => 2,
+            Activation::SwiGlu | Activation::GeGlu | Activation::GeGluTanh | Activation::SwiGluClamped => 2,
         }
     }
 }
@@ -137,7 +145,7 @@ pub enum Blocks {
     },
 }
 
-/// Which linear layers have biases.
+/// Which linear layers have biases. Those of a feed-forward block of experts are the router and each expert's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Biases {
     /// All: query, key, value, attention output, up (and gate), down.
@@ -153,6 +161,16 @@ pub enum Biases {
 }
 
 names! { Biases: "true" = All, "false" = Off, "qkv" = QueryKeyValue, "attention" = Attention, "ffn" = FeedForward }
+
+impl Biases {
+    /// Whether feed-forward blocks have some.
+    pub fn are_in_feed_forward(self) -> bool {
+        match self {
+            Biases::All | Biases::FeedForward => true,
+            Biases::Attention | Biases::QueryKeyValue | Biases::Off => false,
+        }
+    }
+}
 
 /// Whether one more layer is between the final norm and the output matrix: CodeGeeX. Its keys and values are those of
 /// the normed stream, as in any layer; its queries are rows of a learned table, one per position.

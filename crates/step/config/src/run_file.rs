@@ -25,8 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 use std::path::Path;
 
-use crate::balance::Statistics;
-use crate::data_spec::{DataSpec, DeviceChoice, Marks, RunSpec, TokenizerSpec};
+use crate::data_spec::{DataSpec, Marks, RunSpec, TokenizerSpec};
 use crate::model::ModelSpec;
 use crate::parallelism::Parallelism;
 use crate::problem::{Location, Problem};
@@ -181,13 +180,6 @@ fn read(reader: &mut Reader, files: &dyn Files) -> RunConfig {
     let mut keys = Keys::new(Work::Read(reader));
     model::visit(keys.section("model"), &mut model, tokens);
     run::visit(keys.section("run"), &mut run);
-    if let (DeviceChoice::Cuda, Some(experts)) = (run.device, &mut model.experts)
-        && !keys.section("model").is_set("router_statistics")
-    {
-        // GPUs have no kernels for them.
-        experts.balance.statistics = Statistics::Off;
-    }
-    keys.section("run");
     let ranks = keys.is_set("ranks").then_some(run.ranks);
     let others = Others { ranks, data: &data, model: &model, files };
     parallelism::visit(keys.section("parallelism"), &mut parallelism, &others);

@@ -16,14 +16,15 @@ pub enum BalanceOp {
     /// `counts[R,E]` I64 = or += the slots of `choice[T,k]` I32 with each expert, of the tokens of each run whose
     /// `labels[1,T]` I32 are not [`config::IGNORED_LABEL`].
     CountChoices { choice: Tensor, labels: Tensor, counts: Tensor, write: Write },
-    /// `kept[T,k]` I32 = `choice[T,k]` I32, but -1 for those beyond `capacity` tokens of a sequence for each expert:
-    /// those with the smallest `weights[T,k]`, of equal ones the later tokens. Tokens without a label in `labels[1,T]`
-    /// I32 neither count nor are dropped. `dropped[1,1]` I64 += their number.
+    /// `kept[T,k]` I32 = `choice[T,k]` I32, but -1 for those beyond `capacity` tokens of a sequence for each of
+    /// `experts`: those with the smallest `weights[T,k]`, of equal ones the later tokens. Tokens without a label in
+    /// `labels[1,T]` I32 neither count nor are dropped. `dropped[1,1]` I64 += their number.
     LimitChoices {
         choice: Tensor,
         weights: Tensor,
         labels: Tensor,
         sequences: usize,
+        experts: usize,
         capacity: usize,
         kept: Tensor,
         dropped: Option<Tensor>,

@@ -123,6 +123,13 @@ impl Tensor {
         Tensor::new(self.offset_bytes + range.start * self.dtype.size_bytes(), 1, range.len(), self.dtype)
     }
 
+    /// The same elements of four bytes each as numbers in single precision. Operations that move them, copies and
+    /// gathers, keep their bits.
+    pub fn in_words(self) -> Tensor {
+        assert!(self.dtype.size_bytes() == Dtype::F32.size_bytes(), "{self:?} has no elements of four bytes");
+        Tensor { dtype: Dtype::F32, ..self }
+    }
+
     /// The same dense elements as `[rows, cols]`.
     pub fn reshaped(&self, rows: usize, cols: usize) -> Tensor {
         assert!(self.is_dense() && rows * cols == self.len(), "[{rows}, {cols}] of {self:?}");

@@ -189,8 +189,9 @@ impl<'a> Binder<'a> {
     }
 
     fn around_experts(&mut self, prefix: &str, experts: ExpertStacks) -> Result<ExpertsParams, BindError> {
-        let ExpertStacks { up, down } = experts;
+        let ExpertStacks { up, down, up_bias, down_bias } = experts;
         let router = self.required(&format!("{prefix}.router.weight"))?;
+        let router_bias = self.optional(&format!("{prefix}.router.bias"));
         let shared = format!("{prefix}.shared");
         let shared = match self.is_declared(&format!("{shared}.down.weight")) {
             true => {
@@ -199,7 +200,7 @@ impl<'a> Binder<'a> {
             }
             false => None,
         };
-        Ok(ExpertsParams { router, up, down, shared })
+        Ok(ExpertsParams { router, router_bias, up, up_bias, down, down_bias, shared })
     }
 
     /// Fails unless every declared parameter was bound exactly once.
@@ -243,6 +244,7 @@ pub struct QkNormParams {
 
 /// Parameters of a feed-forward block, or their gradient accumulators.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a layer has one, bound once for each pass")]
 pub enum FeedForwardParams {
     /// All tokens go through the same matrices.
     Dense(DenseParams),
@@ -255,10 +257,16 @@ pub enum FeedForwardParams {
 pub struct ExpertsParams {
     /// `[E, D]`, equal on all ranks.
     pub router: Tensor,
+    /// `[1, E]`, equal on all ranks.
+    pub router_bias: Option<Tensor>,
     /// `[G F, D]`, expert under expert; with gates, of each expert gate above up: `[G 2F, D]`.
     pub up: Tensor,
+    /// `[G, F]`, or gate | up `[G, 2F]`.
+    pub up_bias: Option<Tensor>,
     /// `[G D, F]`.
     pub down: Tensor,
+    /// `[G, D]`.
+    pub down_bias: Option<Tensor>,
     /// The expert of all tokens.
     pub shared: Option<SharedExpertParams>,
 }
@@ -276,6 +284,8 @@ pub struct SharedExpertParams {
 struct ExpertStacks {
     up: Tensor,
     down: Tensor,
+    up_bias: Option<Tensor>,
+    down_bias: Option<Tensor>,
 }
 
 impl ExpertStacks {
@@ -285,14 +295,19 @@ impl ExpertStacks {
             return Ok(None);
         }
         let mut binder = Binder::new(Unit::Experts(layer), layout, flat)?;
-        let name = |part: &str| format!("layers.{layer}.experts.{part}.weight");
-        let up = match binder.optional(&name("gate_up")) {
-            Some(up) => up,
-            None => binder.required(&name("up"))?,
+        let name = |part: &str, kind: &str| format!("layers.{layer}.experts.{part}.{kind}");
+        let (first, up) = match binder.optional(&name("gate_up", "weight")) {
+            Some(up) => ("gate_up", up),
+            None => ("up", binder.required(&name("up", "weight"))?),
         };
-        let down = binder.required(&name("down"))?;
+        let down = binder.required(&name("down", "weight"))?;
+        let groups = layout.segment(&name("down", "weight")).map_or(1, |segment| segment.dims[0]);
+        let [up_bias, down_bias] = [first, "down"].map(|part| {
+            let bias = binder.optional(&name(part, "bias"))?;
+            Some(bias.reshaped(groups, bias.len() / groups))
+        });
         binder.finish()?;
-        Ok(Some(ExpertStacks { up, down }))
+        Ok(Some(ExpertStacks { up, down, up_bias, down_bias }))
     }
 }
 

@@ -13,6 +13,7 @@ use device::{DeviceError, ExpertOp, ExpertRows, Orientation, Tensor, TokenRange,
 
 use crate::binding::ExpertsParams;
 use crate::context::Context;
+use crate::expert_biases::ExpertBiases;
 use crate::experts_tensors::{ExpertsPending, ExpertsSaved, row_tensor, spec};
 use crate::gradient_sums::{Contributions, sum_contributions};
 use crate::placement::{Partial, Residual, Whole, enter, leave};
@@ -46,14 +47,15 @@ impl Experts<'_> {
         activated: Option<ExpertsActivated>,
     ) -> Result<(), DeviceError> {
         let (context, router, rows) = (self.context, self.router(), saved.routed.rows);
-        router.choose(params.router, normed, saved.routed, self.balance.correction())?;
+        router.choose((params.router, params.router_bias), normed, saved.routed, self.balance.correction())?;
         context.scratch.scoped(|| {
             let computed = self.balance.within_capacity(saved.routed)?;
             router.group(computed, rows, router.own.start)
         })?;
         context.scratch.scoped(|| {
             let x = self.gathered(normed.tensor(), rows)?;
-            self.product(Orientation::Nt, (x, params.up), saved.hidden, rows)
+            let write = self.biases(rows).begin(params.up_bias, saved.hidden)?;
+            self.product(Orientation::Nt, (x, params.up), (saved.hidden, write), rows)
         })?;
         if let Some(activated) = activated {
             self.activate_at(saved, activated.routed)?;
@@ -99,7 +101,8 @@ impl Experts<'_> {
         let (context, routed) = (self.context, saved.routed);
         context.scratch.scoped(|| {
             let (y, weights, rows) = (row_tensor(context), Some(routed.weights), routed.rows);
-            self.product(Orientation::Nt, (activated.routed, params.down), y, rows)?;
+            let write_rows = self.biases(rows).begin(params.down_bias, y)?;
+            self.product(Orientation::Nt, (activated.routed, params.down), (y, write_rows), rows)?;
             context.submit(ExpertOp::CombineRows { y, weights, rows, out: sum, write }.into())
         })?;
         if let (Some(shared), Some(saved), Some(activated)) = (self.shared(params), saved.shared, activated.shared) {
@@ -127,7 +130,7 @@ impl Experts<'_> {
             let sum = Partial::target(context, input);
             context.scratch.scoped(|| {
                 let y = row_tensor(context);
-                self.product(Orientation::Nn, (pending.hidden, params.up), y, rows)?;
+                self.product(Orientation::Nn, (pending.hidden, params.up), (y, Write::Assign), rows)?;
                 context.submit(ExpertOp::CombineRows { y, weights: None, rows, out: sum, write: Write::Assign }.into())
             })?;
             if let Some(((shared, _), pending)) = &shared {
@@ -151,7 +154,7 @@ impl Experts<'_> {
             let dweights = context.scratch.floats(routed.weights.rows, routed.weights.cols);
             context.scratch.scoped(|| {
                 let (dy, gradient) = (self.gathered(dy, routed.rows)?, params.activated(context, context.scratch));
-                self.product(Orientation::Nn, (dy, params.down), gradient, routed.rows)?;
+                self.product(Orientation::Nn, (dy, params.down), (gradient, Write::Assign), routed.rows)?;
                 context.submit(
                     ExpertOp::ActivationBackward {
                         activation: context.model.activation,
@@ -164,7 +167,8 @@ impl Experts<'_> {
                         rows: routed.rows,
                     }
                     .into(),
-                )
+                )?;
+                self.biases(routed.rows).add_to_weights(params.down_bias, dy, dweights)
             })?;
             self.router().backward(routed, dweights, pending.logits)?;
             self.balance.backward(routed, pending.logits)
@@ -189,7 +193,8 @@ impl Experts<'_> {
             let dy = enter(context, dy)?;
             context.scratch.scoped(|| {
                 let dy = self.gathered(dy.tensor(), rows)?;
-                self.gradient_of_weight(gradients.down, (pending.activated, dy), rows, write)
+                self.gradient_of_weight(gradients.down, (pending.activated, dy), rows, write)?;
+                self.biases(rows).add_weighted_gradient(gradients.down_bias, (dy, saved.routed), write)
             })?;
             shared.as_ref().map_or(Ok(()), |(shared, pending)| shared.backward_down(*pending, dy, write))
         })?;
@@ -199,7 +204,9 @@ impl Experts<'_> {
                 let x = self.gathered(normed.tensor(), rows)?;
                 self.gradient_of_weight(gradients.up, (x, pending.hidden), rows, write)
             })?;
+            self.biases(rows).add_gradient(gradients.up_bias, pending.hidden, write)?;
             self.router().backward_weight(gradients.router, (normed, pending.logits), write)?;
+            self.router().backward_bias(gradients.router_bias, pending.logits, write)?;
             shared.as_ref().map_or(Ok(()), |(shared, pending)| shared.backward_up(*pending, normed, write))
         })
     }
@@ -211,15 +218,15 @@ impl Experts<'_> {
         Ok(to)
     }
 
-    /// `out` assigned: each expert's rows of `a` with its matrix of `b`.
+    /// `out` assigned or added to: each expert's rows of `a` with its matrix of `b`.
     fn product(
         &self,
         orientation: Orientation,
         (a, b): (Tensor, Tensor),
-        out: Tensor,
+        (out, write): (Tensor, Write),
         rows: ExpertRows,
     ) -> Result<(), DeviceError> {
-        let (tokens, write) = (None, Write::Assign);
+        let tokens = None;
         self.context.submit(ExpertOp::MatMul { orientation, a, b, out, rows, tokens, write }.into())
     }
 
@@ -238,6 +245,10 @@ impl Experts<'_> {
             let (orientation, tokens) = (Orientation::Tn, (tokens != all).then_some(range));
             context.submit(ExpertOp::MatMul { orientation, a, b, out, rows, tokens, write }.into())
         })
+    }
+
+    fn biases(&self, rows: ExpertRows) -> ExpertBiases<'_> {
+        ExpertBiases { context: self.context, rows }
     }
 
     fn router(&self) -> Router<'_> {

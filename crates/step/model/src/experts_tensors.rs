@@ -24,7 +24,7 @@ pub(crate) struct Routed {
     pub(crate) logits: Tensor,
     /// `[T, k]`, I32: ascending.
     pub(crate) choice: Tensor,
-    /// `[T, k]`, F32.
+    /// `[T, k]`, F32; kept until the backward pass of the weights where experts have biases.
     pub(crate) weights: Tensor,
     /// Kept until the backward pass of the weights.
     pub(crate) rows: ExpertRows,
@@ -60,18 +60,19 @@ pub(crate) struct SharedPending {
 
 impl Routed {
     /// Lays out the choice of `per_token` of `experts`, of which this rank has `own` and is given `expected` rows where
-    /// routing is balanced.
+    /// routing is balanced; the weights of the chosen in `of_weights`.
     fn lay_out(
         SavedFrames { until_input, until_weight, .. }: SavedFrames,
         context: &Context,
         [experts, per_token, own]: [usize; 3],
         expected: usize,
+        of_weights: &Frame,
     ) -> Routed {
         let tokens = context.shape.tokens();
         Routed {
             logits: until_input.floats(tokens, experts),
             choice: until_input.tensor(tokens, per_token, Dtype::I32),
-            weights: until_input.floats(tokens, per_token),
+            weights: of_weights.floats(tokens, per_token),
             rows: ExpertRows {
                 places: until_weight.tensor(tokens, per_token, Dtype::I32),
                 slots: until_weight.tensor(1, tokens * per_token.min(own), Dtype::I32),
@@ -102,12 +103,16 @@ impl ExpertsSaved {
         let ExpertsSpec { number, per_token, .. } = *spec(context);
         let ranks = context.tp.size();
         let expected = (context.shape.tokens() * per_token).div_ceil(ranks);
+        // The gradient of a bias of outputs is a sum of rows times their weights.
+        let of_weights = if params.down_bias.is_some() { frames.until_weight } else { frames.until_input };
         ExpertsSaved {
-            routed: Routed::lay_out(frames, context, [number, per_token, number / ranks], expected),
+            routed: Routed::lay_out(frames, context, [number, per_token, number / ranks], expected, of_weights),
             hidden: params.hidden(context, frames.until_input),
             shared: params.shared.map(|shared| SharedSaved {
                 dense: shared.dense.lay_out_saved(context, frames.until_input),
-                gate: shared.gate.map(|_| Routed::lay_out(frames, context, [1; 3], context.shape.tokens())),
+                gate: shared
+                    .gate
+                    .map(|_| Routed::lay_out(frames, context, [1; 3], context.shape.tokens(), frames.until_input)),
             }),
         }
     }

@@ -18,6 +18,7 @@ mod context_parallel;
 mod dense;
 mod dropout;
 mod embedding;
+mod expert_biases;
 mod experts;
 mod experts_tensors;
 mod gradient_sums;

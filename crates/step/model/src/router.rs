@@ -1,5 +1,5 @@
-//! The router of experts: a map without bias into logits, the choice, and the way back. The gate of a shared expert is
-//! a router of one expert, which every token chooses.
+//! The router of experts: a map into logits, the choice, and the way back. The gate of a shared expert is a router of
+//! one expert without bias, which every token chooses.
 //!
 //! Every rank of tensor parallelism has the logits of all experts. It makes the share of its own ones of the gradients,
 //! of which sums over the ranks thus have each once.
@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use config::Routing;
-use device::{DeviceError, ExpertOp, ExpertRows, Op, Orientation, Reduction, SumTree, Tensor, Write};
+use device::{DeviceError, Dtype, ExpertOp, ExpertRows, Op, Orientation, Reduction, SumTree, Tensor, Write};
 
 use crate::context::Context;
 use crate::experts_tensors::Routed;
@@ -22,18 +22,33 @@ pub(crate) struct Router<'a> {
 }
 
 impl Router<'_> {
-    /// Logits, choice and weights from the normed residual. `correction[1, E]` is added to choice scores.
+    /// Logits, choice and weights from the normed residual, by the map `weight[E, D]` with `bias[1, E]`.
+    /// `correction[1, E]` is added to choice scores.
     pub(crate) fn choose(
         &self,
-        weight: Tensor,
+        (weight, bias): (Tensor, Option<Tensor>),
         normed: Whole,
         Routed { logits, choice, weights, rows: _ }: Routed,
         correction: Option<Tensor>,
     ) -> Result<(), DeviceError> {
         let context = self.context;
-        product(context, Orientation::Nt, (normed.tensor(), weight), (logits, Write::Assign))?;
+        context.scratch.scoped(|| {
+            let bias = bias.map(|bias| self.in_single(bias)).transpose()?;
+            let (orientation, write) = (Orientation::Nt, Write::Assign);
+            context.submit(Op::MatMul { orientation, a: normed.tensor(), b: weight, bias, out: logits, write })
+        })?;
         let routing = self.routing;
         context.submit(ExpertOp::Route { logits, correction, routing, choice, weights }.into())
+    }
+
+    /// `bias[1, E]` in the type of logits, in scratch where it is stored otherwise.
+    fn in_single(&self, bias: Tensor) -> Result<Tensor, DeviceError> {
+        if bias.dtype == Dtype::F32 {
+            return Ok(bias);
+        }
+        let to = self.context.scratch.floats(bias.rows, bias.cols);
+        self.context.submit(Op::Copy { from: bias, to })?;
+        Ok(to)
     }
 
     /// The rows of experts from `first_expert` on, of those of `choice[T, k]` that are not negative.
@@ -83,6 +98,23 @@ impl Router<'_> {
             let dlogits = dlogits.cols_of(self.own.clone()).rows_of(rows.clone());
             let out = out.rows_of(self.own.clone());
             product(context, Orientation::Tn, (dlogits, x.rows_of(rows)), (out, write))
+        })
+    }
+
+    /// `accumulator[1, E]` = or += the sums of this rank's columns of `dlogits[T, E]`; zeros for others. Nothing
+    /// without a bias.
+    pub(crate) fn backward_bias(
+        &self,
+        accumulator: Option<Tensor>,
+        dlogits: Tensor,
+        write: Write,
+    ) -> Result<(), DeviceError> {
+        let Some(accumulator) = accumulator else { return Ok(()) };
+        let context = self.context;
+        sum_contributions(context, Contributions::of_sequences(context), [accumulator], write, |rows, [out], write| {
+            clear(context, out, write)?;
+            let x = dlogits.cols_of(self.own.clone()).rows_of(rows);
+            context.submit(Op::ColumnSum { x, out: out.elements(self.own.clone()) })
         })
     }
 }

@@ -9,7 +9,7 @@ use config::{Balance, ExpertsSpec, LoadSet, Routing};
 use device::{BalanceOp, BalanceTerm, DeviceError, Dtype, RouterTerms, RouterValues, Tensor, Write};
 
 use crate::context::{Batch, Context};
-use crate::context_parallel::losses;
+use crate::context_parallel::{choices, losses};
 use crate::experts_tensors::{Routed, spec};
 use crate::router_constants::RouterRow;
 
@@ -46,10 +46,27 @@ impl RouterBalance<'_> {
 
     fn limit(&self, routed: Routed, capacity: usize, dropped: Option<Tensor>) -> Result<Tensor, DeviceError> {
         let (context, Routed { choice, weights, .. }) = (self.context, routed);
-        let kept = context.scratch.tensor(choice.rows, choice.cols, Dtype::I32);
-        let (labels, sequences) = (self.batch.labels, context.shape.sequences);
-        let op = BalanceOp::LimitChoices { choice, weights, labels, sequences, capacity, kept, dropped };
-        context.submit(op.into())?;
+        let (sequences, experts, per_token) = (context.shape.sequences, routed.logits.cols, choice.cols);
+        let limited = |[choice, weights, labels, kept]: [Tensor; 4], dropped: Option<Tensor>| {
+            let op = BalanceOp::LimitChoices { choice, weights, labels, sequences, experts, capacity, kept, dropped };
+            context.submit(op.into())
+        };
+        let kept = context.scratch.tensor(choice.rows, per_token, Dtype::I32);
+        let Some(labels_of_all) = self.batch.labels_of_all else {
+            limited([choice, weights, self.batch.labels, kept], dropped)?;
+            return Ok(kept);
+        };
+        // Every rank limits the choices of whole sequences, and the first of them counts.
+        context.scratch.scoped(|| {
+            let tokens = sequences * context.shape.sequence_length;
+            let [of_all, kept_of_all] = [(); 2].map(|()| context.scratch.tensor(tokens, per_token, Dtype::I32));
+            let weights_of_all = context.scratch.floats(tokens, per_token);
+            choices::gather(context, choice, of_all)?;
+            choices::gather(context, weights, weights_of_all)?;
+            let dropped = dropped.filter(|_| context.cp.position() == 0);
+            limited([of_all, weights_of_all, labels_of_all, kept_of_all], dropped)?;
+            choices::own_rows(context, kept_of_all, kept)
+        })?;
         Ok(kept)
     }
 

@@ -28,7 +28,7 @@ impl SharedExpert<'_> {
         self.params.dense.fill(self.context, normed, saved.dense, activated)?;
         match self.params.gate.zip(saved.gate) {
             Some((weight, gate)) => {
-                self.gate().choose(weight, normed, gate, None)?;
+                self.gate().choose((weight, None), normed, gate, None)?;
                 self.gate().group(gate.choice, gate.rows, 0)
             }
             None => Ok(()),

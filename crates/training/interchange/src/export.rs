@@ -41,6 +41,12 @@ pub fn family_of(model: &ModelSpec) -> Result<Family, InterchangeError> {
         let reason = "model.router_bias = true; no class that is written here has a correction of choices".into();
         return Err(InterchangeError::NoFamily { reason });
     }
+    if model.experts.is_some() && model.biases.are_in_feed_forward() {
+        let biases = model.biases.name();
+        let reason =
+            format!("model.biases = \"{biases}\"; no class that is written here has biases of routers and experts");
+        return Err(InterchangeError::NoFamily { reason });
+    }
     // Losses of routers train them and do not belong to the function that they compute.
     let experts = model.experts.map(|experts| ExpertsSpec { balance: Balance::NONE, ..experts });
     let trained = ModelSpec { output_init_std: None, xavier_gain: None, z_loss: None, lora: None, ..model.clone() };
@@ -149,6 +155,15 @@ mod tests {
         let expected = "no Hugging Face class has this model: model.router_bias = true; no class that is written here \
                         has a correction of choices";
         assert_eq!(message(&["model.router_bias=true"]), Err(expected.to_string()));
+    }
+
+    #[test]
+    fn biases_of_experts_and_clamped_gates_are_refused_by_name() {
+        let of_biases = message(&["model.biases=ffn"]).expect_err("refused");
+        let said = "model.biases = \"ffn\"; no class that is written here has biases of routers and experts";
+        assert!(of_biases.ends_with(said), "{of_biases}");
+        let of_gates = message(&["model.activation=swiglu_clamped"]).expect_err("refused");
+        assert!(of_gates.contains("its norms, positions, activation"), "{of_gates}");
     }
 
     #[test]

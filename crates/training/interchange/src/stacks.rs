@@ -88,7 +88,8 @@ mod tests {
             balance,
         };
         let activation = config::Activation::SwiGlu;
-        let model = ModelSpec { hidden: 4, experts: Some(experts), activation, ..RunConfig::quick_start().model };
+        let plain = ModelSpec { biases: config::Biases::Off, ..RunConfig::quick_start().model };
+        let model = ModelSpec { hidden: 4, experts: Some(experts), activation, ..plain };
         let list = params(&model, Unit::Experts(1));
         let names: Vec<String> = list.iter().flat_map(matrices).map(|matrix| matrix.param.name).collect();
         let expected = ["0.gate", "0.up", "1.gate", "1.up", "2.gate", "2.up", "0.down", "1.down", "2.down"];

@@ -2,7 +2,7 @@
 
 use toml::Value;
 
-use crate::verdicts::oracle::{Values, int, num, text};
+use crate::verdicts::oracle::{Values, num};
 
 /// Keys that mean something where there are experts.
 pub const KEYS: &[&str] = &[
@@ -27,16 +27,12 @@ pub fn is_legal(values: &Values) -> bool {
     let rate = num(values, "model.router_bias_rate", if has_bias { 1e-3 } else { 0.0 });
     let capacity = given(values, "expert_capacity").is_some();
     let trains_routers = balance_loss > 0.0 || z_loss > 0.0 || rate > 0.0;
-    let counts = given(values, "router_statistics").and_then(Value::as_bool) == Some(true);
-    let is_on_gpus = text(values, "run.device", "cpu") == "cuda";
     (0.0..=1.0).contains(&balance_loss)
         && (0.0..=1.0).contains(&z_loss)
         && rate >= 0.0
         && (!capacity || num(values, "model.expert_capacity", 1.0) > 0.0)
         && (balance_loss > 0.0 || given(values, "router_balance_over").is_none())
         && (has_bias || given(values, "router_bias_rate").is_none())
-        && !(is_on_gpus && (trains_routers || capacity || counts))
-        && !(capacity && int(values, "parallelism.cp", 1) > 1)
         && !(given(values, "lora").is_some() && trains_routers)
 }
 

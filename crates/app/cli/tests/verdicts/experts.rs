@@ -3,7 +3,7 @@
 use toml::Value;
 
 use crate::verdicts::balance;
-use crate::verdicts::model::Model;
+use crate::verdicts::model::{Model, has_gates};
 use crate::verdicts::oracle::{Values, divides, int, num, text};
 
 /// Keys that mean something where there are experts.
@@ -67,11 +67,6 @@ pub fn are_legal(values: &Values, Model { layers, ffn, .. }: &Model) -> bool {
     };
     let width = |width: i128| (1..=1 << 24).contains(&width);
     let has_gate = values.get("model.shared_expert_gate").and_then(Value::as_bool) == Some(true);
-    let has_biases = match values.get("model.biases") {
-        None => true,
-        Some(Value::Boolean(all)) => *all,
-        Some(which) => which.as_str() == Some("ffn"),
-    };
     (1..=4096).contains(&number)
         && (1..=number).contains(&per_token)
         && width(hidden)
@@ -81,9 +76,18 @@ pub fn are_legal(values: &Values, Model { layers, ffn, .. }: &Model) -> bool {
         && interval > 0
         && num(values, "model.router_scale", 1.0) > 0.0
         && groups(values, number, per_token)
-        && !has_biases
+        && !(have_biases(values) && shared.is_some())
         && balance::is_legal(values)
         && !adapts_experts(values)
+}
+
+/// Whether routers and experts have biases.
+fn have_biases(values: &Values) -> bool {
+    match values.get("model.biases") {
+        None => true,
+        Some(Value::Boolean(all)) => *all,
+        Some(which) => which.as_str() == Some("ffn"),
+    }
 }
 
 /// Groups are equally large, and those that are kept have enough experts. A sum of two scores needs two.
@@ -120,9 +124,10 @@ pub fn are_divided(values: &Values, tp: i128, Model { layers, ffn, .. }: &Model)
 
 /// Names of the parameters of a layer's experts, after the name of the layer.
 pub fn names(values: &Values, experts: &Experts) -> Vec<String> {
-    let is_gated = text(values, "model.activation", "").ends_with("glu");
+    let is_gated = has_gates(values);
     let mut names = vec!["router".into(), "experts.down".into()];
     names.push(if is_gated { "experts.gate_up".into() } else { "experts.up".to_string() });
+    let biases: Vec<String> = if have_biases(values) { names.clone() } else { vec![] };
     if experts.shared.is_some() {
         names.extend(["shared.up", "shared.down"].map(String::from));
         if is_gated {
@@ -132,7 +137,8 @@ pub fn names(values: &Values, experts: &Experts) -> Vec<String> {
             names.push("shared_gate".into());
         }
     }
-    names.into_iter().map(|name: String| name + ".weight").collect()
+    let weights = names.into_iter().map(|name: String| name + ".weight");
+    weights.chain(biases.into_iter().map(|name| name + ".bias")).collect()
 }
 
 /// Changes of the defaults, one for every rule of experts that a file can break.
@@ -193,8 +199,8 @@ pub const ONE_PER_RULE: &[&[(&str, &str)]] = &[
         ("model.lora", "{ rank = 8, targets = [\"query\", \"down\"] }"),
     ],
     &[("model.experts", "4096"), ("model.biases", "false"), ("model.expert_hidden", "16777216")],
-    &[("model.experts", "8")],
-    &[("model.experts", "8"), ("model.biases", "\"ffn\"")],
+    &[("model.experts", "8"), ("model.shared_expert_hidden", "64")],
+    &[("model.experts", "8"), ("model.biases", "\"ffn\""), ("model.shared_expert_hidden", "64")],
     &[("model.experts_per_token", "2")],
     &[("model.router_scale", "1.0")],
     &[("model.shared_expert_gate", "false")],

@@ -29,6 +29,11 @@ pub fn resolved_model(values: &Values) -> Model {
     }
 }
 
+/// Whether activations have gates.
+pub fn has_gates(values: &Values) -> bool {
+    ["swiglu", "geglu", "geglu_tanh", "swiglu_clamped"].contains(&text(values, "model.activation", "gelu_tanh"))
+}
+
 /// Whether `[model]` is one.
 pub fn is_legal(values: &Values) -> bool {
     let model = resolved_model(values);

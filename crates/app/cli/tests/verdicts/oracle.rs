@@ -8,7 +8,7 @@ use crate::verdicts::blanks;
 use crate::verdicts::experts;
 use crate::verdicts::files::RunFile;
 use crate::verdicts::gpus::gpus;
-use crate::verdicts::model::{self, Model, resolved_model};
+use crate::verdicts::model::{self, Model, has_gates, resolved_model};
 use crate::verdicts::recipes;
 use crate::verdicts::sizes;
 
@@ -121,7 +121,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("model.router_scores", &["softmax", "sigmoid"]),
     ("model.router_balance_over", &["sequence", "step"]),
     ("model.router_weights", &["scores", "normalised"]),
-    ("model.activation", &["gelu_tanh", "gelu_erf", "gelu_sigmoid", "relu", "swiglu", "geglu"]),
+    ("model.activation", &["gelu_tanh", "gelu_erf", "gelu_sigmoid", "relu", "swiglu", "geglu", "swiglu_clamped"]),
     ("parallelism.reduce", &["step", "microbatch"]),
     ("parallelism.reshard", &["after-use", "after-backward"]),
     ("parallelism.schedule", &["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "zb-auto"]),
@@ -433,7 +433,7 @@ fn parameters(values: &Values) -> Vec<String> {
     let mut dense = vec![];
     let mut maps =
         vec!["attention.query", "attention.key", "attention.value", "attention.output", "ffn.up", "ffn.down"];
-    if text(values, "model.activation", "").ends_with("glu") {
+    if has_gates(values) {
         maps.push("ffn.gate");
     }
     for map in maps {

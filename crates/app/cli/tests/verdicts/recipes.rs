@@ -2,6 +2,7 @@
 
 use toml::Value;
 
+use crate::verdicts::model::has_gates;
 use crate::verdicts::oracle::{Values, int, num, text};
 
 /// Samples are of texts that one rank after the other knows whole.
@@ -47,7 +48,7 @@ pub fn adapters(values: &Values) -> bool {
         .map_or(1.0, |alpha| alpha.as_float().or(alpha.as_integer().map(|alpha| alpha as f64)).unwrap_or(0.0));
     let targets = lora.get("targets").and_then(Value::as_array);
     let has_gate = targets.is_some_and(|targets| targets.contains(&Value::String("gate".into())));
-    let is_gated = ["swiglu", "geglu", "geglu_tanh"].contains(&text(values, "model.activation", "gelu_tanh"));
+    let is_gated = has_gates(values);
     (1..=1 << 14).contains(&rank)
         && alpha > 0.0
         && targets.is_none_or(|targets| !targets.is_empty())

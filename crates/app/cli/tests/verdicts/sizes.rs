@@ -3,7 +3,7 @@
 use toml::Value;
 
 use crate::verdicts::experts;
-use crate::verdicts::model::{Model, resolved_model};
+use crate::verdicts::model::{Model, has_gates, resolved_model};
 use crate::verdicts::oracle::{Values, degrees, int, stages_per_rank, text};
 
 /// Whether a run is small enough to be planned.
@@ -11,7 +11,7 @@ pub fn are_planned(values: &Values) -> bool {
     let Some([dp, _, pp]) = degrees(values) else { return false };
     let Model { layers, hidden, heads, kv_heads, head_dim, ffn, vocabulary, context } = resolved_model(values);
     let (query, key) = (heads * head_dim, kv_heads * head_dim);
-    let gates = if text(values, "model.activation", "").ends_with("glu") { 2 } else { 1 };
+    let gates = if has_gates(values) { 2 } else { 1 };
     let experts = experts::experts(values, ffn);
     let of_experts = experts.map_or(0, |experts| experts.layers(layers));
     // Columns of the feed-forward blocks of all layers.

@@ -115,10 +115,11 @@ impl<L: Lanes, E: Stored> OnCurve<f32> for OfRow<'_, L, E> {
             |block| {
                 let (value, slope) = C::value_and_slope::<L>(block.load(gate));
                 let (up, dy) = (block.load::<L>(up), block.load::<L>(dy));
-                let (weighted, output) = (weight * dy, value * up);
+                let factor = C::factor(up);
+                let (weighted, output) = (weight * dy, value * factor);
                 block.store(y, weight * output);
-                block.store(dgate, weighted * up * slope);
-                block.store(dup, weighted * value);
+                block.store(dgate, weighted * factor * slope);
+                block.store(dup, C::gradient_of_up(up, weighted * value));
                 dy * output
             },
         );

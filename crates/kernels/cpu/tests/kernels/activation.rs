@@ -42,6 +42,10 @@ fn curve(activation: Activation, x: f64) -> (f64, f64) {
             (x * sigmoid, sigmoid + 1.702 * x * sigmoid * (1.0 - sigmoid))
         }
         Activation::Relu => (x.max(0.0), if x > 0.0 { 1.0 } else { 0.0 }),
+        Activation::SwiGluClamped => {
+            let (value, slope) = curve(Activation::GeluSigmoid, x.min(7.0));
+            (value, if x <= 7.0 { slope } else { 0.0 })
+        }
         Activation::SwiGlu => {
             let sigmoid = 1.0 / (1.0 + (-x).exp());
             (x * sigmoid, sigmoid + x * sigmoid * (1.0 - sigmoid))
@@ -49,10 +53,19 @@ fn curve(activation: Activation, x: f64) -> (f64, f64) {
     }
 }
 
+/// What the curve's value is multiplied by, and its slope: 1 for kinds without a gate.
+fn factor(activation: Activation, x: &[f64], i: usize) -> (f64, f64) {
+    let up = x.get(x.len() / 2 + i).copied().unwrap_or(1.0);
+    match activation {
+        Activation::GeluTanh | Activation::GeluErf | Activation::GeluSigmoid | Activation::Relu => (1.0, 0.0),
+        Activation::SwiGlu | Activation::GeGlu | Activation::GeGluTanh => (up, 1.0),
+        Activation::SwiGluClamped => (up.clamp(-7.0, 7.0) + 1.0, if up.abs() <= 7.0 { 1.0 } else { 0.0 }),
+    }
+}
+
 pub fn forward(activation: Activation, x: &[f64]) -> Vec<f64> {
     let outputs = x.len() / activation.inputs_per_output();
-    let up = |i: usize| if activation.inputs_per_output() == 2 { x[outputs + i] } else { 1.0 };
-    (0..outputs).map(|i| curve(activation, x[i]).0 * up(i)).collect()
+    (0..outputs).map(|i| curve(activation, x[i]).0 * factor(activation, x, i).0).collect()
 }
 
 pub fn backward(activation: Activation, x: &[f64], dy: &[f64]) -> Vec<f64> {
@@ -60,15 +73,18 @@ pub fn backward(activation: Activation, x: &[f64], dy: &[f64]) -> Vec<f64> {
     if activation.inputs_per_output() == 1 {
         return (0..dy.len()).map(|i| slope(i) * dy[i]).collect();
     }
-    let dgate = (0..dy.len()).map(|i| dy[i] * x[dy.len() + i] * slope(i));
-    let dup = (0..dy.len()).map(|i| dy[i] * curve(activation, x[i]).0);
+    let dgate = (0..dy.len()).map(|i| dy[i] * factor(activation, x, i).0 * slope(i));
+    let dup = (0..dy.len()).map(|i| dy[i] * curve(activation, x[i]).0 * factor(activation, x, i).1);
     dgate.chain(dup).collect()
 }
 
 #[test]
 fn reference_gradients_agree_with_differences() {
-    for activation in Activation::ALL {
-        let x = double(&random("x", 40, 5.0));
+    // The larger numbers are beyond the limit of the clamped kind.
+    for (activation, scale) in
+        Activation::ALL.into_iter().flat_map(|activation| [(activation, 5.0), (activation, 12.0)])
+    {
+        let x = double(&random("x", 40, scale));
         let dy = double(&random("dy", 40 / activation.inputs_per_output(), 1.0));
         let loss = |x: &[f64]| dot(&forward(activation, x), &dy);
         assert_gradient("dx", loss, &x, &backward(activation, &x, &dy));
@@ -124,7 +140,12 @@ fn check_row(activation: Activation, x: &[f64], dy: &[f64], y: &[f32], dx: &[f32
     // x^2.
     let reference_error = |i: usize| 1e-15 * x[i].abs() * (2.0 + x[i].powi(2));
     let roundings = |i: usize| 12.0 + 4.0 * x[i].powi(2).min(30.0);
-    let up = |i: usize| if activation.inputs_per_output() == 2 { x[dy.len() + i].abs() } else { 1.0 };
+    // Of a factor with a sum, its size is that of both terms.
+    let up = |i: usize| match activation {
+        Activation::SwiGluClamped => x[dy.len() + i].abs().min(7.0) + 1.0,
+        Activation::SwiGlu | Activation::GeGlu | Activation::GeGluTanh => x[dy.len() + i].abs(),
+        Activation::GeluTanh | Activation::GeluErf | Activation::GeluSigmoid | Activation::Relu => 1.0,
+    };
     assert_within(&format!("{activation:?}"), y, &forward(activation, x), |i| {
         roundings(i) * ROUNDING * curve(activation, x[i]).0.abs() * up(i) + reference_error(i) * up(i)
     });

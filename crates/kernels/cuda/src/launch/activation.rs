@@ -18,6 +18,7 @@ pub(super) fn forward(site: &Site, activation: Activation, x: Tensor, y: Tensor)
         Activation::SwiGlu => by_type!("swiglu"),
         Activation::GeGlu => by_type!("geglu"),
         Activation::GeGluTanh => by_type!("geglu_tanh"),
+        Activation::SwiGluClamped => by_type!("swiglu_clamped"),
     };
     Ok(launch_of_outputs(site, (stored, kernels), y, parameters))
 }
@@ -48,6 +49,7 @@ pub(super) fn backward(
         Activation::SwiGlu => by_type!("swiglu_backward"),
         Activation::GeGlu => by_type!("geglu_backward"),
         Activation::GeGluTanh => by_type!("geglu_tanh_backward"),
+        Activation::SwiGluClamped => by_type!("swiglu_clamped_backward"),
     };
     Ok(launch_of_outputs(site, (stored, kernels), y, parameters))
 }

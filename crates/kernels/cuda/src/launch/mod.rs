@@ -5,6 +5,7 @@ mod adamw;
 mod attention;
 mod attention_blocks;
 mod attention_library;
+mod balance;
 mod column_sum;
 mod cross_entropy;
 mod dropout;
@@ -129,7 +130,7 @@ pub(crate) fn launches(op: &Op, site: &Site) -> Result<Vec<Launch>, DeviceError>
         Op::ClipCoefficient { .. } => fixed_point::clip_coefficient(site, op),
         Op::AdamW { .. } => adamw::adamw(site, op),
         Op::Experts(ref op) => experts::experts(site, op),
-        Op::Balance(_) => Err(without_kernels(op)),
+        Op::Balance(ref op) => balance::balance(site, op),
     }
 }
 
@@ -179,12 +180,6 @@ fn most_blocks(site: &Site) -> usize {
 /// An order of products without kernels.
 pub(crate) fn other_products(op: &'static str, products: Products) -> DeviceError {
     DeviceError::Shape { op, what: format!("products in the order \"{}\" have no kernels", products.name()) }
-}
-
-/// An operation that runs on the CPU alone.
-fn without_kernels(op: &Op) -> DeviceError {
-    let what = format!("GPUs have no kernel for it yet: {op:?}; use run.device = \"cpu\"");
-    DeviceError::Shape { op: op.name(), what }
 }
 
 /// For functions that take a whole operation, and are given another one than theirs.

@@ -19,6 +19,7 @@ pub(super) enum Curve {
     GeluSigmoid,
     Relu,
     Silu,
+    ClampedSilu,
 }
 
 /// The columns to which a function is applied.
@@ -40,6 +41,7 @@ impl Form {
             Activation::SwiGlu => (Form::Gated, Curve::Silu),
             Activation::GeGlu => (Form::Gated, Curve::GeluErf),
             Activation::GeGluTanh => (Form::Gated, Curve::GeluTanh),
+            Activation::SwiGluClamped => (Form::Gated, Curve::ClampedSilu),
         }
     }
 }
@@ -82,7 +84,8 @@ pub(super) struct Fused {
 }
 
 impl Fused {
-    /// The fused form of an operation whose tensors have one narrow type and are not empty; `None` for others.
+    /// The fused form of an operation whose tensors have one narrow type and are not empty; `None` for others, and for
+    /// clamped gates: one more curve would take registers of all fused kernels.
     pub fn of(op: &Op) -> Option<Fused> {
         let fused = if let Op::MatMulActivation { a, b, bias, activation, x, y } = *op {
             let (form, curve) = Form::of(activation);
@@ -95,8 +98,12 @@ impl Fused {
         } else {
             return None;
         };
+        let is_fused = match fused.curve {
+            Curve::GeluTanh | Curve::GeluErf | Curve::GeluSigmoid | Curve::Relu | Curve::Silu => true,
+            Curve::ClampedSilu => false,
+        };
         let has_factors = fused.factors.iter().all(|factor| factor.dtype == fused.y.dtype && !factor.is_empty());
-        (Narrow::of(fused.factors).is_ok() && has_factors && !fused.y.is_empty()).then_some(fused)
+        (is_fused && Narrow::of(fused.factors).is_ok() && has_factors && !fused.y.is_empty()).then_some(fused)
     }
 
     /// Whether a kernel can compute both: it accesses all matrices in chunks, and writes nothing that other blocks

@@ -4,7 +4,8 @@ use device::Op;
 use crate::operations::bench::{Bench, assert_same};
 use crate::operations::case::{Case, STORED, Values};
 
-pub const ALL: [Activation; 7] = [
+/// The functions that kernels of products end with.
+pub const FUSED: [Activation; 7] = [
     Activation::GeluTanh,
     Activation::GeluErf,
     Activation::GeluSigmoid,
@@ -13,6 +14,8 @@ pub const ALL: [Activation; 7] = [
     Activation::GeGlu,
     Activation::GeGluTanh,
 ];
+
+pub const ALL: [Activation; 8] = Activation::ALL;
 
 #[needs::cuda]
 #[test]

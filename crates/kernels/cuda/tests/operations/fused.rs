@@ -4,7 +4,7 @@ use config::Activation;
 use device::{Dtype, Op, Orientation};
 use proptest::prelude::*;
 
-use crate::operations::activation::ALL;
+use crate::operations::activation::FUSED;
 use crate::operations::any_shape::any_stored;
 use crate::operations::bench::{Bench, Order, assert_same, assert_same_in};
 use crate::operations::case::{Case, Values};
@@ -57,7 +57,7 @@ fn orientations() -> impl Strategy<Value = Orientation> {
 }
 
 fn activations() -> impl Strategy<Value = Activation> {
-    proptest::sample::select(ALL.to_vec())
+    proptest::sample::select(FUSED.to_vec())
 }
 
 fn in_order(bench: &Bench, stored: impl Strategy<Value = Dtype>, unit: usize, cases: u32) {
@@ -132,7 +132,7 @@ pub fn any_factors(bench: &Bench) {
 /// All activations and both directions: tiles and pairs of them that are whole or not, bias, gaps, wild values.
 pub fn one_kernel(bench: &Bench) {
     let sizes = [[264, 136, 72], [24, 200, 64], [130, 64, 456], [1, 8, 8], [256, 256, 64]];
-    let all = [Orientation::Nt, Orientation::Nn].into_iter().flat_map(|o| ALL.map(|activation| (o, activation)));
+    let all = [Orientation::Nt, Orientation::Nn].into_iter().flat_map(|o| FUSED.map(|activation| (o, activation)));
     for (index, (orientation, activation)) in all.enumerate() {
         for (number, sizes) in sizes.into_iter().enumerate() {
             // Every activation with two sizes, and each size with some of all.

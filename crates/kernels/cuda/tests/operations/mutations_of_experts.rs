@@ -1,7 +1,7 @@
 //! Faults in kernels of experts are found.
 
 use crate::operations::bench::{Cases, Order};
-use crate::operations::experts::{activation, products, route, rows};
+use crate::operations::experts::{activation, balance, products, route, rows};
 use crate::operations::mutations::{Implied, assert_found, assert_found_in};
 
 const ROUTE: &[Implied] = &[];
@@ -9,6 +9,8 @@ const ROWS: &[Implied] = &[];
 const CHAINS: &[Implied] = &[];
 const BLOCKS: &[Implied] = &[];
 const ACTIVATION: &[Implied] = &[];
+const BALANCE: &[Implied] = &[];
+const LOSSES: &[Implied] = &[];
 
 #[needs::cuda]
 #[test]
@@ -47,4 +49,17 @@ fn faults_in_products_of_experts_in_blocks_are_found() {
 #[test]
 fn faults_in_activations_of_experts_are_found() {
     assert_found("expert_activation", &[activation::activations], ACTIVATION);
+}
+
+#[needs::cuda]
+#[test]
+fn faults_in_counts_and_capacities_are_found() {
+    let cases: [Cases; 4] = [balance::counted, balance::moved, balance::limited, balance::ends];
+    assert_found("balance", &cases, BALANCE);
+}
+
+#[needs::cuda]
+#[test]
+fn faults_in_losses_of_routers_are_found() {
+    assert_found("router_losses", &[balance::losses, balance::gradients], LOSSES);
 }

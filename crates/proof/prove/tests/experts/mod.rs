@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
+mod faults;
 mod forced;
 mod layouts;
 mod norm;

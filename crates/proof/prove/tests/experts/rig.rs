@@ -1,9 +1,9 @@
 //! Models with experts, layouts of them, and the comparison with one rank.
 
 use config::{
-    Balance, ChunkOrder, ContextKind, ContextParallel, Degrees, ExpertGroups, ExpertsSpec, Gathering,
-    GradientReduction, ModelSpec, Parallelism, Reshard, RouterScores, RouterWeights, Routing, SharedExpert, SharedGate,
-    TrainSpec, ZeroStage,
+    Activation, Balance, Biases, ChunkOrder, ContextKind, ContextParallel, Degrees, ExpertGroups, ExpertsSpec,
+    Gathering, GradientReduction, ModelSpec, Parallelism, Reshard, RouterScores, RouterWeights, Routing, SharedExpert,
+    SharedGate, TrainSpec, ZeroStage,
 };
 use prove::{Distance, EqualityClass, Outcome, Promise, is_noise};
 use testkit::layout::Layout;
@@ -55,6 +55,10 @@ pub fn models() -> Vec<(&'static str, ModelSpec)> {
                     ..NORMALISED
                 };
             }),
+        ),
+        (
+            "biases of routers and experts, clamped gates",
+            ModelSpec { activation: Activation::SwiGluClamped, biases: Biases::All, ..model(|_| {}) },
         ),
     ]
 }

@@ -1,9 +1,9 @@
 //! Models with experts: the choices of tokens, their rows and the weights after some steps are those of CPUs.
 
 use config::{
-    Balance, ChunkOrder, ContextKind, Degrees, ExpertGroups, ExpertsSpec, Format, GradientSums, ModelSpec, Overlap,
-    Parallelism, Precision, Products, Recompute, RouterScores, RouterWeights, Routing, SharedExpert, SharedGate,
-    Statistics, Tied, ZeroStage,
+    Activation, Balance, Biases, ChunkOrder, ContextKind, Degrees, ExpertGroups, ExpertsSpec, Format, GradientSums,
+    LoadSet, ModelSpec, Overlap, Parallelism, Precision, Products, Recompute, RouterBias, RouterScores, RouterWeights,
+    Routing, SharedExpert, SharedGate, Tied, ZeroStage,
 };
 use testkit::layout::Layout;
 
@@ -25,8 +25,7 @@ fn with_experts(model: ModelSpec) -> ModelSpec {
         first_layer: 1,
         layer_interval: 1,
         routing: SOFTMAX,
-        // They have no kernels for GPUs.
-        balance: Balance { statistics: Statistics::Off, ..Balance::NONE },
+        balance: Balance::NONE,
     };
     ModelSpec { num_layers: 4, experts: Some(experts), ..model }
 }
@@ -78,11 +77,38 @@ fn groups_of_experts_with_exact_sums_on_two_gpus() {
     compare(&layout, 2);
 }
 
+/// Losses of routers, corrections of their choice and a capacity, whose counts all ranks add.
+#[needs::cuda]
+#[test]
+fn balanced_experts_with_a_capacity_on_two_gpus() {
+    let mut layout = layout(Format::Fp32, [2, 2, 1], ZeroStage::One);
+    let (loss, z_loss, capacity) = (Some(0.1), Some(0.01), Some(1.0));
+    let balance = Balance { loss, z_loss, bias: Some(RouterBias { rate: 0.01 }), capacity, ..Balance::NONE };
+    layout.model = with_groups(layout.model);
+    layout.model.experts = layout.model.experts.map(|experts| ExpertsSpec { balance, ..experts });
+    compare(&layout, 2);
+}
+
+/// Routers and experts with biases, in layers whose gates are clamped.
+#[needs::cuda]
+#[test]
+fn experts_with_biases_and_clamped_gates_on_two_gpus() {
+    let mut layout = layout(Format::Bf16, [2, 2, 1], ZERO_THREE);
+    let experts = layout.model.experts.map(|experts| ExpertsSpec { shared: None, ..experts });
+    layout.model = ModelSpec { experts, biases: Biases::All, activation: Activation::SwiGluClamped, ..layout.model };
+    layout.train.precision = Precision::Bf16(Products::Blocks16);
+    layout.parallelism.recompute = Recompute::Selective;
+    compare(&layout, 2);
+}
+
 #[needs::cuda]
 #[test]
 fn experts_of_ranks_that_share_sequences_on_one_gpu() {
     let degrees = Degrees { dp: 1, cp: 2, tp: 2, pp: 1 };
     let layout = shared(Tied::No, degrees, ContextKind::Gather, ChunkOrder::Balanced, ZeroStage::One);
+    let balance = Balance { loss: Some(0.1), over: LoadSet::Step, capacity: Some(1.0), ..Balance::NONE };
     let parallelism = Parallelism { recompute: Recompute::Selective, ..layout.parallelism };
-    compare(&Layout { model: with_groups(layout.model), parallelism, ..layout }, 1);
+    let model = with_groups(layout.model);
+    let experts = model.experts.map(|experts| ExpertsSpec { balance, ..experts });
+    compare(&Layout { model: ModelSpec { experts, ..model }, parallelism, ..layout }, 1);
 }

@@ -187,7 +187,8 @@ const CHANGES_OF_PLAIN: [Change; 1] = [("form of GELU", |layout| {
         | Activation::Relu
         | Activation::SwiGlu
         | Activation::GeGlu
-        | Activation::GeGluTanh => Activation::GeluTanh,
+        | Activation::GeGluTanh
+        | Activation::SwiGluClamped => Activation::GeluTanh,
     }
 })];
 
@@ -196,6 +197,7 @@ const CHANGES_OF_GATED: [Change; 1] = [("gated activation", |layout| {
         Activation::SwiGlu => Activation::GeGlu,
         Activation::GeGlu
         | Activation::GeGluTanh
+        | Activation::SwiGluClamped
         | Activation::GeluTanh
         | Activation::GeluErf
         | Activation::GeluSigmoid

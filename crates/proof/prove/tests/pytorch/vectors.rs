@@ -49,7 +49,7 @@ macro_rules! open {
 }
 
 /// Every style.
-pub fn all() -> [Vectors; 11] {
+pub fn all() -> [Vectors; 12] {
     [
         open!("gpt2_tied"),
         open!("gpt2_untied"),
@@ -62,6 +62,7 @@ pub fn all() -> [Vectors; 11] {
         open!("llama_muon"),
         open!("llama_lora"),
         open!("gpt2_lora"),
+        open!("gpt_oss"),
     ]
 }
 

@@ -1,10 +1,9 @@
 //! Rules of `model.experts` and of its router.
 
 use super::{Rules, nearest_of};
-use crate::balance::{Balance, Statistics};
-use crate::data_spec::DeviceChoice;
+use crate::balance::Balance;
 use crate::experts::ExpertsSpec;
-use crate::model::{Biases, ModelSpec};
+use crate::model::ModelSpec;
 use crate::problem::Problem;
 use crate::routing::{ExpertGroups, RouterScores};
 use crate::run_file::{Item as _, RunConfig};
@@ -16,11 +15,6 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     let model = &config.model;
     let Some(experts) = &model.experts else { return };
     let ExpertsSpec { number, per_token, first_layer, .. } = *experts;
-    let biases = model.biases;
-    let has_biases = match biases {
-        Biases::All | Biases::FeedForward => true,
-        Biases::Attention | Biases::QueryKeyValue | Biases::Off => false,
-    };
     refuse! { rules;
         number > MAX_EXPERTS => "model.experts" = number, format!("must be at most {MAX_EXPERTS}"),
             format!("use at most {MAX_EXPERTS}");
@@ -31,15 +25,19 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
             format!("use 0 to {}, or leave model.experts out", model.num_layers - 1);
         model.ffn_hidden_of_layers.is_some() => "model.ffn_hidden_of_layers",
             "has no effect on layers with experts", "leave it out, or leave model.experts out";
-        has_biases => "model.biases" = biases.written(),
-            "gives biases to feed-forward blocks, and experts have none", "use \"attention\", \"qkv\" or false";
+        experts.shared.is_some() && model.biases.are_in_feed_forward() => "model.biases" = model.biases.written(),
+            "gives biases to feed-forward blocks, and a shared expert has none",
+            "use \"attention\", \"qkv\" or false, or leave model.shared_expert_hidden out";
     }
     groups(model, experts, rules);
     balance(config, &experts.balance, rules);
 }
 
-/// Losses of routers, the change of their correction and their statistics have operations of their own.
+/// Adapters leave routers as they are.
 fn balance(config: &RunConfig, balance: &Balance, rules: &mut Rules) {
+    if config.model.lora.is_none() {
+        return;
+    }
     let moved = balance.bias.filter(|_| balance.moves_bias());
     let written = |value: f32| value.written();
     let trained = [
@@ -47,23 +45,9 @@ fn balance(config: &RunConfig, balance: &Balance, rules: &mut Rules) {
         ("model.router_z_loss", balance.z_loss.map(written)),
         ("model.router_bias_rate", moved.map(|bias| written(bias.rate))),
     ];
-    let is_on = balance.statistics == Statistics::On;
-    let statistics = ("model.router_statistics", is_on.then(|| balance.statistics.written()));
-    let mut refuse = |listed: &[(&str, Option<String>)], rule: &str, remedy: &str| {
-        for (key, value) in listed.iter().filter_map(|(key, value)| Some((key, value.as_ref()?))) {
-            rules.report(Problem::of_value(key, value, rule, remedy));
-        }
-    };
-    if config.run.device == DeviceChoice::Cuda {
-        refuse(&trained, "has no kernels for GPUs", "use 0, or run.device = \"cpu\"");
-        refuse(&[statistics], "has no kernels for GPUs", "use false");
-    }
-    let limited = [("model.expert_capacity", balance.capacity.map(written))];
-    if config.run.device == DeviceChoice::Cuda {
-        refuse(&limited, "has no kernels for GPUs", "leave it out, or use run.device = \"cpu\"");
-    }
-    if config.model.lora.is_some() {
-        refuse(&trained, "is of routers, which model.lora does not train", "use 0");
+    for (key, value) in trained.iter().filter_map(|(key, value)| Some((key, value.as_ref()?))) {
+        let rule = "is of routers, which model.lora does not train";
+        rules.report(Problem::of_value(key, value, rule, "use 0"));
     }
 }
 

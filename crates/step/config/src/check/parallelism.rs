@@ -53,10 +53,6 @@ fn context_parallelism(config: &RunConfig, rules: &mut Rules) {
     if *cp == 1 || train.sequence_length == 0 {
         return;
     }
-    if let Some(capacity) = config.model.experts.and_then(|experts| experts.balance.capacity) {
-        let (rule, remedy) = ("compares the tokens of a sequence, which parallelism.cp divides", "leave it out");
-        rules.report(Problem::of_value("model.expert_capacity", capacity.written(), rule, remedy));
-    }
     let (length, chunks) = (train.sequence_length, config.parallelism.slices().num_chunks());
     if !length.is_multiple_of(chunks) {
         let per_rank = chunks / cp;

@@ -76,24 +76,15 @@ fn values_without_a_meaning_are_refused_by_name() {
     }
 }
 
-/// Operations that GPUs do not have are refused by name, and statistics are off there by themselves.
+/// Routers are balanced and counted on GPUs as on CPUs.
 #[test]
-fn gpus_have_no_losses_of_routers_and_no_statistics() {
-    let said = |sets: &[&str]| {
-        let cuda = ["run.device=cuda"];
-        load("", &[&EXPERTS[..], &cuda, sets].concat()).err().unwrap_or_default()
-    };
-    let trained = ["model.router_balance_loss=0.1", "model.router_z_loss=0.1", "model.router_bias=true"];
-    let message = said(&[&trained[..], &["model.router_statistics=true"]].concat());
-    for (key, value, remedy) in [
-        ("model.router_balance_loss", "0.1", "use 0, or run.device = \"cpu\""),
-        ("model.router_z_loss", "0.1", "use 0, or run.device = \"cpu\""),
-        ("model.router_bias_rate", "0.001", "use 0, or run.device = \"cpu\""),
-        ("model.router_statistics", "true", "use false"),
-    ] {
-        let line = format!("{key} = {value} has no kernels for GPUs; {remedy}");
-        assert!(message.contains(&line), "{message} lacks {line}");
-    }
-    let message = said(&["model.router_bias=true", "model.router_bias_rate=0"]);
-    assert!(!message.contains("router"), "a correction that stays is the choice's: {message}");
+fn gpus_have_losses_of_routers_and_statistics() {
+    let balanced = ["model.router_balance_loss=0.1", "model.router_z_loss=0.1", "model.router_bias=true"];
+    let [cpu, cuda] = ["cpu", "cuda"].map(|device| {
+        let device = format!("run.device={device}");
+        let sets = [&EXPERTS[..], &balanced, &["model.expert_capacity=1.25", &device]].concat();
+        load("", &sets).expect("legal").model
+    });
+    assert_eq!(cpu, cuda);
+    assert!(cuda.experts.is_some_and(|experts| experts.balance.counts_choices()));
 }

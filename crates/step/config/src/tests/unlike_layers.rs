@@ -86,6 +86,24 @@ fn each_matrix_of_an_expert_begins_with_its_own_spread_and_is_counted_as_far_as_
     assert_eq!(unique_parameters(&model) - active_parameters(&model), of_experts / 8 * 5);
 }
 
+/// Biases of routers and experts are vectors, expert after expert, which begin at 0.
+#[test]
+fn biases_of_feed_forward_blocks_are_those_of_routers_and_experts() {
+    for (activation, first, width) in [("relu", "up", 96), ("swiglu_clamped", "gate_up", 2 * 96)] {
+        let activation = format!("model.activation={activation}");
+        let model = load("", &[&EXPERTS[..], &["model.biases=ffn", &activation]].concat()).expect("legal").model;
+        let of = |unit| params(&model, unit).into_iter().filter(|param| param.name.ends_with("bias"));
+        let experts: Vec<_> = of(Unit::Experts(1)).map(|param| (param.name, param.shape, param.init)).collect();
+        let name = |part: &str| format!("layers.1.experts.{part}.bias");
+        let expected = [(name(first), vec![8 * width], Init::Zeros), (name("down"), vec![8 * 128], Init::Zeros)];
+        assert_eq!(experts, expected);
+        let router: Vec<_> = of(Unit::Layer(1)).filter(|param| param.name.contains("router")).collect();
+        assert_eq!(router.len(), 1);
+        assert_eq!((router[0].name.as_str(), &router[0].shape), ("layers.1.router.bias", &vec![8]));
+        assert!(!router[0].decay);
+    }
+}
+
 #[test]
 fn experts_that_do_not_fit_are_refused_by_name() {
     let mut said = vec![];
@@ -97,7 +115,7 @@ fn experts_that_do_not_fit_are_refused_by_name() {
         &["model.router_groups=8", "model.router_scores=sigmoid"],
         &["model.router_groups_kept=1"],
         &["model.router_groups="],
-        &["model.biases=true"],
+        &["model.biases=true", "model.shared_expert_hidden=64"],
         &["model.ffn_hidden_of_layers=[1,2,3,4,5,6]"],
         &["model.experts=6", "model.router_groups=2", "parallelism.tp=4"],
         &["model.shared_expert_gate=true"],
@@ -116,8 +134,8 @@ fn experts_that_do_not_fit_are_refused_by_name() {
         "model.router_groups = 8 gives groups of 1 experts, whose score is a sum of 2; use at most 4",
         "model.router_groups_kept = 1 leaves 2 experts for model.experts_per_token = 3; use at least 2",
         "model.router_groups_kept has no effect without model.router_groups; give both, or neither",
-        "model.biases = true gives biases to feed-forward blocks, and experts have none; use \"attention\", \
-         \"qkv\" or false",
+        "model.biases = true gives biases to feed-forward blocks, and a shared expert has none; use \"attention\", \
+         \"qkv\" or false, or leave model.shared_expert_hidden out",
         "model.ffn_hidden_of_layers has no effect on layers with experts; leave it out, or leave \
          model.experts out",
         "parallelism.tp = 4 must divide model.experts = 6; use 1 or 2",

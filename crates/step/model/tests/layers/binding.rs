@@ -46,10 +46,10 @@ fn of_norms(norms: BlockNorms) -> Vec<Tensor> {
 fn of_layer(params: LayerParams) -> Vec<Tensor> {
     let feed_forward = match params.feed_forward {
         FeedForwardParams::Dense(dense) => of_dense(dense),
-        FeedForwardParams::Experts(ExpertsParams { router, up: _, down: _, shared }) => {
+        FeedForwardParams::Experts(ExpertsParams { router, router_bias, shared, .. }) => {
             let shared = shared
                 .map_or(vec![], |SharedExpertParams { dense, gate }| of_dense(dense).into_iter().chain(gate).collect());
-            [vec![router], shared].concat()
+            [vec![router], router_bias.into_iter().collect(), shared].concat()
         }
     };
     let heads = params.attention.qk_norm.map_or(vec![], |QkNormParams { query, key }| vec![query, key]);
@@ -71,7 +71,9 @@ fn of_dense(dense: DenseParams) -> Vec<Tensor> {
 fn of_experts(params: LayerParams) -> Vec<Tensor> {
     match params.feed_forward {
         FeedForwardParams::Dense(_) => vec![],
-        FeedForwardParams::Experts(ExpertsParams { up, down, .. }) => vec![up, down],
+        FeedForwardParams::Experts(ExpertsParams { up, up_bias, down, down_bias, .. }) => {
+            [Some(up), Some(down), up_bias, down_bias].into_iter().flatten().collect()
+        }
     }
 }
 

@@ -182,6 +182,25 @@ fn with_experts() -> Vec<(&'static str, ModelSpec)> {
             }),
         ),
         (
+            "biases of routers and experts, clamped gates",
+            ModelSpec {
+                activation: Activation::SwiGluClamped,
+                biases: Biases::All,
+                ..model(experts(NORMALISED, None))
+            },
+        ),
+        (
+            "biases of experts, weights that are sigmoid scores, no gates in activations, dropout",
+            dropped(ModelSpec {
+                activation: Activation::GeluErf,
+                biases: Biases::FeedForward,
+                ..model(ExpertsSpec {
+                    first_layer: 1,
+                    ..experts(Routing { scores: RouterScores::Sigmoid, ..scores }, None)
+                })
+            }),
+        ),
+        (
             "experts, norms after blocks, a top query",
             ModelSpec { top_query: TopQuery::On, blocks: Blocks::PostNorm, ..model(experts(NORMALISED, None)) },
         ),

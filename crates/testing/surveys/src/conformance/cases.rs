@@ -3,8 +3,8 @@
 use config::{
     Activation, Balance, Blocks, ExpertGroups, ExpertsSpec, Format, GradientReduction, GradientSums, LocalAttention,
     ModelSpec, Muon, MuonScale, Optimizer, Overlap, Pairing, Parallelism, Position, Products, Reach, Reshard,
-    RotaryScaling, RouterScores, RouterWeights, Routing, SharedExpert, SharedGate, Statistics, Tied, TopQuery,
-    TrainSpec, ZeroStage,
+    RotaryScaling, RouterScores, RouterWeights, Routing, SharedExpert, SharedGate, Tied, TopQuery, TrainSpec,
+    ZeroStage,
 };
 use testkit::layout::Layout;
 use testkit::models::plain_layout;
@@ -109,8 +109,7 @@ fn experts(model: &mut ModelSpec) {
         first_layer: 1,
         layer_interval: 1,
         routing: Routing { scores: RouterScores::Sigmoid, weights: RouterWeights::Normalised, scale: 2.5, groups },
-        // They have no kernels for GPUs.
-        balance: Balance { statistics: Statistics::Off, ..Balance::NONE },
+        balance: Balance::NONE,
     });
 }
 

@@ -176,7 +176,7 @@ fn model(dice: &mut RandomChoices) -> ModelSpec {
         position: dice.one_of(&[Position::Learned { offset: 0 }, rotary, rotary, Position::Alibi]),
         activation: dice.one_of(&Activation::ALL),
         blocks: dice.one_of(&blocks),
-        biases: dice.one_of(&[Biases::Off, Biases::Attention, Biases::QueryKeyValue]),
+        biases: dice.one_of(&[Biases::Off, Biases::Attention, Biases::QueryKeyValue, Biases::All, Biases::FeedForward]),
         tied_embeddings: dice.one_of(&[true, false]),
         top_query: dice.one_of(&[TopQuery::Off, TopQuery::Off, TopQuery::Off, TopQuery::On]),
         qk_norm: dice.one_of(&[QkNorm::Off, QkNorm::Off, QkNorm::Heads, QkNorm::Whole]),

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use config::{
-    ContextKind, Degrees, GradientSums, LoadSet, ModelSpec, Offload, Optimizer, Overlap, Parallelism, Recompute,
-    ScheduleKind, ScheduleSpec, SharedGate, TopQuery, TrainSpec, ZeroStage,
+    Activation, ContextKind, Degrees, GradientSums, LoadSet, ModelSpec, Offload, Optimizer, Overlap, Parallelism,
+    Recompute, ScheduleKind, ScheduleSpec, SharedGate, TopQuery, TrainSpec, ZeroStage,
 };
 use testkit::layout::Layout;
 
@@ -38,6 +38,8 @@ fn of_model(model: &ModelSpec) -> Vec<&'static str> {
         (balance.moves_bias(), "update of corrections"),
         (balance.capacity.is_some(), "capacity"),
         (experts.routing.groups.is_some(), "groups of experts"),
+        (model.biases.are_in_feed_forward(), "biases of routers and experts"),
+        (model.activation == Activation::SwiGluClamped, "clamped gates"),
         (experts.first_layer > 0, "dense first layer"),
         (experts.layer_interval > 1, "dense layers between"),
         (model.lora.is_some(), "LoRA on attention"),

@@ -1,6 +1,7 @@
 //! Operations of mixtures of experts.
 
 pub mod activation;
+pub mod balance;
 mod chosen;
 pub mod products;
 pub mod route;

@@ -59,13 +59,23 @@ impl Point {
     }
 
     pub fn value(&self, activation: Activation) -> f64 {
-        scalar(activation, self.first).0 * self.up
+        scalar(activation, self.first).0 * factor(activation, self.up).0
     }
 
     /// With respect to the value or gate, and to up.
     pub fn derivatives(&self, activation: Activation) -> (f64, f64) {
         let (value, derivative) = scalar(activation, self.first);
-        (derivative * self.up, value)
+        let (factor, of_factor) = factor(activation, self.up);
+        (derivative * factor, value * of_factor)
+    }
+}
+
+/// What is multiplied by the function of the gate, and its derivative.
+fn factor(activation: Activation, up: f64) -> (f64, f64) {
+    match activation {
+        Activation::SwiGluClamped => (up.clamp(-7.0, 7.0) + 1.0, f64::from(up.abs() <= 7.0)),
+        Activation::GeluTanh | Activation::GeluErf | Activation::GeluSigmoid | Activation::Relu => (up, 1.0),
+        Activation::SwiGlu | Activation::GeGlu | Activation::GeGluTanh => (up, 1.0),
     }
 }
 
@@ -85,6 +95,10 @@ fn scalar(activation: Activation, x: f64) -> (f64, f64) {
         Activation::GeluSigmoid => {
             let sigmoid = 1.0 / (1.0 + (-1.702 * x).exp());
             (x * sigmoid, sigmoid * (1.0 + 1.702 * x * (1.0 - sigmoid)))
+        }
+        Activation::SwiGluClamped => {
+            let (value, derivative) = scalar(Activation::GeluSigmoid, x.min(7.0));
+            (value, if x <= 7.0 { derivative } else { 0.0 })
         }
         Activation::Relu => (x.max(0.0), f64::from(x > 0.0)),
         Activation::SwiGlu => {

@@ -19,7 +19,7 @@ pub fn run(memory: &mut Memory, op: &BalanceOp) {
                 }
             }
         }
-        BalanceOp::LimitChoices { choice, weights, labels, sequences, capacity, kept, dropped } => {
+        BalanceOp::LimitChoices { choice, weights, labels, sequences, capacity, kept, dropped, .. } => {
             let limited = limited(memory, (choice, weights, labels), sequences, capacity);
             memory.assign(kept, &limited);
             let number = limited.iter().filter(|expert| **expert < 0.0).count();
