@@ -164,9 +164,15 @@ impl End {
             Dtype::F32 => self.gather::<f32>(x),
             Dtype::Bf16 => self.gather::<Bf16>(x),
             Dtype::F16 => self.gather::<F16>(x),
-            Dtype::I32 | Dtype::I64 => {
-                Err(DeviceError::Shape { op: "all_gather", what: format!("{x:?} holds no real numbers") })
+            Dtype::I32 => {
+                // SAFETY: as in `sum`.
+                let data = unsafe { self.arena.bytes_mut(x) }?;
+                self.collectives.all_gather(data).map_err(failed)
             }
+            Dtype::I64 => Err(DeviceError::Shape {
+                op: "all_gather",
+                what: format!("{x:?} holds neither real numbers nor I32"),
+            }),
         }
     }
 

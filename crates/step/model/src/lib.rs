@@ -18,6 +18,7 @@ mod context_parallel;
 mod dense;
 mod dropout;
 mod embedding;
+mod expert_parallel;
 mod experts;
 mod experts_tensors;
 mod gradient_sums;

@@ -6,7 +6,7 @@
 //! sum over ranks takes the first rank's.
 
 use config::{Balance, ExpertsSpec, LoadSet, Routing};
-use device::{BalanceOp, BalanceTerm, DeviceError, Dtype, RouterTerms, RouterValues, Tensor, Write};
+use device::{BalanceOp, BalanceTerm, DeviceError, Dtype, Op, RouterTerms, RouterValues, Tensor, Write};
 
 use crate::context::{Batch, Context};
 use crate::context_parallel::losses;
@@ -38,6 +38,17 @@ impl RouterBalance<'_> {
         }
     }
 
+    /// Assigns the choices of [`RouterBalance::within_capacity`] to `kept[T,k]`.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn keep_within_capacity(&self, routed: Routed, kept: Tensor) -> Result<(), DeviceError> {
+        match self.capacity() {
+            None => self.context.submit(Op::Copy { from: routed.choice, to: kept }),
+            Some(capacity) => self.limit_at(routed, capacity, None, kept),
+        }
+    }
+
     /// The most tokens of a sequence for each expert.
     fn capacity(&self) -> Option<usize> {
         self.context.router_run?;
@@ -45,12 +56,22 @@ impl RouterBalance<'_> {
     }
 
     fn limit(&self, routed: Routed, capacity: usize, dropped: Option<Tensor>) -> Result<Tensor, DeviceError> {
+        let kept = self.context.scratch.tensor(routed.choice.rows, routed.choice.cols, Dtype::I32);
+        self.limit_at(routed, capacity, dropped, kept)?;
+        Ok(kept)
+    }
+
+    fn limit_at(
+        &self,
+        routed: Routed,
+        capacity: usize,
+        dropped: Option<Tensor>,
+        kept: Tensor,
+    ) -> Result<(), DeviceError> {
         let (context, Routed { choice, weights, .. }) = (self.context, routed);
-        let kept = context.scratch.tensor(choice.rows, choice.cols, Dtype::I32);
         let (labels, sequences) = (self.batch.labels, context.shape.sequences);
         let op = BalanceOp::LimitChoices { choice, weights, labels, sequences, capacity, kept, dropped };
-        context.submit(op.into())?;
-        Ok(kept)
+        context.submit(op.into())
     }
 
     /// Adds choices, losses and entropy of the microbatch's tokens to the sums of a training step.

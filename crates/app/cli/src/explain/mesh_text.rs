@@ -59,7 +59,7 @@ fn kinds(setup: &Setup) -> Vec<(String, AxisSet, String)> {
     let of_units: BTreeSet<UnitAxes> = setup.layouts.values().map(UnitLayout::axes).collect();
     for axes in of_units.into_iter().rev() {
         let (data, see) = match setup.parallelism.degrees.cp {
-            _ if axes.data != UnitAxes::TOKENS => (axes.data.to_string(), "see other tokens"),
+            _ if axes.data != setup.parallelism.token_axes() => (axes.data.to_string(), "see other tokens"),
             1 => ("dp".into(), "see other sequences"),
             _ => ("dp+cp".into(), "see other tokens"),
         };

@@ -7,3 +7,4 @@ mod forced;
 mod layouts;
 mod resumed;
 pub mod rig;
+mod spread;
