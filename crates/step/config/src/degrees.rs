@@ -91,7 +91,8 @@ impl Degrees {
     /// part of dp with an axis of their own.
     pub fn sizes_with_experts(self, shard_group: usize, ep: usize) -> AxisSizes {
         let Degrees { dp, cp, tp, pp } = self;
-        let [dp_outer, dp_inner] = [(dp, shard_group), (shard_group, ep)].map(|(all, of)| all.checked_div(of).unwrap_or(0));
+        let [dp_outer, dp_inner] =
+            [(dp, shard_group), (shard_group, ep)].map(|(all, of)| all.checked_div(of).unwrap_or(0));
         AxisSizes { pp, dp_outer, dp_inner, cp, ep, tp }
     }
 }

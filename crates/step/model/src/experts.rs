@@ -250,7 +250,12 @@ impl Experts<'_> {
             let dy = enter(context, dy)?;
             context.scratch.scoped(|| {
                 if let Some(spread) = &spread {
-                    return spread.backward_weight(gradients.down, dy.tensor(), Factor::Activated(pending.activated), write);
+                    return spread.backward_weight(
+                        gradients.down,
+                        dy.tensor(),
+                        Factor::Activated(pending.activated),
+                        write,
+                    );
                 }
                 let dy = self.gathered(dy.tensor(), rows)?;
                 self.gradient_of_weight(gradients.down, (pending.activated, dy), rows, write)
@@ -261,7 +266,12 @@ impl Experts<'_> {
             let normed = enter(context, normed)?;
             context.scratch.scoped(|| {
                 if let Some(spread) = &spread {
-                    return spread.backward_weight(gradients.up, normed.tensor(), Factor::Hidden(pending.hidden), write);
+                    return spread.backward_weight(
+                        gradients.up,
+                        normed.tensor(),
+                        Factor::Hidden(pending.hidden),
+                        write,
+                    );
                 }
                 let x = self.gathered(normed.tensor(), rows)?;
                 self.gradient_of_weight(gradients.up, (x, pending.hidden), rows, write)

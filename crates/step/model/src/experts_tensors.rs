@@ -88,11 +88,7 @@ impl Routed {
 
 /// Lays out the rows of `own` experts, of which `tokens` tokens choose `per_token`, and `expected` rows where routing is
 /// balanced.
-pub(crate) fn lay_out_rows(
-    frame: &Frame,
-    [tokens, per_token, own]: [usize; 3],
-    expected: usize,
-) -> ExpertRows {
+pub(crate) fn lay_out_rows(frame: &Frame, [tokens, per_token, own]: [usize; 3], expected: usize) -> ExpertRows {
     ExpertRows {
         places: frame.tensor(tokens, per_token, Dtype::I32),
         slots: frame.tensor(1, tokens * per_token.min(own), Dtype::I32),

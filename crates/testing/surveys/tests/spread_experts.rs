@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use device::{ExpertOp, Op};
 use prove::{Distance, Outcome, outcome_from};
-use surveys::spread_experts::{SpreadLayout, draw, factors};
 use surveys::arena_use::Arenas;
+use surveys::spread_experts::{SpreadLayout, draw, factors};
 use testkit::initial_weights::initial_weights;
 use testkit::intercepted::intercept_ops;
 use testkit::layout::Layout;

@@ -35,7 +35,8 @@ impl ExpertMap {
         let axes = setup.parallelism.expert_axes();
         let places = mesh.size(axes);
         let own = experts.number / places;
-        let is_at = |coord: Coord, place: usize, pp: usize| coord.position(axes) == place && coord.along(Axis::Pp) == pp;
+        let is_at =
+            |coord: Coord, place: usize, pp: usize| coord.position(axes) == place && coord.along(Axis::Pp) == pp;
         let of_place = |place: usize, pp: usize| mesh.ranks().filter(move |rank| is_at(mesh.coord(*rank), place, pp));
         let row = |place: usize| ExpertRow {
             held: place * own..(place + 1) * own,

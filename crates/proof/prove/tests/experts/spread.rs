@@ -5,8 +5,11 @@ use config::{
     ExpertsSpec, GradientReduction, GradientSums, ModelSpec, Overlap, Parallelism, Precision, Products, Recompute,
     ScheduleKind, TrainSpec, Unit, ZeroStage,
 };
-use prove::{Distance, EqualityClass};
-use testkit::models::plain_layout;
+use device::{Device, DeviceError, ExpertOp, ExpertRows, Op, Stream, Tensor};
+use prove::{Distance, EqualityClass, Promise, outcome_from};
+use testkit::intercepted::intercept_ops;
+use testkit::models::{plain_layout, proof_text};
+use testkit::wrapped_engine::WrappedEngine;
 
 use crate::experts::rig::{faults, layout, models, outcome, three, training};
 use crate::resume::rig::in_two;
@@ -121,5 +124,88 @@ fn a_run_resumes_with_experts_on_other_ranks() {
             before.parallelism,
             after.parallelism
         );
+    }
+}
+
+/// A fault in the order of a sum, made by rewriting what an operation has written.
+#[derive(Clone, Copy, Debug)]
+enum Reversed {
+    /// Experts of a token, and its weights: outputs are added in descending order.
+    Experts,
+    /// Rows of an expert, on the ranks that send them and on those that compute them: weight gradients add tokens in
+    /// descending order.
+    Rows,
+}
+
+impl Reversed {
+    fn after(self, device: &dyn Device, stream: Stream, op: &Op) -> Result<(), DeviceError> {
+        match (self, op) {
+            (Reversed::Experts, Op::Experts(ExpertOp::Route { choice, weights, .. })) => {
+                [*choice, *weights].into_iter().try_for_each(|tensor| {
+                    rewrite(device, stream, tensor, |words| words.chunks_mut(tensor.cols).for_each(<[_]>::reverse))
+                })
+            }
+            (Reversed::Rows, Op::Experts(ExpertOp::GroupRows { rows, .. })) => reverse_rows(device, stream, *rows),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Changes the words of a tensor, each of four bytes.
+fn rewrite(
+    device: &dyn Device,
+    stream: Stream,
+    tensor: Tensor,
+    change: impl FnOnce(&mut [[u8; 4]]),
+) -> Result<(), DeviceError> {
+    let mut bytes = vec![0; tensor.size_bytes()];
+    device.read(tensor, &mut bytes)?;
+    change(bytes.as_chunks_mut().0);
+    device.upload(stream, tensor, &bytes)
+}
+
+/// The rows of each expert of each rank in descending order of tokens.
+fn reverse_rows(device: &dyn Device, stream: Stream, rows: ExpertRows) -> Result<(), DeviceError> {
+    let ints = |tensor: Tensor| -> Result<Vec<i32>, DeviceError> {
+        let mut bytes = vec![0; tensor.size_bytes()];
+        device.read(tensor, &mut bytes)?;
+        Ok(bytes.as_chunks().0.iter().map(|bytes| i32::from_le_bytes(*bytes)).collect())
+    };
+    let (offsets, room) = (ints(rows.offsets)?, rows.slots.len() / rows.offsets.rows);
+    let ranges = offsets.chunks(rows.offsets.cols).enumerate().flat_map(|(rank, offsets)| {
+        offsets.windows(2).map(move |pair| [pair[0], pair[1]].map(|row| rank * room + row as usize))
+    });
+    let mut slots = vec![];
+    rewrite(device, stream, rows.slots, |words| {
+        ranges.for_each(|[first, last]| words[first..last].reverse());
+        slots = words.iter().map(|bytes| i32::from_le_bytes(*bytes)).collect();
+    })?;
+    rewrite(device, stream, rows.places, |places| {
+        for (row, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot >= 0) {
+            places[*slot as usize] = (row as i32).to_le_bytes();
+        }
+    })
+}
+
+#[test]
+fn another_order_of_each_sum_is_found() {
+    let (_, model) = blocked().swap_remove(0);
+    let many = layout(&model, spread(4, 2, 1, 2), exact());
+    let (setup, whole) = (many.setup().unwrap(), outcome(&many));
+    for reversed in [Reversed::Experts, Reversed::Rows] {
+        let wrap = move |_, rank| {
+            intercept_ops(rank, move |device, stream, op| {
+                device.submit(stream, op)?;
+                reversed.after(device, stream, op)
+            })
+        };
+        let engine = WrappedEngine::new(&setup, &wrap);
+        let faulty = outcome_from(&setup, &engine, &proof_text(), None).unwrap();
+        let distance = Distance::between(&whole, &faulty, |_| false);
+        assert!(!distance.same_bits, "{reversed:?}");
+        // An order, and nothing else: the promise of other orders holds.
+        let promise = Promise::of(EqualityClass::OtherOrder, &model, &many.train, many.train.steps);
+        let none: [&str; 0] = [];
+        assert_eq!(promise.faults([&whole, &faulty], &distance), none, "{reversed:?}");
     }
 }

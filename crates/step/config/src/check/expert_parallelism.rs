@@ -10,9 +10,9 @@ use crate::problem::Problem;
 use crate::run_file::RunConfig;
 
 pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
-    let Parallelism { ep, degrees: Degrees { dp, cp, tp, pp: _ }, sum_tree, .. } = config.parallelism;
+    let Parallelism { ep, degrees: Degrees { dp, tp, .. }, sum_tree, .. } = config.parallelism;
     let group = config.parallelism.shard_group();
-    if ep == 1 || [ep, dp, cp, tp, group].contains(&0) {
+    if ep == 1 || [ep, dp, tp, group].contains(&0) {
         return;
     }
     let Some(experts) = &config.model.experts else {
@@ -30,8 +30,6 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         !experts.number.is_multiple_of(ep) => "parallelism.ep" = ep,
             format!("must divide model.experts = {}", experts.number), choice.as_str();
         tp > 1 => "parallelism.ep" = ep, format!("is not supported with parallelism.tp = {tp}"),
-            "use 1 for one of the two";
-        cp > 1 => "parallelism.ep" = ep, format!("is not supported with parallelism.cp = {cp}"),
             "use 1 for one of the two";
         sum_tree > 1 => "parallelism.sum_tree" = sum_tree,
             format!("is not supported with parallelism.ep = {ep}, where experts have fewer replicas than other layers"),

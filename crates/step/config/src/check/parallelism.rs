@@ -53,6 +53,10 @@ fn context_parallelism(config: &RunConfig, rules: &mut Rules) {
     if *cp == 1 || train.sequence_length == 0 {
         return;
     }
+    refuse! { rules;
+        config.parallelism.ep > 1 => "parallelism.ep" = config.parallelism.ep,
+            format!("is not supported with parallelism.cp = {cp}"), "use 1 for one of the two";
+    }
     if let Some(capacity) = config.model.experts.and_then(|experts| experts.balance.capacity) {
         let (rule, remedy) = ("compares the tokens of a sequence, which parallelism.cp divides", "leave it out");
         rules.report(Problem::of_value("model.expert_capacity", capacity.written(), rule, remedy));

@@ -353,10 +353,7 @@ fn axes_that_runs_do_not_have_are_refused_by_name() {
     let of =
         |name: &str, axis: &str| format!("`{name}` is {axis}, an axis that runs do not have; use dp, cp, tp and pp");
     let (name, axis) = ("expert_tensor_parallel_size", "tensor parallelism within experts");
-    assert_eq!(
-        refused(&format!("[parallelism]\n{name} = 2\n"), &[]),
-        format!("run.toml:2:1: {}", of(name, axis))
-    );
+    assert_eq!(refused(&format!("[parallelism]\n{name} = 2\n"), &[]), format!("run.toml:2:1: {}", of(name, axis)));
     assert_eq!(
         refused("", &["parallelism.expert_tensor_parallel_size=2"]),
         format!("--set parallelism.{name}=2: {}", of(name, axis))

@@ -1,6 +1,6 @@
 //! Rows on their way between the ranks that divide experts.
 
-use device::{Communicator, DeviceError, Dtype, ExpertOp, ExpertRows, Op, Tensor};
+use device::{Communicator, DeviceError, Dtype, ExchangedRows, ExpertOp, ExpertRows, Op, SumTree, Tensor};
 
 use crate::context::Context;
 use crate::expert_parallel::sizes::Sizes;
@@ -68,28 +68,39 @@ impl Exchange<'_> {
 
     /// Sends the rows `sent` of the tokens `x[S, D]` to the ranks of their experts; returns those that this rank is
     /// sent, in scratch.
-    pub(crate) fn dispatch(&self, x: Tensor, sent: ExpertRows) -> Result<Tensor, DeviceError> {
-        let (context, received) = (self.context, self.rows());
+    pub(crate) fn dispatch(&self, x: Tensor, (sent, received): (ExpertRows, Received)) -> Result<Tensor, DeviceError> {
+        let (context, to) = (self.context, self.rows());
         context.scratch.scoped(|| {
-            let to = self.rows();
-            context.submit(ExpertOp::GatherRows { from: x, rows: sent, to }.into())?;
-            self.group.all_to_all(context.stream, to, received)
+            let from = self.rows();
+            context.submit(ExpertOp::GatherRows { from: x, rows: sent, to: from }.into())?;
+            self.exchange((from, sent), (to, received.rows))
         })?;
-        Ok(received)
+        Ok(to)
     }
 
     /// Sends the rows `y[n C, D]` back to the ranks of their tokens; returns those of this rank's tokens, in scratch.
-    pub(crate) fn send_back(&self, y: Tensor) -> Result<Tensor, DeviceError> {
+    pub(crate) fn send_back(&self, y: Tensor, (sent, received): (ExpertRows, Received)) -> Result<Tensor, DeviceError> {
         let returned = self.rows();
-        self.group.all_to_all(self.context.stream, y, returned)?;
+        self.exchange((y, received.rows), (returned, sent))?;
         Ok(returned)
+    }
+
+    /// Exchanges the rows in use of `from` for those of `to`.
+    fn exchange(
+        &self,
+        (from, given): (Tensor, ExpertRows),
+        (to, gotten): (Tensor, ExpertRows),
+    ) -> Result<(), DeviceError> {
+        let Sizes { tokens, per_token, .. } = self.sizes;
+        let (given, gotten, expected) = (given.offsets, gotten.offsets, tokens * per_token);
+        self.group.exchange_rows(self.context.stream, from, to, ExchangedRows { given, gotten, expected })
     }
 
     /// Adds the gradients `[n S, k]` of weights, of which each rank has those of its own experts and zeros, into those
     /// `[S, k]` of this rank's tokens. One term of each sum is not zero, so the sum has its bits.
     pub(crate) fn return_weights(&self, dweights: Tensor, own: Tensor) -> Result<(), DeviceError> {
         let Exchange { context, group, sizes } = *self;
-        group.reduce_scatter(context.stream, dweights, device::SumTree::RANK_ORDER)?;
+        group.reduce_scatter(context.stream, dweights, SumTree::RANK_ORDER)?;
         context.submit(Op::Copy { from: sizes.tokens_in(sizes.position, dweights), to: own })
     }
 }

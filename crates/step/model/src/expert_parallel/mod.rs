@@ -68,11 +68,11 @@ impl<'a> SpreadExperts<'a> {
         (0..sizes.rounds).try_for_each(|round| {
             self.context.scratch.scoped(|| {
                 let (received, sent) = (self.received(round)?, sizes.sent_in(round, self.routed.rows));
-                let x = self.exchange.dispatch(sizes.tokens_in(round, x), sent)?;
+                let x = self.exchange.dispatch(sizes.tokens_in(round, x), (sent, received))?;
                 for from in 0..sizes.ranks {
                     self.expert_outputs(params, received.of(from), sizes.rows_from(from, x))?;
                 }
-                let y = self.exchange.send_back(x)?;
+                let y = self.exchange.send_back(x, (sent, received))?;
                 let (weights, out) = (sizes.tokens_in(round, self.routed.weights), sizes.tokens_in(round, sum));
                 self.combine((y, Some(weights)), sent, out)
             })
@@ -118,7 +118,8 @@ impl<'a> SpreadExperts<'a> {
                 let (received, sent) = (self.received(round)?, sizes.sent_in(round, self.routed.rows));
                 let weights = self.exchange.gathered(sizes.tokens_in(round, self.routed.weights))?;
                 let all_dweights = context.scratch.floats(weights.rows, weights.cols);
-                let [x, dy] = [x, dy].map(|values| self.exchange.dispatch(sizes.tokens_in(round, values), sent));
+                let dispatched = |values| self.exchange.dispatch(sizes.tokens_in(round, values), (sent, received));
+                let [x, dy] = [x, dy].map(dispatched);
                 let (x, dy) = (x?, dy?);
                 for from in 0..sizes.ranks {
                     let of_rank = |values| sizes.tokens_in(from, values);
@@ -132,7 +133,7 @@ impl<'a> SpreadExperts<'a> {
                     self.rows_backward(params, received.of(from), rows, (&left, weights))?;
                 }
                 self.exchange.return_weights(all_dweights, sizes.tokens_in(round, dweights))?;
-                let returned = self.exchange.send_back(x)?;
+                let returned = self.exchange.send_back(x, (sent, received))?;
                 self.combine((returned, None), sent, sizes.tokens_in(round, sum))
             })
         })
@@ -186,7 +187,7 @@ impl<'a> SpreadExperts<'a> {
         for round in 0..sizes.rounds {
             context.scratch.scoped(|| {
                 let (received, sent) = (self.received(round)?, sizes.sent_in(round, self.routed.rows));
-                let values = self.exchange.dispatch(sizes.tokens_in(round, values), sent)?;
+                let values = self.exchange.dispatch(sizes.tokens_in(round, values), (sent, received))?;
                 for from in 0..sizes.ranks {
                     let (values, rows) = (sizes.rows_from(from, values), received.of(from));
                     let (a, b) = match factor {

@@ -162,7 +162,6 @@ impl Rank {
         Rank {
             model: model.clone(),
             tp,
-            ep: 1,
             shape,
             manner,
             constants: Constants::lay_out(&frame(&constants), &frame(&sums), model),

@@ -42,10 +42,7 @@ fn ep_divides_replicas_groups_and_experts() {
             &["parallelism.ep=4", "parallelism.shard_group=2"],
             "parallelism.ep = 4 must divide parallelism.shard_group = 2; use 1 or 2",
         ),
-        (
-            &["model.experts=5"],
-            "parallelism.ep = 2 must divide model.experts = 5; use 1",
-        ),
+        (&["model.experts=5"], "parallelism.ep = 2 must divide model.experts = 5; use 1"),
         (
             &["model.expert_hidden=48"],
             "parallelism.ep = 2 needs matrices of experts of whole blocks of the norm, 4096 elements; got model.hidden x \
@@ -54,29 +51,23 @@ fn ep_divides_replicas_groups_and_experts() {
     ] {
         assert_eq!(said(&with(more)), expected, "{more:?}");
     }
-    expect(&[(&["parallelism.ep=2"], "parallelism.ep = 2 divides experts, and the model has none; use 1, or set model.experts")]);
+    expect(&[(
+        &["parallelism.ep=2"],
+        "parallelism.ep = 2 divides experts, and the model has none; use 1, or set model.experts",
+    )]);
 }
 
 #[test]
 fn what_ep_is_not_supported_with_is_refused_by_name() {
     for (more, expected) in [
-        (
-            "parallelism.tp=2",
-            "parallelism.ep = 2 is not supported with parallelism.tp = 2; use 1 for one of the two",
-        ),
-        (
-            "parallelism.cp=2",
-            "parallelism.ep = 2 is not supported with parallelism.cp = 2; use 1 for one of the two",
-        ),
+        ("parallelism.tp=2", "parallelism.ep = 2 is not supported with parallelism.tp = 2; use 1 for one of the two"),
+        ("parallelism.cp=2", "parallelism.ep = 2 is not supported with parallelism.cp = 2; use 1 for one of the two"),
         (
             "parallelism.sum_tree=2",
             "parallelism.sum_tree = 2 is not supported with parallelism.ep = 2, where experts have fewer replicas than \
              other layers; use 1",
         ),
-        (
-            "model.blocks=\"parallel\"",
-            "parallelism.ep = 2 is not supported with model.blocks = \"parallel\"; use 1",
-        ),
+        ("model.blocks=\"parallel\"", "parallelism.ep = 2 is not supported with model.blocks = \"parallel\"; use 1"),
         (
             "model.lora={ rank = 8, alpha = 16.0, targets = [\"query\"] }",
             "parallelism.ep = 2 is not supported with model.lora; use 1, or leave model.lora out",
