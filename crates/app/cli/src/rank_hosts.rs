@@ -161,7 +161,8 @@ impl RankHosts {
             ("tp", AxisSet::of(Axis::Tp)),
             ("cp", AxisSet::of(Axis::Cp)),
             ("pp", AxisSet::of(Axis::Pp)),
-            ("dp", AxisSet::DATA),
+            ("ep", AxisSet::of(Axis::Ep)),
+            ("dp", AxisSet::DATA.with(Axis::Ep)),
         ];
         let kinds = kinds.into_iter().filter(|(_, axes)| self.mesh.size(*axes) > 1);
         let (mut staying, mut parts) = (vec![], vec![]);

@@ -136,10 +136,11 @@ impl RunFile {
 }
 
 /// Keys of a layout that a search chooses.
-const LAYOUT_KEYS: [&str; 18] = [
+const LAYOUT_KEYS: [&str; 19] = [
     "parallelism.cp",
     "parallelism.cp_kind",
     "parallelism.cp_chunks",
+    "parallelism.ep",
     "parallelism.sequence_parallel",
     "parallelism.zero",
     "parallelism.reduce",
@@ -158,8 +159,8 @@ const LAYOUT_KEYS: [&str; 18] = [
 ];
 
 /// The layout with which every run is legal that is legal with any.
-const ONE_RANK: [&str; 4] =
-    ["parallelism.dp=1", "parallelism.tp=1", "parallelism.pp=1", "parallelism.microbatch_size=1"];
+const ONE_RANK: [&str; 5] =
+    ["parallelism.dp=1", "parallelism.ep=1", "parallelism.tp=1", "parallelism.pp=1", "parallelism.microbatch_size=1"];
 
 #[cfg(test)]
 mod tests {

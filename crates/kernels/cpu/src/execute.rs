@@ -215,6 +215,7 @@ impl Worker {
             }
             Op::Fill { out, value } if out.dtype == Dtype::I64 => self.longs_mut(out)?.fill(value as i64),
             Op::Fill { out, value } => stored!(E of out => fill(self.matrix_mut::<E>(out)?, value)),
+            Op::Copy { from, to } if from.dtype == Dtype::I32 => self.ints_mut(to)?.copy_from_slice(self.ints(from)?),
             Op::Copy { from, to } if from.dtype == Dtype::I64 => self.longs_mut(to)?.copy_from_slice(self.longs(from)?),
             Op::Copy { from, to } => stored!(F of from => stored!(T of to => {
                 self.run(Copy { from: self.matrix::<F>(from)?, to: self.matrix_mut::<T>(to)? });

@@ -41,7 +41,7 @@ impl Worker {
             ExpertOp::GroupRows { choice, first_expert, rows } => {
                 let (choice, places) = (self.ints(choice)?, self.ints_mut(rows.places)?);
                 let (slots, offsets) = (self.ints_mut(rows.slots)?, self.ints_mut(rows.offsets)?);
-                group_rows(GroupRows { choice, first_expert, places, slots, offsets });
+                group_rows(GroupRows { choice, first_expert, places, slots, offsets, ranks: rows.offsets.rows });
             }
             ExpertOp::GatherRows { from, rows, to } => stored!(E of from => {
                 gather_rows(self.matrix::<E>(from)?, self.ints(rows.places)?, self.matrix_mut(to)?);

@@ -107,7 +107,7 @@ impl PeerEnd {
             Call::AllReduce(x, reduction) => self.all_reduce(stream, x, reduction),
             Call::ReduceScatter(x, tree) => self.reduce_scatter(stream, x, tree),
             Call::AllGather(x) => self.all_gather(stream, x),
-            Call::AllToAll { from, to } => self.all_to_all(stream, from, to),
+            Call::AllToAll { from, to } | Call::ExchangeRows { from, to, .. } => self.all_to_all(stream, from, to),
             Call::Shift { from, to } => self.shift(stream, from, to),
             Call::Send { to, tag, x } => self.send(stream, to, tag, x),
             Call::Receive { from, tag, x } => self.receive(stream, from, tag, x),

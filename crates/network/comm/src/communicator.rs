@@ -190,6 +190,23 @@ impl GroupCommunicator {
         }
     }
 
+    /// Fills the first `gotten[p]` bytes of slice `p` of `to`, for every `p`, with the first of slice `position` of the
+    /// `from` of the member at `p`, which gives as many; `given` are the numbers of this member. Both buffers are cut
+    /// into `size` equal slices and have one length. A library exchanges whole slices.
+    ///
+    /// # Errors
+    /// See the type.
+    pub fn exchange_parts(
+        &self,
+        (from, given): (&[u8], &[usize]),
+        (to, gotten): (&mut [u8], &[usize]),
+    ) -> Result<(), CommError> {
+        match &self.library {
+            Some(library) => library.all_to_all(&self.next_call(), from, to),
+            None => exchange::exchange_parts(&self.next_call(), (from, given), (to, gotten)),
+        }
+    }
+
     /// Replaces `to` by the `from` of the previous member, counted round. Both have one length, the same on all
     /// members.
     ///

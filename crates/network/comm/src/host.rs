@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use device::{Arena, Bf16, Call, DeviceError, Dtype, Element, F16, Reduction, Stream, StreamQueues, SumTree, Tensor};
+use device::{
+    Arena, Bf16, Call, DeviceError, Dtype, Element, ExchangedRows, F16, Reduction, Stream, StreamQueues, SumTree,
+    Tensor,
+};
 use mesh::Group;
 use sync::lock;
 
@@ -79,6 +82,7 @@ impl End {
             Call::ReduceScatter(x, tree) => self.reduce_scatter(x, tree),
             Call::AllGather(x) => self.all_gather(x),
             Call::AllToAll { from, to } => self.all_to_all(from, to),
+            Call::ExchangeRows { from, to, rows } => self.exchange_rows(from, to, rows),
             Call::Shift { from, to } => self.shift(from, to),
             Call::Send { to, tag, x } => self.send(to, tag, x),
             Call::Receive { from, tag, x } => self.receive(from, tag, x),
@@ -164,8 +168,13 @@ impl End {
             Dtype::F32 => self.gather::<f32>(x),
             Dtype::Bf16 => self.gather::<Bf16>(x),
             Dtype::F16 => self.gather::<F16>(x),
-            Dtype::I32 | Dtype::I64 => {
-                Err(DeviceError::Shape { op: "all_gather", what: format!("{x:?} holds no real numbers") })
+            Dtype::I32 => {
+                // SAFETY: as in `sum`.
+                let data = unsafe { self.arena.bytes_mut(x) }?;
+                self.collectives.all_gather(data).map_err(failed)
+            }
+            Dtype::I64 => {
+                Err(DeviceError::Shape { op: "all_gather", what: format!("{x:?} holds neither real numbers nor I32") })
             }
         }
     }
@@ -180,6 +189,35 @@ impl End {
                 Err(DeviceError::Shape { op: "all_to_all", what: format!("{from:?} holds no real numbers") })
             }
         }
+    }
+
+    fn exchange_rows(&self, from: Tensor, to: Tensor, rows: ExchangedRows) -> Result<(), DeviceError> {
+        from.exchanges_with(to)?;
+        let (given, gotten) = (self.bytes_in_use(from, rows.given)?, self.bytes_in_use(to, rows.gotten)?);
+        // SAFETY: as in `sum`; nothing writes `from` meanwhile, and the two places do not overlap.
+        let (from, to) = unsafe { (self.arena.bytes(from)?, self.arena.bytes_mut(to)?) };
+        self.collectives.exchange_parts((from, &given), (to, &gotten)).map_err(failed)
+    }
+
+    /// Bytes of the rows in use of each slice of `x`, of which `numbers` has the last in each row.
+    fn bytes_in_use(&self, x: Tensor, numbers: Tensor) -> Result<Vec<usize>, DeviceError> {
+        // SAFETY: as in `sum`; nothing writes the numbers meanwhile.
+        let values = unsafe { self.arena.ints(numbers) }?;
+        let room = x.rows / numbers.rows.max(1);
+        let bytes = |row: &[i32]| {
+            let number = row.last().and_then(|number| usize::try_from(*number).ok());
+            number.filter(|number| *number <= room).map(|number| number * x.cols * x.dtype.size_bytes())
+        };
+        values
+            .chunks(numbers.cols.max(1))
+            .enumerate()
+            .map(|(member, row)| {
+                bytes(row).ok_or_else(|| DeviceError::Shape {
+                    op: "exchange_rows",
+                    what: format!("member {member} has {:?} rows; slices have room for {room}", row.last()),
+                })
+            })
+            .collect()
     }
 
     fn shift(&self, from: Tensor, to: Tensor) -> Result<(), DeviceError> {

@@ -93,7 +93,7 @@ impl device::Communicator for MetaCommunicator {
     fn call(&self, _stream: Stream, call: Call) -> Result<(), DeviceError> {
         let [read, written] = call.operands();
         read.iter().chain(&written).for_each(|operand| self.touch(*operand));
-        read.into_iter().for_each(|sent| self.record(call.operation(), sent, call.tree()));
+        call.sent().into_iter().for_each(|sent| self.record(call.operation(), sent, call.tree()));
         Ok(())
     }
 }

@@ -39,7 +39,7 @@ pub struct MeasuredRun {
 /// Axes of which a table says too little, and why.
 const OTHER_AXES: [(&str, &str); 2] = [
     ("cp", "context parallelism, whose kind and chunks a table does not name"),
-    ("ep", "an axis that runs do not have"),
+    ("ep", "expert parallelism, which the planner does not try"),
 ];
 
 impl MeasuredRun {
@@ -199,6 +199,7 @@ fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
         sequence_parallel,
         zero,
         shard_group: None,
+        ep: 1,
         sum_tree: 1,
         schedule: schedule.into(),
         microbatch_size: row.count("micro_batch")?.unwrap_or(1),

@@ -45,6 +45,7 @@ impl EqualityClass {
         if tp != of_b.tp || shares_tokens(a) != shares_tokens(b) || slices(a) != slices(b) {
             EqualityClass::OtherSums
         } else if dp != of_b.dp
+            || a.ep != b.ep
             || a.microbatch_size != b.microbatch_size
             || gradient_order(a) != gradient_order(b)
             || !adds_alike(&a.schedule, &b.schedule)

@@ -18,6 +18,7 @@ mod batch_ramp;
 mod blanks;
 mod chat;
 mod data;
+mod expert_parallelism;
 mod experts;
 mod lora;
 mod model;
@@ -44,6 +45,7 @@ pub fn check(config: &RunConfig) -> Result<(), Vec<Problem>> {
     experts::check(config, &mut rules);
     lora::check(config, &mut rules);
     parallelism::check(config, &mut rules);
+    expert_parallelism::check(config, &mut rules);
     train::check(config, &mut rules);
     batch_ramp::check(config, &mut rules);
     data::check(config, &mut rules);

@@ -41,7 +41,7 @@ pub fn stacks(model: &ModelSpec, experts: &ExpertsSpec, layer: u32) -> Vec<Param
     let (number, hidden, ffn) = (experts.number, model.hidden, experts.hidden);
     let stack = |name: &str, shape: Vec<usize>, map: Map| ParamSpec {
         name: format!("layers.{layer}.experts.{name}.weight"),
-        sharding: Sharding::COLUMNS,
+        sharding: Sharding::EXPERTS,
         unit: Unit::Experts(layer),
         applied_to: AppliedTo::Hidden,
         init: Init::Normal { std: std_of_map(model, [shape[shape.len() - 2], shape[shape.len() - 1]], map) },

@@ -70,24 +70,28 @@ pub struct UnitLayout {
     pub num_shards: usize,
     /// Elements of one slice: a multiple of [`SHARD_BLOCK`].
     pub shard_len: usize,
+    /// The axes over which the unit's parameters are reduced and sharded.
+    axes: UnitAxes,
 }
 
 impl UnitLayout {
     /// Lays out the parameters of `unit` for a rank of `parallelism`, with a slice for each replica.
     pub fn of(model: &ModelSpec, unit: Unit, parallelism: &Parallelism) -> UnitLayout {
         let (params, sizes) = (params(model, unit), parallelism.axis_sizes());
-        let num_shards = sizes.size(UnitAxes::of(&params).data);
+        let num_shards = sizes.size(UnitAxes::of(&params, sizes).data);
         UnitLayout::new(params, sizes, num_shards)
     }
 
     /// Lays out `params` (decayed first, as [`crate::params()`] returns them) for a rank of a mesh of `sizes`, and
     /// `num_shards` slices.
     pub fn new(params: Vec<ParamSpec>, sizes: AxisSizes, num_shards: usize) -> UnitLayout {
+        let axes = UnitAxes::of(&params, sizes);
         let mut offset = 0;
         let mut decayed_len = 0;
         let segments: Vec<Segment> = params
             .into_iter()
             .map(|param| {
+                let param = ParamSpec { sharding: param.sharding.on(sizes), ..param };
                 let ((rows, cols), dims) = (param.local_shape(sizes), param.local_dims(sizes));
                 let segment = Segment { param, offset, rows, cols, dims };
                 offset += rows * cols;
@@ -99,7 +103,7 @@ impl UnitLayout {
             })
             .collect();
         let shard_len = offset.div_ceil(num_shards * SHARD_BLOCK) * SHARD_BLOCK;
-        UnitLayout { segments, decayed_len, len: offset, num_shards, shard_len }
+        UnitLayout { segments, decayed_len, len: offset, num_shards, shard_len, axes }
     }
 
     /// Elements with padding: `num_shards * shard_len`.
@@ -124,7 +128,7 @@ impl UnitLayout {
 
     /// The axes over which the unit's parameters are reduced and sharded.
     pub fn axes(&self) -> UnitAxes {
-        UnitAxes::of(self.segments.iter().map(|segment| &segment.param))
+        self.axes
     }
 
     /// The elements of `state` that the rank at `coord` keeps between its uses.

@@ -29,7 +29,7 @@ impl ModelCoord {
     /// Whether the rank is the first of those that see the same tokens: losses, which these ranks have in common, are
     /// counted there.
     pub fn is_first(&self) -> bool {
-        self.0.position(stage_and_replica(UnitAxes::TOKENS)) == 0
+        self.0.position(stage_and_replica(UnitAxes::tokens(self.0.sizes()))) == 0
     }
 
     /// The rank's part of `param`, as [`ParamSpec::local_box`].

@@ -7,7 +7,9 @@ use mesh::{Axis, AxisSet, AxisSizes, Mesh, MeshError};
 use crate::context_parallel::{ContextParallel, SequenceSlices};
 use crate::degrees::Degrees;
 use crate::names::names;
+use crate::params::Sharding;
 use crate::schedule::ScheduleSpec;
+use crate::unit_axes::UnitAxes;
 use crate::zero::ZeroStage;
 
 /// Which activations are recomputed in the backward pass instead of kept.
@@ -124,6 +126,9 @@ pub struct Parallelism {
     pub degrees: Degrees,
     /// How ranks share sequences.
     pub context: ContextParallel,
+    /// Neighbours along dp that divide the experts of each layer between them, whole ones; the others hold copies. 1:
+    /// every replica has all.
+    pub ep: usize,
     /// Whether the ranks that share matrices divide the tokens between them, too.
     pub sequence_parallel: SequenceParallel,
     /// The state that data parallelism shards.
@@ -146,12 +151,12 @@ pub struct Parallelism {
 }
 
 impl Parallelism {
-    /// The mesh of these degrees, as [`Degrees::mesh`].
+    /// The mesh of these degrees, as [`Degrees::sizes_with_experts`].
     ///
     /// # Errors
     /// A degree of 0, or more ranks than a machine word counts.
     pub fn mesh(&self) -> Result<Mesh, MeshError> {
-        self.degrees.mesh(self.shard_group())
+        Mesh::new(self.axis_sizes())
     }
 
     /// Replicas that share one copy of what ZeRO shards: neighbours along dp. All, where nothing is sharded.
@@ -213,12 +218,22 @@ impl Parallelism {
 
     /// Ranks along each axis of the mesh.
     pub fn axis_sizes(&self) -> AxisSizes {
-        self.degrees.sizes(self.shard_group())
+        self.degrees.sizes_with_experts(self.shard_group(), self.ep)
     }
 
     /// The axes along which ranks see different sequences.
     pub fn sequence_axes(&self) -> AxisSet {
-        AxisSet::DATA
+        self.token_axes().difference(self.context_axes())
+    }
+
+    /// The axes along which ranks see different tokens: [`UnitAxes::tokens`].
+    pub fn token_axes(&self) -> AxisSet {
+        UnitAxes::tokens(self.axis_sizes())
+    }
+
+    /// The axes along which ranks hold different experts.
+    pub fn expert_axes(&self) -> AxisSet {
+        Sharding::EXPERTS.axes()
     }
 
     /// The axes along which ranks see different tokens of the same sequences.

@@ -8,7 +8,6 @@ use crate::lora::{LinearLayer, LoraSpec};
 use crate::model::{Biases, Blocks, ModelSpec, NormKind, Position, TopQuery};
 use crate::parallelism::{Parallelism, SequenceParallel};
 use crate::unit::Unit;
-use crate::unit_axes::UnitAxes;
 
 /// How a parameter is split between the ranks of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +33,21 @@ impl Sharding {
     pub const COLUMNS: Sharding = Sharding::Split { dim: 0, axes: AxisSet::of(Axis::Tp) };
     /// Inputs of a row-parallel map `W[D, F/tp]`.
     pub const ROWS: Sharding = Sharding::Split { dim: 1, axes: AxisSet::of(Axis::Tp) };
+    /// Whole experts of a stack `[E/(ep tp), ..]`.
+    pub const EXPERTS: Sharding = Sharding::Split { dim: 0, axes: AxisSet::of(Axis::Ep).with(Axis::Tp) };
     /// Rows of a token table `[V/tp, D]`.
     pub const VOCABULARY: Sharding = Sharding::VocabularyRows { axes: AxisSet::of(Axis::Tp) };
+
+    /// The same on a mesh of `sizes`: along ep only where ranks divide experts. A run without such ranks has no set with
+    /// their axis.
+    pub fn on(self, sizes: AxisSizes) -> Sharding {
+        let named = |axes: AxisSet| if sizes.ep == 1 { axes.without(Axis::Ep) } else { axes };
+        match self {
+            Sharding::Replicated => Sharding::Replicated,
+            Sharding::Split { dim, axes } => Sharding::Split { dim, axes: named(axes) },
+            Sharding::VocabularyRows { axes } => Sharding::VocabularyRows { axes: named(axes) },
+        }
+    }
 
     /// The axes along which ranks hold different elements.
     pub const fn axes(self) -> AxisSet {
@@ -178,7 +190,7 @@ impl ParamSpec {
 }
 
 /// The axes over which a parameter's gradient is summed: those on which the value that it is applied to varies
-/// and the parameter itself does not. Tokens always vary over [`UnitAxes::TOKENS`].
+/// and the parameter itself does not. Tokens always vary over [`UnitAxes::tokens`].
 pub fn gradient_axes(param: &ParamSpec, parallelism: &Parallelism) -> AxisSet {
     let tensor = parallelism.tensor_axes();
     let value_varies = match param.applied_to {
@@ -189,7 +201,7 @@ pub fn gradient_axes(param: &ParamSpec, parallelism: &Parallelism) -> AxisSet {
         AppliedTo::Heads | AppliedTo::Hidden | AppliedTo::Vocabulary => tensor,
         AppliedTo::Choice => return AxisSet::NONE,
     };
-    value_varies.union(UnitAxes::TOKENS).difference(param.sharding.axes())
+    value_varies.union(parallelism.token_axes()).difference(param.sharding.axes())
 }
 
 /// The parameters of `unit`, decayed ones first: the order of its flat buffer.

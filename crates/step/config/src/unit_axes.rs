@@ -1,6 +1,6 @@
 //! The axes over which the parameters of one unit are reduced and sharded.
 
-use mesh::{Axis, AxisSet};
+use mesh::{Axis, AxisSet, AxisSizes};
 
 use crate::params::ParamSpec;
 
@@ -15,13 +15,19 @@ pub struct UnitAxes {
 }
 
 impl UnitAxes {
-    /// The axes along which ranks see different tokens, of the same sequences or of others.
+    /// The axes along which ranks see different tokens, of the same sequences or of others, where none divide experts.
     pub const TOKENS: AxisSet = AxisSet::DATA.with(Axis::Cp);
 
-    /// The axes of a unit with these parameters.
-    pub fn of<'a>(params: impl IntoIterator<Item = &'a ParamSpec>) -> UnitAxes {
+    /// The axes along which ranks of a mesh of `sizes` see different tokens: ranks that divide experts see other
+    /// sequences. A mesh without such ranks has no set with their axis.
+    pub const fn tokens(sizes: AxisSizes) -> AxisSet {
+        if sizes.ep > 1 { UnitAxes::TOKENS.with(Axis::Ep) } else { UnitAxes::TOKENS }
+    }
+
+    /// The axes of a unit with these parameters on a mesh of `sizes`.
+    pub fn of<'a>(params: impl IntoIterator<Item = &'a ParamSpec>, sizes: AxisSizes) -> UnitAxes {
         let split = params.into_iter().map(|param| param.sharding.axes()).fold(AxisSet::NONE, AxisSet::union);
-        let data = UnitAxes::TOKENS.difference(split);
+        let data = UnitAxes::tokens(sizes).difference(split);
         UnitAxes { data, shards: data.without(Axis::DpOuter) }
     }
 
@@ -53,12 +59,26 @@ mod tests {
     fn a_split_takes_its_axes_from_the_data_axes_of_its_unit() {
         let dense = UnitAxes { data: UnitAxes::TOKENS, shards: AxisSet::of(Axis::DpInner).with(Axis::Cp) };
         for unit in Unit::holding(2) {
-            assert_eq!(UnitAxes::of(&params(&model(), unit)), dense, "{unit}");
+            assert_eq!(UnitAxes::of(&params(&model(), unit), AxisSizes::ONE), dense, "{unit}");
         }
         assert_eq!(dense.replicas(), AxisSet::of(Axis::DpOuter));
         let cp = Sharding::Split { dim: 0, axes: AxisSet::of(Axis::Cp) };
         let split = params(&model(), Unit::Table).into_iter().map(|param| ParamSpec { sharding: cp, ..param });
-        let split = UnitAxes::of(&split.collect::<Vec<_>>());
+        let split = UnitAxes::of(&split.collect::<Vec<_>>(), AxisSizes::ONE);
         assert_eq!(split, UnitAxes { data: AxisSet::DATA, shards: AxisSet::of(Axis::DpInner) });
+    }
+
+    /// Ranks along ep share the sums of dense parameters and hold different experts.
+    #[test]
+    fn ranks_that_divide_experts_differ_in_sequences() {
+        let sizes = AxisSizes { dp_inner: 2, ep: 2, ..AxisSizes::ONE };
+        let ep = AxisSet::of(Axis::Ep);
+        let dense = UnitAxes::of(&params(&model(), Unit::Layer(0)), sizes);
+        assert_eq!(dense.data, UnitAxes::TOKENS.union(ep));
+        assert_eq!(dense.shards, AxisSet::of(Axis::DpInner).with(Axis::Cp).union(ep));
+        let run = RunConfig::load("", "", &["model.experts=4".into(), "model.biases=\"attention\"".into()]);
+        let experts = params(&run.expect("legal").model, Unit::Experts(0));
+        assert_eq!(UnitAxes::of(&experts, sizes), UnitAxes::of(&experts, AxisSizes::ONE));
+        assert_eq!(UnitAxes::of(&experts, sizes).data, UnitAxes::TOKENS);
     }
 }

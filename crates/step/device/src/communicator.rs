@@ -87,6 +87,9 @@ pub enum Call {
     /// `from` and `to` are `size` equal slices each, in places that do not overlap; slice `p` of `to` ends as slice
     /// `position` of the `from` of member `p`.
     AllToAll { from: Tensor, to: Tensor },
+    /// The same of slices of equally many rows, of which the first are in use: the others do not travel, and what takes
+    /// their places is unspecified. A group may exchange whole slices.
+    ExchangeRows { from: Tensor, to: Tensor, rows: ExchangedRows },
     /// `to` ends as the `from` of the previous member, counted round; the two places do not overlap.
     Shift { from: Tensor, to: Tensor },
     /// Posts `x` to member `to` without blocking. `x` must not be written until `to` has received it.
@@ -95,14 +98,42 @@ pub enum Call {
     Receive { from: usize, tag: u64, x: Tensor },
 }
 
+/// The numbers of rows of [`Call::ExchangeRows`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExchangedRows {
+    /// `[size, _]`, I32: the last number of row `p` is that of the rows in use of slice `p` of what is given.
+    pub given: Tensor,
+    /// The same of what is gotten. Member `p` gives as many as this rank gets of it.
+    pub gotten: Tensor,
+    /// The number of rows that are given where all slices are in use alike: the one that costs count.
+    pub expected: usize,
+}
+
 impl Call {
+    /// What this rank sends, as costs count it: of rows as many as are expected.
+    pub fn sent(self) -> Option<Tensor> {
+        match self {
+            Call::ExchangeRows { from, rows, .. } => Some(from.rows_of(0..rows.expected.min(from.rows))),
+            Call::AllReduce(..)
+            | Call::ReduceScatter(..)
+            | Call::AllGather(_)
+            | Call::AllToAll { .. }
+            | Call::Shift { .. }
+            | Call::Send { .. }
+            | Call::Receive { .. } => {
+                let [read, _] = self.operands();
+                read
+            }
+        }
+    }
+
     /// The operation of all members.
     pub const fn operation(self) -> Operation {
         match self {
             Call::AllReduce(..) => Operation::AllReduce,
             Call::ReduceScatter(..) => Operation::ReduceScatter,
             Call::AllGather(_) => Operation::AllGather,
-            Call::AllToAll { .. } => Operation::AllToAll,
+            Call::AllToAll { .. } | Call::ExchangeRows { .. } => Operation::AllToAll,
             Call::Shift { .. } => Operation::Shift,
             Call::Send { .. } | Call::Receive { .. } => Operation::PointToPoint,
         }
@@ -115,6 +146,7 @@ impl Call {
             Call::ReduceScatter(..) => "reduce_scatter",
             Call::AllGather(_) => "all_gather",
             Call::AllToAll { .. } => "all_to_all",
+            Call::ExchangeRows { .. } => "exchange_rows",
             Call::Shift { .. } => "shift",
             Call::Send { .. } => "send",
             Call::Receive { .. } => "receive",
@@ -128,6 +160,7 @@ impl Call {
             Call::AllReduce(_, Reduction::Max)
             | Call::AllGather(_)
             | Call::AllToAll { .. }
+            | Call::ExchangeRows { .. }
             | Call::Shift { .. }
             | Call::Send { .. }
             | Call::Receive { .. } => SumTree::RANK_ORDER,
@@ -138,7 +171,9 @@ impl Call {
     pub const fn operands(self) -> [Option<Tensor>; 2] {
         match self {
             Call::AllReduce(x, _) | Call::ReduceScatter(x, _) | Call::AllGather(x) => [Some(x), Some(x)],
-            Call::AllToAll { from, to } | Call::Shift { from, to } => [Some(from), Some(to)],
+            Call::AllToAll { from, to } | Call::ExchangeRows { from, to, .. } | Call::Shift { from, to } => {
+                [Some(from), Some(to)]
+            }
             Call::Send { x, .. } => [Some(x), None],
             Call::Receive { x, .. } => [None, Some(x)],
         }
@@ -166,6 +201,7 @@ impl Call {
             }
             Call::AllReduce(..)
             | Call::AllToAll { .. }
+            | Call::ExchangeRows { .. }
             | Call::Shift { .. }
             | Call::Send { .. }
             | Call::Receive { .. } => [read, written],
@@ -211,6 +247,11 @@ pub trait Communicator {
     /// [`Call::AllToAll`]
     fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
         self.call(stream, Call::AllToAll { from, to })
+    }
+
+    /// [`Call::ExchangeRows`]
+    fn exchange_rows(&self, stream: Stream, from: Tensor, to: Tensor, rows: ExchangedRows) -> Result<(), DeviceError> {
+        self.call(stream, Call::ExchangeRows { from, to, rows })
     }
 
     /// [`Call::Shift`]

@@ -23,8 +23,8 @@ pub enum ExpertOp {
     Route { logits: Tensor, correction: Option<Tensor>, routing: Routing, choice: Tensor, weights: Tensor },
     /// `dlogits[T,E]` F32 from `dweights[T,k]`: through the weights alone, for the choice has no gradient.
     RouteBackward { logits: Tensor, routing: Routing, choice: Tensor, dweights: Tensor, dlogits: Tensor },
-    /// All tensors of `rows`, for experts `first_expert..first_expert + G` of this rank. Of `choice[T,k]`, experts of a
-    /// token are in ascending order; numbers of no expert of this rank, also negative ones, have no row.
+    /// All tensors of `rows`, for experts `first_expert..first_expert + G`. Of `choice[T,k]`, experts of a token are in
+    /// ascending order; numbers of none of these experts, also negative ones, have no row.
     GroupRows { choice: Tensor, first_expert: usize, rows: ExpertRows },
     /// `to[R,D]`: each row becomes that of its token in `from[T,D]`.
     GatherRows { from: Tensor, rows: ExpertRows, to: Tensor },
@@ -64,13 +64,18 @@ pub enum ExpertOp {
 
 /// A row for each of a rank's experts that a token chose, sorted by expert, then by token. The number of rows is in
 /// memory: operations neither read nor write rows after the last.
+///
+/// Where the experts are those of `r` ranks, equally many of each, the rows of a rank begin at a multiple of `R / r`:
+/// they are a slice of `R / r` rows, of which the last may be unused. Such rows are gathered and combined, not
+/// multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpertRows {
-    /// `[T,k]` I32: the row of each slot, -1 where another rank has the expert.
+    /// `[T,k]` I32: the row of each slot, -1 where the expert is none of these.
     pub places: Tensor,
-    /// `[1,R]` I32: the slot of each row, `token * k + slot`; -1 after the last.
+    /// `[1,R]` I32: the slot of each row, `token * k + slot`; -1 after the last, of each rank.
     pub slots: Tensor,
-    /// `[1,G+1]` I32: the first row of each expert, then the number of rows.
+    /// `[r,G/r+1]` I32, of one rank `[1,G+1]`: the first row of each expert within its rank's slice, then the number of
+    /// rows.
     pub offsets: Tensor,
     /// The number of rows where routing is balanced: the one that costs count.
     pub expected: usize,
@@ -86,7 +91,7 @@ pub struct TokenRange {
 }
 
 impl ExpertRows {
-    /// Experts of this rank.
+    /// Experts of a rank.
     pub fn groups(&self) -> usize {
         self.offsets.cols - 1
     }

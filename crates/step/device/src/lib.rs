@@ -31,7 +31,7 @@ pub use adamw::{AdamWFactors, AdamWUpdate};
 pub use arena::{Arena, ArenaSize};
 pub use attention::{Alibi, AttentionGradients, AttentionOperands, AttentionShape, Places};
 pub use balance::{BalanceOp, BalanceTerm, RouterTerms, RouterValues, step_sum_words};
-pub use communicator::{Call, Communicator, Operation, Reduction};
+pub use communicator::{Call, Communicator, ExchangedRows, Operation, Reduction};
 pub use cost::Cost;
 pub use device::{Around, Device, KeptTimes, MemoryReader};
 pub use dropout_key::DropoutKey;

@@ -92,6 +92,9 @@ pub struct Context<'a> {
     pub tp: &'a dyn Communicator,
     /// The ranks that share the tokens of every sequence, in the order of [`config::SequenceSlices`].
     pub cp: &'a dyn Communicator,
+    /// The ranks that divide the experts of a layer, in the order of these; `None` where each has all that its
+    /// tensor-parallel rank has.
+    pub ep: Option<&'a dyn Communicator>,
     /// Global sizes and kinds.
     pub model: &'a ModelSpec,
     /// Rows of the activations.

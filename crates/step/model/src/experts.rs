@@ -4,17 +4,20 @@
 //! its own experts. A token's sum over its experts is in ascending order of experts; over ranks it is a pending sum, as
 //! that of a dense block. How many rows an expert has is data; tensors have the most rows that a rank can be given.
 //!
+//! Where several ranks divide experts, their rows travel: [`crate::expert_parallel`].
+//!
 //! Rows are sorted by expert in scratch before each product. Neither the outputs of experts nor those of the activation
 //! are kept: the gradient of a weight is the product of the activation's output with the gradient that arrives there,
 //! and the backward pass of the input writes the former again, times the weight.
 
 use config::ExpertsSpec;
-use device::{DeviceError, ExpertOp, ExpertRows, Orientation, Tensor, TokenRange, Write};
+use device::{DeviceError, ExpertOp, ExpertRows, Op, Orientation, Tensor, TokenRange, Write};
 
 use crate::binding::ExpertsParams;
 use crate::context::Context;
 use crate::expert_biases::ExpertBiases;
-use crate::experts_tensors::{ExpertsPending, ExpertsSaved, row_tensor, spec};
+use crate::expert_parallel::{Factor, SpreadExperts};
+use crate::experts_tensors::{ExpertsKept, ExpertsPending, ExpertsSaved, Routed, row_tensor, spec};
 use crate::gradient_sums::{Contributions, sum_contributions};
 use crate::placement::{Partial, Residual, Whole, enter, leave};
 use crate::router::Router;
@@ -31,7 +34,7 @@ pub(crate) struct Experts<'a> {
 /// The output of the activation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ExpertsActivated {
-    /// `[R, F]`.
+    /// `[R, F]`; where several ranks divide experts, the weighted sum `[T, D]` of their outputs.
     routed: Tensor,
     /// `[T, F]` of the shared expert.
     shared: Option<Tensor>,
@@ -48,26 +51,41 @@ impl Experts<'_> {
     ) -> Result<(), DeviceError> {
         let (context, router, rows) = (self.context, self.router(), saved.routed.rows);
         router.choose((params.router, params.router_bias), normed, saved.routed, self.balance.correction())?;
-        context.scratch.scoped(|| {
-            let computed = self.balance.within_capacity(saved.routed)?;
-            router.group(computed, rows, router.own.start)
-        })?;
-        context.scratch.scoped(|| {
-            let x = self.gathered(normed.tensor(), rows)?;
-            let write = self.biases(rows).begin(params.up_bias, saved.hidden)?;
-            self.product(Orientation::Nt, (x, params.up), (saved.hidden, write), rows)
-        })?;
-        if let Some(activated) = activated {
-            self.activate_at(saved, activated.routed)?;
+        match saved.kept {
+            ExpertsKept::Hidden(hidden) => {
+                context.scratch.scoped(|| {
+                    let computed = self.balance.within_capacity(saved.routed)?;
+                    router.group(computed, rows, router.own.start)
+                })?;
+                context.scratch.scoped(|| {
+                    let x = self.gathered(normed.tensor(), rows)?;
+                    let write = self.biases(rows).begin(params.up_bias, hidden)?;
+                    self.product(Orientation::Nt, (x, params.up), (hidden, write), rows)
+                })?;
+                if let Some(activated) = activated {
+                    self.activate_at((saved, hidden), activated.routed)?;
+                }
+            }
+            ExpertsKept::Choices(choices) => {
+                self.balance.keep_within_capacity(saved.routed, choices)?;
+                let spread = self.spread(saved.routed, choices);
+                spread.group()?;
+                if let Some(activated) = activated {
+                    spread.forward(params, normed.tensor(), activated.routed)?;
+                }
+            }
         }
         let Some((shared, saved)) = self.shared(params).zip(saved.shared) else { return Ok(()) };
         shared.fill(normed, saved, activated.and_then(|activated| activated.shared))
     }
 
     pub(crate) fn lay_out_activated(&self, params: &ExpertsParams) -> ExpertsActivated {
-        let scratch = self.context.scratch;
+        let (context, scratch) = (self.context, self.context.scratch);
         ExpertsActivated {
-            routed: params.activated(self.context, scratch),
+            routed: match context.ep {
+                None => params.activated(context, scratch),
+                Some(_) => context.activation(scratch, context.shape.tokens(), context.model.hidden),
+            },
             shared: params.shared.map(|shared| shared.dense.lay_out_activated(self.context, scratch)),
         }
     }
@@ -79,15 +97,18 @@ impl Experts<'_> {
         saved: &ExpertsSaved,
     ) -> Result<ExpertsActivated, DeviceError> {
         let routed = params.activated(self.context, self.context.scratch);
-        self.activate_at(saved, routed)?;
+        match saved.kept {
+            ExpertsKept::Hidden(hidden) => self.activate_at((saved, hidden), routed)?,
+            ExpertsKept::Choices(_) => panic!("run files refuse expert parallelism of parallel blocks"),
+        }
         let shared = params.shared.zip(saved.shared);
         let shared = shared.map(|(params, saved)| params.dense.activate(self.context, saved.dense)).transpose()?;
         Ok(ExpertsActivated { routed, shared })
     }
 
-    fn activate_at(&self, saved: &ExpertsSaved, y: Tensor) -> Result<(), DeviceError> {
+    fn activate_at(&self, (saved, x): (&ExpertsSaved, Tensor), y: Tensor) -> Result<(), DeviceError> {
         let (activation, rows) = (self.context.model.activation, saved.routed.rows);
-        self.context.submit(ExpertOp::Activation { activation, x: saved.hidden, y, rows }.into())
+        self.context.submit(ExpertOp::Activation { activation, x, y, rows }.into())
     }
 
     /// The weighted sum of the experts' outputs, assigned or added to `sum[T, D]+tp`, then that of the shared expert.
@@ -99,40 +120,63 @@ impl Experts<'_> {
         write: Write,
     ) -> Result<Partial, DeviceError> {
         let (context, routed) = (self.context, saved.routed);
-        context.scratch.scoped(|| {
-            let (y, weights, rows) = (row_tensor(context), Some(routed.weights), routed.rows);
-            let write_rows = self.biases(rows).begin(params.down_bias, y)?;
-            self.product(Orientation::Nt, (activated.routed, params.down), (y, write_rows), rows)?;
-            context.submit(ExpertOp::CombineRows { y, weights, rows, out: sum, write }.into())
-        })?;
+        match (saved.kept, write) {
+            (ExpertsKept::Hidden(_), _) => context.scratch.scoped(|| {
+                let (y, weights, rows) = (row_tensor(context), Some(routed.weights), routed.rows);
+                let write_rows = self.biases(rows).begin(params.down_bias, y)?;
+                self.product(Orientation::Nt, (activated.routed, params.down), (y, write_rows), rows)?;
+                context.submit(ExpertOp::CombineRows { y, weights, rows, out: sum, write }.into())
+            })?,
+            (ExpertsKept::Choices(_), Write::Assign) => {
+                context.submit(Op::Copy { from: activated.routed, to: sum })?;
+            }
+            (ExpertsKept::Choices(_), Write::Accumulate) => {
+                context.submit(Op::Accumulate { x: activated.routed, into: sum })?;
+            }
+        }
         if let (Some(shared), Some(saved), Some(activated)) = (self.shared(params), saved.shared, activated.shared) {
             shared.project(saved, activated, sum)?;
         }
         Ok(Partial::new(sum))
     }
 
-    /// Gradient of the normed residual, at `input[R, D]`, from that of the block's output.
+    /// Gradient of the normed residual, at `input[R, D]`, from that of the block's output; `normed` is its input.
     pub(crate) fn backward_input(
         &self,
         params: &ExpertsParams,
         saved: &ExpertsSaved,
-        dy: Residual,
+        (normed, dy): (Residual, Residual),
         (pending, input): (&ExpertsPending, Tensor),
     ) -> Result<Residual, DeviceError> {
         let (context, rows) = (self.context, saved.routed.rows);
         let shared = self.shared(params).zip(saved.shared).zip(pending.shared);
         context.scratch.scoped(|| {
             let dy = enter(context, dy)?;
-            self.backward_activated(params, saved, dy.tensor(), pending)?;
+            match saved.kept {
+                ExpertsKept::Hidden(hidden) => {
+                    self.backward_activated(params, (saved.routed, hidden), dy.tensor(), pending)?;
+                }
+                ExpertsKept::Choices(choices) => {
+                    let (spread, normed) = (self.spread(saved.routed, choices), enter(context, normed)?);
+                    self.backward_routed(saved.routed, pending, |dweights| {
+                        spread.backward_input(params, [normed, dy].map(Whole::tensor), (pending, input), dweights)
+                    })?;
+                }
+            }
             shared.as_ref().map_or(Ok(()), |((shared, saved), pending)| shared.backward_activated(*saved, dy, *pending))
         })?;
         context.scratch.scoped(|| {
             let sum = Partial::target(context, input);
-            context.scratch.scoped(|| {
-                let y = row_tensor(context);
-                self.product(Orientation::Nn, (pending.hidden, params.up), (y, Write::Assign), rows)?;
-                context.submit(ExpertOp::CombineRows { y, weights: None, rows, out: sum, write: Write::Assign }.into())
-            })?;
+            match saved.kept {
+                ExpertsKept::Hidden(_) => context.scratch.scoped(|| {
+                    let y = row_tensor(context);
+                    self.product(Orientation::Nn, (pending.hidden, params.up), (y, Write::Assign), rows)?;
+                    let combine = ExpertOp::CombineRows { y, weights: None, rows, out: sum, write: Write::Assign };
+                    context.submit(combine.into())
+                })?,
+                // The sum is there: whole tokens of this rank, whose gradients other ranks sent back.
+                ExpertsKept::Choices(_) => {}
+            }
             if let Some(((shared, _), pending)) = &shared {
                 shared.backward_input(*pending, sum)?;
             }
@@ -145,20 +189,19 @@ impl Experts<'_> {
     fn backward_activated(
         &self,
         params: &ExpertsParams,
-        saved: &ExpertsSaved,
+        (routed, hidden): (Routed, Tensor),
         dy: Tensor,
         pending: &ExpertsPending,
     ) -> Result<(), DeviceError> {
-        let (context, routed) = (self.context, saved.routed);
-        context.scratch.scoped(|| {
-            let dweights = context.scratch.floats(routed.weights.rows, routed.weights.cols);
+        let context = self.context;
+        self.backward_routed(routed, pending, |dweights| {
             context.scratch.scoped(|| {
                 let (dy, gradient) = (self.gathered(dy, routed.rows)?, params.activated(context, context.scratch));
                 self.product(Orientation::Nn, (dy, params.down), (gradient, Write::Assign), routed.rows)?;
                 context.submit(
                     ExpertOp::ActivationBackward {
                         activation: context.model.activation,
-                        x: saved.hidden,
+                        x: hidden,
                         dy: gradient,
                         weights: routed.weights,
                         dx: pending.hidden,
@@ -169,7 +212,21 @@ impl Experts<'_> {
                     .into(),
                 )?;
                 self.biases(routed.rows).add_to_weights(params.down_bias, dy, dweights)
-            })?;
+            })
+        })
+    }
+
+    /// Gradient of the router's logits, from that of the weights, which `experts` assigns to `dweights[T, k]`.
+    fn backward_routed(
+        &self,
+        routed: Routed,
+        pending: &ExpertsPending,
+        experts: impl FnOnce(Tensor) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let scratch = self.context.scratch;
+        scratch.scoped(|| {
+            let dweights = scratch.floats(routed.weights.rows, routed.weights.cols);
+            experts(dweights)?;
             self.router().backward(routed, dweights, pending.logits)?;
             self.balance.backward(routed, pending.logits)
         })
@@ -189,9 +246,21 @@ impl Experts<'_> {
             return Ok(());
         }
         let shared = self.shared(gradients).zip(pending.shared);
+        let spread = match saved.kept {
+            ExpertsKept::Hidden(_) => None,
+            ExpertsKept::Choices(choices) => Some(self.spread(saved.routed, choices)),
+        };
         context.scratch.scoped(|| {
             let dy = enter(context, dy)?;
             context.scratch.scoped(|| {
+                if let Some(spread) = &spread {
+                    return spread.backward_weight(
+                        gradients.down,
+                        dy.tensor(),
+                        Factor::Activated(pending.activated),
+                        write,
+                    );
+                }
                 let dy = self.gathered(dy.tensor(), rows)?;
                 self.gradient_of_weight(gradients.down, (pending.activated, dy), rows, write)?;
                 self.biases(rows).add_weighted_gradient(gradients.down_bias, (dy, saved.routed), write)
@@ -201,6 +270,14 @@ impl Experts<'_> {
         context.scratch.scoped(|| {
             let normed = enter(context, normed)?;
             context.scratch.scoped(|| {
+                if let Some(spread) = &spread {
+                    return spread.backward_weight(
+                        gradients.up,
+                        normed.tensor(),
+                        Factor::Hidden(pending.hidden),
+                        write,
+                    );
+                }
                 let x = self.gathered(normed.tensor(), rows)?;
                 self.gradient_of_weight(gradients.up, (x, pending.hidden), rows, write)
             })?;
@@ -249,6 +326,17 @@ impl Experts<'_> {
 
     fn biases(&self, rows: ExpertRows) -> ExpertBiases<'_> {
         ExpertBiases { context: self.context, rows }
+    }
+
+    /// The experts of all ranks that divide them.
+    ///
+    /// # Panics
+    /// A context without such ranks: saved tensors are laid out for the same context.
+    fn spread(&self, routed: Routed, choices: Tensor) -> SpreadExperts<'_> {
+        match SpreadExperts::new(self.context, routed, choices) {
+            Some(spread) => spread,
+            None => panic!("tensors of several ranks of experts are laid out for a context that has these"),
+        }
     }
 
     fn router(&self) -> Router<'_> {

@@ -6,15 +6,25 @@ use device::{Dtype, ExpertRows, Frame, Tensor};
 use crate::binding::{ExpertsParams, SharedExpertParams};
 use crate::context::Context;
 use crate::dense::{DensePending, DenseSaved};
+use crate::expert_parallel::Sizes;
 use crate::saved::SavedFrames;
 
 /// Values that the backward passes read. `R` is the most rows that this rank's experts can have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ExpertsSaved {
     pub(crate) routed: Routed,
-    /// `[R, F]`, or gate | up `[R, 2F]`: input of the activation.
-    pub(crate) hidden: Tensor,
+    pub(crate) kept: ExpertsKept,
     pub(crate) shared: Option<SharedSaved>,
+}
+
+/// The value from which backward passes compute experts again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum ExpertsKept {
+    /// `[R, F]`, or gate | up `[R, 2F]`: input of the activation.
+    Hidden(Tensor),
+    /// `[T, k]`, I32: the choices that experts compute. Where several ranks divide experts, rows of other ranks are
+    /// not kept but sent again.
+    Choices(Tensor),
 }
 
 /// The choice of a router.
@@ -43,7 +53,7 @@ pub(crate) struct SharedSaved {
 pub(crate) struct ExpertsPending {
     /// `[R, F]`: the activation's output, times the weight of its row.
     pub(crate) activated: Tensor,
-    /// Gradient of [`ExpertsSaved::hidden`].
+    /// Gradient of the activation's input.
     pub(crate) hidden: Tensor,
     /// `[T, E]`, F32: gradient of the router's logits.
     pub(crate) logits: Tensor,
@@ -59,33 +69,41 @@ pub(crate) struct SharedPending {
 }
 
 impl Routed {
-    /// Lays out the choice of `per_token` of `experts`, of which this rank has `own` and is given `expected` rows where
-    /// routing is balanced; the weights of the chosen in `of_weights`.
+    /// Lays out the choice of `per_token` of `experts`, with `rows`; the weights of the chosen in `of_weights`.
     fn lay_out(
-        SavedFrames { until_input, until_weight, .. }: SavedFrames,
+        until_input: &Frame,
         context: &Context,
-        [experts, per_token, own]: [usize; 3],
-        expected: usize,
+        [experts, per_token]: [usize; 2],
         of_weights: &Frame,
+        rows: impl FnOnce() -> ExpertRows,
     ) -> Routed {
         let tokens = context.shape.tokens();
         Routed {
             logits: until_input.floats(tokens, experts),
             choice: until_input.tensor(tokens, per_token, Dtype::I32),
             weights: of_weights.floats(tokens, per_token),
-            rows: ExpertRows {
-                places: until_weight.tensor(tokens, per_token, Dtype::I32),
-                slots: until_weight.tensor(1, tokens * per_token.min(own), Dtype::I32),
-                offsets: until_weight.tensor(1, own + 1, Dtype::I32),
-                expected,
-            },
+            rows: rows(),
         }
+    }
+}
+
+/// Lays out the rows of `own` experts, of which `tokens` tokens choose `per_token`, and `expected` rows where routing is
+/// balanced.
+pub(crate) fn lay_out_rows(frame: &Frame, [tokens, per_token, own]: [usize; 3], expected: usize) -> ExpertRows {
+    ExpertRows {
+        places: frame.tensor(tokens, per_token, Dtype::I32),
+        slots: frame.tensor(1, tokens * per_token.min(own), Dtype::I32),
+        offsets: frame.tensor(1, own + 1, Dtype::I32),
+        expected,
     }
 }
 
 /// Rows that this rank's experts can have, and a tensor of `width` for each in `frame`.
 fn of_rows(context: &Context, frame: &Frame, width: usize) -> Tensor {
-    let rows = spec(context).most_rows(context.shape.tokens(), context.tp.size());
+    let rows = match Sizes::of(context) {
+        None => spec(context).most_rows(context.shape.tokens(), context.tp.size()),
+        Some(sizes) => sizes.rows(),
+    };
     context.activation(frame, rows, width)
 }
 
@@ -101,18 +119,27 @@ pub(crate) fn spec<'a>(context: &Context<'a>) -> &'a ExpertsSpec {
 impl ExpertsSaved {
     pub(crate) fn lay_out(frames: SavedFrames, context: &Context, params: &ExpertsParams) -> ExpertsSaved {
         let ExpertsSpec { number, per_token, .. } = *spec(context);
-        let ranks = context.tp.size();
-        let expected = (context.shape.tokens() * per_token).div_ceil(ranks);
+        let (SavedFrames { until_input, until_weight, .. }, tokens) = (frames, context.shape.tokens());
+        let (ranks, sizes) = (context.tp.size(), Sizes::of(context));
+        let expected = (tokens * per_token).div_ceil(ranks);
+        let rows = || match sizes {
+            None => lay_out_rows(until_weight, [tokens, per_token, number / ranks], expected),
+            Some(sizes) => sizes.lay_out_sent(until_weight),
+        };
         // The gradient of a bias of outputs is a sum of rows times their weights.
-        let of_weights = if params.down_bias.is_some() { frames.until_weight } else { frames.until_input };
+        let of_weights = if params.down_bias.is_some() { until_weight } else { until_input };
         ExpertsSaved {
-            routed: Routed::lay_out(frames, context, [number, per_token, number / ranks], expected, of_weights),
-            hidden: params.hidden(context, frames.until_input),
+            routed: Routed::lay_out(until_input, context, [number, per_token], of_weights, rows),
+            kept: match sizes {
+                None => ExpertsKept::Hidden(params.hidden(context, until_input)),
+                Some(_) => ExpertsKept::Choices(until_weight.tensor(tokens, per_token, Dtype::I32)),
+            },
             shared: params.shared.map(|shared| SharedSaved {
-                dense: shared.dense.lay_out_saved(context, frames.until_input),
-                gate: shared
-                    .gate
-                    .map(|_| Routed::lay_out(frames, context, [1; 3], context.shape.tokens(), frames.until_input)),
+                dense: shared.dense.lay_out_saved(context, until_input),
+                gate: shared.gate.map(|_| {
+                    let rows = || lay_out_rows(until_weight, [tokens, 1, 1], tokens);
+                    Routed::lay_out(until_input, context, [1; 2], until_input, rows)
+                }),
             }),
         }
     }

@@ -175,12 +175,12 @@ impl FeedForward<'_> {
         }
     }
 
-    /// Gradient of the normed residual, in `pending`, from that of the block's output.
+    /// Gradient of the normed residual, in `pending`, from that of the block's output; `normed` is the block's input.
     pub(crate) fn backward_input(
         &self,
         params: &FeedForwardParams,
         saved: &FeedForwardSaved,
-        dy: Residual,
+        (normed, dy): (Residual, Residual),
         pending: &FeedForwardPending,
     ) -> Result<Residual, DeviceError> {
         match (params, saved, pending) {
@@ -193,7 +193,7 @@ impl FeedForward<'_> {
                 FeedForwardParams::Experts(params),
                 FeedForwardSaved::Experts(saved),
                 FeedForwardPending::Experts { tensors, input },
-            ) => self.experts().backward_input(params, saved, dy, (tensors, *input)),
+            ) => self.experts().backward_input(params, saved, (normed, dy), (tensors, *input)),
             (FeedForwardParams::Dense(_) | FeedForwardParams::Experts(_), _, _) => of_another_kind(),
         }
     }

@@ -92,23 +92,41 @@ pub(crate) fn sum_contributions<const N: usize>(
     write: Write,
     compute: impl Fn(Range<usize>, [Tensor; N], Write) -> Result<(), DeviceError>,
 ) -> Result<(), DeviceError> {
-    let rounding = match context.accumulation {
-        Accumulation::Single => return compute(0..contributions.rows, accumulators, write),
-        Accumulation::Exact { unit, tokens } => Rounding { unit, limit: unit * contributions.limit(tokens) },
+    let ranges: Vec<Range<usize>> = match context.accumulation {
+        Accumulation::Single => vec![0..contributions.rows],
+        Accumulation::Exact { .. } => contributions.ranges().collect(),
     };
     let mut write = write;
-    for rows in contributions.ranges() {
-        context.scratch.scoped(|| {
-            let term = accumulators.map(|sum| context.scratch.floats(sum.rows, sum.cols));
-            compute(rows, term, Write::Assign)?;
-            term.into_iter().zip(accumulators).try_for_each(|(x, into)| {
-                let refusals = context.constants.norm_sums;
-                context.submit(Op::AddRounded { x, rounding, into, write, refusals })
-            })
-        })?;
+    for rows in ranges {
+        add_term(context, contributions, accumulators, write, |term, write| compute(rows, term, write))?;
         write = Write::Accumulate;
     }
     Ok(())
+}
+
+/// Accumulators = or += one term of `contributions`, which `compute` writes or adds as in [`sum_contributions`].
+///
+/// # Errors
+/// The errors of `compute` and the device.
+pub(crate) fn add_term<const N: usize>(
+    context: &Context,
+    contributions: Contributions,
+    accumulators: [Tensor; N],
+    write: Write,
+    compute: impl FnOnce([Tensor; N], Write) -> Result<(), DeviceError>,
+) -> Result<(), DeviceError> {
+    let rounding = match context.accumulation {
+        Accumulation::Single => return compute(accumulators, write),
+        Accumulation::Exact { unit, tokens } => Rounding { unit, limit: unit * contributions.limit(tokens) },
+    };
+    context.scratch.scoped(|| {
+        let term = accumulators.map(|sum| context.scratch.floats(sum.rows, sum.cols));
+        compute(term, Write::Assign)?;
+        term.into_iter().zip(accumulators).try_for_each(|(x, into)| {
+            let refusals = context.constants.norm_sums;
+            context.submit(Op::AddRounded { x, rounding, into, write, refusals })
+        })
+    })
 }
 
 /// Zeros an accumulator that operations can only add to, where a step's first microbatch assigns.

@@ -232,10 +232,17 @@ impl Layer<'_> {
         let (context, dx) = (self.context, input_gradient.tensor());
         let dy = self.drop_gradient(output_gradient, pending.feed_forward_output, self.feed_forward_dropout())?;
         let dy = self.before_norm(&params.feed_forward_norms, saved.feed_forward_sum, dy, pending.feed_forward_sum)?;
-        let feed_forward =
-            self.feed_forward().backward_input(&params.feed_forward, &saved.feed_forward, dy, &pending.feed_forward)?;
         let second = entry(&params.feed_forward_norms, saved.second_input(input), saved.feed_forward_stats);
-        self.norm_again(second, pending.feed_forward_normed)?;
+        // Where ranks divide experts, these read the block's input once more.
+        if context.ep.is_some() {
+            self.norm_again(second, pending.feed_forward_normed)?;
+        }
+        let normed = pending.feed_forward_normed.map_or(second.x, Residual::new);
+        let (tensors, into) = (&saved.feed_forward, &pending.feed_forward);
+        let feed_forward = self.feed_forward().backward_input(&params.feed_forward, tensors, (normed, dy), into)?;
+        if context.ep.is_none() {
+            self.norm_again(second, pending.feed_forward_normed)?;
+        }
         let middle = match context.model.blocks {
             // The gradient of r: the input's gradient is r's plus what comes through the attention block. Where the
             // backward pass of the weights reads r's gradient itself, it has a place of its own.

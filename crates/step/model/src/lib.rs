@@ -19,6 +19,7 @@ mod dense;
 mod dropout;
 mod embedding;
 mod expert_biases;
+mod expert_parallel;
 mod experts;
 mod experts_tensors;
 mod gradient_sums;

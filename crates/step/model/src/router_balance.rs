@@ -6,7 +6,7 @@
 //! sum over ranks takes the first rank's.
 
 use config::{Balance, ExpertsSpec, LoadSet, Routing};
-use device::{BalanceOp, BalanceTerm, DeviceError, Dtype, RouterTerms, RouterValues, Tensor, Write};
+use device::{BalanceOp, BalanceTerm, DeviceError, Dtype, Op, RouterTerms, RouterValues, Tensor, Write};
 
 use crate::context::{Batch, Context};
 use crate::context_parallel::{choices, losses};
@@ -38,6 +38,17 @@ impl RouterBalance<'_> {
         }
     }
 
+    /// Assigns the choices of [`RouterBalance::within_capacity`] to `kept[T,k]`.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn keep_within_capacity(&self, routed: Routed, kept: Tensor) -> Result<(), DeviceError> {
+        match self.capacity() {
+            None => self.context.submit(Op::Copy { from: routed.choice, to: kept }),
+            Some(capacity) => self.limit_at(routed, capacity, None, kept),
+        }
+    }
+
     /// The most tokens of a sequence for each expert.
     fn capacity(&self) -> Option<usize> {
         self.context.router_run?;
@@ -45,16 +56,26 @@ impl RouterBalance<'_> {
     }
 
     fn limit(&self, routed: Routed, capacity: usize, dropped: Option<Tensor>) -> Result<Tensor, DeviceError> {
+        let kept = self.context.scratch.tensor(routed.choice.rows, routed.choice.cols, Dtype::I32);
+        self.limit_at(routed, capacity, dropped, kept)?;
+        Ok(kept)
+    }
+
+    fn limit_at(
+        &self,
+        routed: Routed,
+        capacity: usize,
+        dropped: Option<Tensor>,
+        kept: Tensor,
+    ) -> Result<(), DeviceError> {
         let (context, Routed { choice, weights, .. }) = (self.context, routed);
         let (sequences, experts, per_token) = (context.shape.sequences, routed.logits.cols, choice.cols);
         let limited = |[choice, weights, labels, kept]: [Tensor; 4], dropped: Option<Tensor>| {
             let op = BalanceOp::LimitChoices { choice, weights, labels, sequences, experts, capacity, kept, dropped };
             context.submit(op.into())
         };
-        let kept = context.scratch.tensor(choice.rows, per_token, Dtype::I32);
         let Some(labels_of_all) = self.batch.labels_of_all else {
-            limited([choice, weights, self.batch.labels, kept], dropped)?;
-            return Ok(kept);
+            return limited([choice, weights, self.batch.labels, kept], dropped);
         };
         // Every rank limits the choices of whole sequences, and the first of them counts.
         context.scratch.scoped(|| {
@@ -66,8 +87,7 @@ impl RouterBalance<'_> {
             let dropped = dropped.filter(|_| context.cp.position() == 0);
             limited([of_all, weights_of_all, labels_of_all, kept_of_all], dropped)?;
             choices::own_rows(context, kept_of_all, kept)
-        })?;
-        Ok(kept)
+        })
     }
 
     /// Adds choices, losses and entropy of the microbatch's tokens to the sums of a training step.

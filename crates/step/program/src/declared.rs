@@ -140,7 +140,7 @@ mod tests {
             let params = experts(axes);
             let declared: Vec<_> = params.iter().map(|param| DeclaredParameter::new(Unit::Experts(0), param)).collect();
             assert!(declared.iter().all(|parameter| parameter.varies_over == axes), "{axes}");
-            let own = UnitAxes::of(&params);
+            let own = UnitAxes::of(&params, AxisSizes::ONE);
             assert_eq!(own, axes_of(&declared, UnitAxes::TOKENS), "{axes}");
             assert_eq!(own.data, UnitAxes::TOKENS.difference(axes), "{axes}");
             assert_eq!(own.shards, own.data.without(Axis::DpOuter), "{axes}");
@@ -152,7 +152,7 @@ mod tests {
         let parallelism = RunConfig::quick_start().parallelism;
         for axes in folds() {
             let params = experts(axes);
-            let (own, summed) = (UnitAxes::of(&params), GradientAxes::declared(&params, &parallelism));
+            let (own, summed) = (UnitAxes::of(&params, AxisSizes::ONE), GradientAxes::declared(&params, &parallelism));
             // Columns of other heads are not: the value that experts are applied to differs between tensor ranks.
             let beyond = parallelism.tensor_axes().difference(axes);
             assert!(summed.beyond(own.data).all(|alone| alone == beyond), "{axes}");
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_run_has_a_group_for_each_set_of_axes() {
-        let parallelism = RunConfig::quick_start().parallelism;
+        let parallelism = Parallelism { ep: 2, ..RunConfig::quick_start().parallelism };
         let mesh = parallelism.mesh().expect("a mesh");
         for axes in folds() {
             let layout = UnitLayout::new(experts(axes), parallelism.axis_sizes(), 1);
@@ -214,9 +214,12 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_experts_are_refused_by_name_until_a_run_has_them() {
-        let mesh = Mesh::new(AxisSizes::only(Axis::Ep, 2)).expect("a mesh");
-        let refused = config::Degrees::of(&mesh, "the mesh of a run").map_err(|error| error.to_string());
-        assert_eq!(refused, Err("the mesh of a run must have 1 rank along ep; got 2; use dp, cp, tp or pp".into()));
+    fn a_run_without_ranks_of_experts_has_no_group_along_their_axis() {
+        let parallelism = RunConfig::quick_start().parallelism;
+        let mesh = parallelism.mesh().expect("a mesh");
+        let layout = UnitLayout::new(experts(set(&[Axis::Ep, Axis::Tp])), parallelism.axis_sizes(), 1);
+        let names: Vec<String> =
+            PeerGroups::of_units(mesh, &parallelism, [&layout]).iter().map(|which| which.to_string()).collect();
+        assert!(names.iter().all(|name| !name.contains("ep+")), "{names:?}");
     }
 }

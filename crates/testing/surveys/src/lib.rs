@@ -23,5 +23,6 @@ pub mod results;
 pub mod sample;
 pub mod scale;
 pub mod space;
+pub mod spread_experts;
 pub mod survey;
 pub mod this_machine;

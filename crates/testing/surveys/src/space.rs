@@ -221,6 +221,7 @@ impl Point {
             sequence_parallel: self.sequence_parallel,
             zero: self.form.zero,
             shard_group: self.form.shard_group(dp),
+            ep: 1,
             sum_tree: 1,
             schedule: self.schedule.spec(pp, self.num_microbatches()),
             microbatch_size: self.microbatch_size,

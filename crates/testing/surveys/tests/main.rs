@@ -14,4 +14,5 @@ mod ring_order;
 mod scale;
 mod schedules;
 mod shared_sequences;
+mod spread_experts;
 mod this_machine;

@@ -129,6 +129,7 @@ pub fn plain_layout(dp: usize, tp: usize, pp: usize, microbatch_size: usize) -> 
         sequence_parallel: SequenceParallel::Off,
         zero: ZeroStage::Off,
         shard_group: None,
+        ep: 1,
         sum_tree: 1,
         schedule: ScheduleKind::OneForwardOneBackward.into(),
         microbatch_size,

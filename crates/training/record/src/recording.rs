@@ -6,9 +6,9 @@ use std::rc::Rc;
 use comm::collectives::Traffic;
 use comm::{CollectiveCall, MetaCommunicator, Operation};
 use config::{
-    GradientSums, LayerRecompute, ModelSpec, Products, SavedInputs, SequenceParallel, Tied, Unit, UnitLayout,
+    GradientSums, LayerRecompute, ModelSpec, Products, SavedInputs, SequenceParallel, Sharding, Tied, Unit, UnitLayout,
 };
-use device::{DeviceError, Dtype, Frame, MetaDevice, Record, Stream, Write};
+use device::{Communicator, DeviceError, Dtype, Frame, MetaDevice, Record, Stream, Write};
 use mesh::{Axis, AxisSizes};
 use model::{
     Accumulation, AdapterBuffers, Batch, BindError, CacheSize, Constants, Context, DropoutRun, Embedding,
@@ -37,6 +37,8 @@ pub struct RecordCase<'a> {
     pub model: &'a ModelSpec,
     /// The rank.
     pub tp: TensorParallel,
+    /// Ranks that divide the experts of a layer.
+    pub ep: usize,
     /// Sequences and tokens.
     pub shape: MicrobatchShape,
     /// The stored type of parameters and activations.
@@ -60,9 +62,9 @@ pub struct RecordCase<'a> {
 pub struct UnitRecord {
     /// Operations and their costs.
     pub record: Record,
-    /// Traffic of this rank in its tensor-parallel and its context-parallel group, by collective.
+    /// Traffic of this rank in the groups of its layers, by collective.
     pub sent: BTreeMap<Operation, Traffic>,
-    /// The collectives of the tensor-parallel and the context-parallel group, in order.
+    /// The collectives of the groups of layers, in order.
     pub collectives: Vec<CollectiveCall>,
     /// The order of operations and collectives, where some of them are on other streams than the one that computes;
     /// empty elsewhere.
@@ -105,6 +107,7 @@ struct Recorder<'a> {
     device: OrderedDevice,
     tp: OrderedGroup,
     cp: OrderedGroup,
+    ep: Option<OrderedGroup>,
     log: Rc<Log>,
     /// Parameters, gradients, activations and constants: whatever is not measured.
     other: Frame,
@@ -127,6 +130,8 @@ impl<'a> Recorder<'a> {
             tp: group(MetaCommunicator::new(Axis::Tp.into(), case.tp.size, case.tp.position)),
             // With balanced chunks all ranks do as much as the first.
             cp: group(MetaCommunicator::new(Axis::Cp.into(), case.shape.slices.ranks, 0)),
+            // With balanced routing, too.
+            ep: (case.ep > 1).then(|| group(MetaCommunicator::new(Sharding::EXPERTS.axes(), case.ep, 0))),
             other: Frame::measuring(),
             until_input: Frame::measuring(),
             until_weight: Frame::measuring(),
@@ -141,7 +146,8 @@ impl<'a> Recorder<'a> {
 
     fn finish(self) -> UnitRecord {
         let mut sent = self.tp.inner.take_sent();
-        for (operation, traffic) in self.cp.inner.take_sent() {
+        let others = std::iter::once(&self.cp).chain(&self.ep);
+        for (operation, traffic) in others.flat_map(|group| group.inner.take_sent()) {
             let sum = sent.entry(operation).or_default();
             *sum = *sum + traffic;
         }
@@ -171,6 +177,7 @@ impl<'a> Recorder<'a> {
             stream: Stream::Compute,
             tp: &self.tp,
             cp: &self.cp,
+            ep: self.ep.as_ref().map(|group| group as &dyn Communicator),
             model: self.case.model,
             shape: self.case.shape,
             sequence_parallel: self.case.sequence_parallel,
@@ -205,7 +212,7 @@ impl<'a> Recorder<'a> {
 
     /// The flat buffer of a unit: of parameters or of gradients.
     fn layout(&self, unit: Unit, dtype: Dtype) -> (UnitLayout, device::Tensor) {
-        let sizes = AxisSizes::only(Axis::Tp, self.case.tp.size);
+        let sizes = AxisSizes { ep: self.case.ep, tp: self.case.tp.size, ..AxisSizes::ONE };
         let layout = UnitLayout::new(config::params(self.case.model, unit), sizes, 1);
         let flat = self.other.tensor(1, layout.padded_len(), dtype);
         (layout, flat)

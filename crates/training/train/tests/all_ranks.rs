@@ -217,6 +217,24 @@ fn a_rank_with_other_sizes_is_found() {
     finds(&setup, 3, change, (Rule::Collectives, "rank 3"));
 }
 
+/// dp 4, of which two neighbours divide experts, x pp 2: rank 4 pp + 2 dp + ep.
+#[test]
+fn ranks_that_divide_experts_fit_together() {
+    let model = ["model.experts=4", "model.expert_hidden=32", "model.biases=\"attention\""];
+    let spread = |more: &str| setup(&[&model[..], &["parallelism.tp=1", "parallelism.ep=2", more]].concat());
+    for stage in 0..=3 {
+        let setup = spread(&zero(stage));
+        for workload in setup.workload_indices() {
+            verified(&setup, workload, |_, _| ()).unwrap();
+        }
+        let peer = setup.mesh.coord(Rank(2));
+        let change = |own: &mut Assignment| own.position.model = ModelCoord::new(peer);
+        finds(&setup, 3, change, (Rule::Shards, "rank 3 must hold shard 1 of 2 of split parameters"));
+    }
+    let expected = (Rule::Batch, "of the step are read by rank 0 and by rank 1");
+    finds(&spread(&zero(1)), 1, |own| own.sequences.replica = 0, expected);
+}
+
 /// dp 2 x cp 2 x tp 2 x pp 2: rank 8 pp + 4 dp + 2 cp + tp.
 #[test]
 fn ranks_that_share_sequences_fit_together() {

@@ -1,5 +1,5 @@
-//! A mesh with ranks along `ep`, which no program divides work along: whoever takes a mesh refuses it by name, or
-//! computes what is right on it.
+//! A mesh with ranks along `ep` beside tp, along which no program divides work then: whoever takes a mesh refuses it by
+//! name, or computes what is right on it.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at once")]
 
@@ -35,7 +35,7 @@ fn other_meshes() -> [(Axis, Mesh); 1] {
 }
 
 fn refusal(consumer: &str, axis: Axis) -> String {
-    format!("{consumer} must have 1 rank along {axis}; got 2; use dp, cp, tp or pp")
+    format!("{consumer} must have 1 rank along {axis} where it has several along cp or tp; got 2; use 1")
 }
 
 #[test]

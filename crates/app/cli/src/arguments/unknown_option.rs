@@ -60,7 +60,14 @@ mod tests {
         );
         assert_eq!(
             remedy(&["check", "--ep", "2"]),
-            expected("--ep is expert parallelism, an axis that runs do not have; use dp, cp, tp and pp\n")
+            expected("--ep is parallelism.ep here, a key of the run file; write --set parallelism.ep=VALUE\n")
+        );
+        assert_eq!(
+            remedy(&["check", "--expert-tensor-parallel-size", "2"]),
+            expected(
+                "--expert-tensor-parallel-size is tensor parallelism within experts, an axis that runs do not have; \
+                 use dp, cp, tp and pp\n"
+            )
         );
         assert_eq!(
             remedy(&["plan", "--cp", "2"]),

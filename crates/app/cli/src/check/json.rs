@@ -27,6 +27,9 @@ struct Run {
     cp: usize,
     tp: usize,
     pp: usize,
+    /// Replicas that divide experts, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ep: Option<usize>,
     tokens_per_step: usize,
     microbatches_per_replica: usize,
     learning_rate: String,
@@ -143,6 +146,7 @@ pub fn of_verdict(
         cp,
         tp,
         pp,
+        ep: Some(parallelism.ep).filter(|ep| *ep > 1),
         tokens_per_step: train.global_batch * train.sequence_length,
         microbatches_per_replica: setup.num_microbatches(),
         learning_rate: train.learning_rate_phases(),

@@ -10,7 +10,7 @@ use train::Setup;
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExpertMap {
     pub experts: ExpertsSpec,
-    /// One row for each tensor-parallel rank, in order.
+    /// One row for each rank that divides experts, in order.
     pub rows: Vec<ExpertRow>,
     /// The layers with experts of each pipeline rank, in order.
     pub layers: Vec<Vec<u32>>,
@@ -32,12 +32,15 @@ impl ExpertMap {
     pub fn of(setup: &Setup) -> Option<ExpertMap> {
         let experts = setup.model.experts?;
         let (mesh, degrees) = (&setup.mesh, setup.parallelism.degrees);
-        let own = experts.number / degrees.tp;
-        let is_at = |coord: Coord, tp: usize, pp: usize| coord.along(Axis::Tp) == tp && coord.along(Axis::Pp) == pp;
-        let of_place = |tp: usize, pp: usize| mesh.ranks().filter(move |rank| is_at(mesh.coord(*rank), tp, pp));
-        let row = |tp: usize| ExpertRow {
-            held: tp * own..(tp + 1) * own,
-            ranks: (0..degrees.pp).map(|pp| of_place(tp, pp).collect()).collect(),
+        let axes = setup.parallelism.expert_axes();
+        let places = mesh.size(axes);
+        let own = experts.number / places;
+        let is_at =
+            |coord: Coord, place: usize, pp: usize| coord.position(axes) == place && coord.along(Axis::Pp) == pp;
+        let of_place = |place: usize, pp: usize| mesh.ranks().filter(move |rank| is_at(mesh.coord(*rank), place, pp));
+        let row = |place: usize| ExpertRow {
+            held: place * own..(place + 1) * own,
+            ranks: (0..degrees.pp).map(|pp| of_place(place, pp).collect()).collect(),
         };
         let layers_of = |pp: usize| -> Vec<u32> {
             let layer = |unit: Unit| match unit {
@@ -51,7 +54,7 @@ impl ExpertMap {
         let groups = mesh.groups(axes).into_iter().filter(|members| members.len() > 1);
         Some(ExpertMap {
             experts,
-            rows: (0..degrees.tp).map(row).collect(),
+            rows: (0..places).map(row).collect(),
             layers: (0..degrees.pp).map(layers_of).collect(),
             sums: groups.collect(),
         })

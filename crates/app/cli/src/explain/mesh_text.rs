@@ -56,10 +56,17 @@ fn kinds(setup: &Setup) -> Vec<(String, AxisSet, String)> {
         let work = "share the tokens of every sequence, gather keys and values in each layer";
         kinds.push(("cp".into(), setup.parallelism.context_axes(), work.into()));
     }
+    if setup.parallelism.ep > 1 {
+        let work = "hold other experts, send rows to them and get their outputs in each layer with experts";
+        kinds.push(("ep".into(), setup.parallelism.expert_axes(), work.into()));
+    }
     let of_units: BTreeSet<UnitAxes> = setup.layouts.values().map(UnitLayout::axes).collect();
     for axes in of_units.into_iter().rev() {
         let (data, see) = match setup.parallelism.degrees.cp {
-            _ if axes.data != UnitAxes::TOKENS => (axes.data.to_string(), "see other tokens"),
+            _ if axes.data == UnitAxes::TOKENS && setup.parallelism.ep > 1 => {
+                ("dp of experts".into(), "see other sequences")
+            }
+            _ if axes.data != setup.parallelism.token_axes() => (axes.data.to_string(), "see other tokens"),
             1 => ("dp".into(), "see other sequences"),
             _ => ("dp+cp".into(), "see other tokens"),
         };

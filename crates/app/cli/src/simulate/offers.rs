@@ -29,6 +29,10 @@ pub fn not_offered(parallelism: &Parallelism, software: Option<&Software>) -> Ve
     if degrees.dp * degrees.cp > 1 && !offers.zero_stages.contains(&zero) {
         lacking.push(format!("zero {zero}"));
     }
+    // No trainer is described with its way of dividing experts.
+    if parallelism.ep > 1 {
+        lacking.push(format!("ep {}", parallelism.ep));
+    }
     if let (ScheduleSpec::Generated(kind), 2..) = (&parallelism.schedule, degrees.pp)
         && !has_schedule(software, *kind)
     {

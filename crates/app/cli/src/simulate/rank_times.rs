@@ -27,7 +27,7 @@ fn numbers(ranks: &TracedRanks, mesh: &Mesh) -> Result<Vec<usize>, Failure> {
     let of_first = |set: AxisSet| mesh.ranks().filter(|rank| is_first(rank, set)).map(|rank| rank.0).collect();
     match ranks {
         TracedRanks::All => Ok(of_first(AxisSet::NONE)),
-        TracedRanks::Replica => Ok(of_first(AxisSet::DATA)),
+        TracedRanks::Replica => Ok(of_first(AxisSet::DATA.with(Axis::Ep))),
         TracedRanks::Pipeline => Ok(of_first(AxisSet::of(Axis::Pp).complement())),
         TracedRanks::Numbers(ranges) => {
             let last = mesh.world_size() - 1;

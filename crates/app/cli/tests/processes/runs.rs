@@ -19,7 +19,19 @@ const RUNS: &[(&[&str], &[&str])] = &[
     (&["8"], &["parallelism.sequence_parallel=true", "parallelism.recompute=full"]),
     (&["4"], &["train.sums=exact", "parallelism.overlap=true"]),
     (&["4"], &["parallelism.tp=1", "parallelism.cp=2", "parallelism.cp_kind=ring", "parallelism.overlap=true"]),
+    (&["8"], EXPERTS_OF_TWO),
+    (&["4"], EXPERTS_OF_TWO),
     (&["16"], &["parallelism.dp=4", "parallelism.zero=2", "parallelism.reduce=microbatch"]),
+];
+
+/// Two replicas of experts, each divided over two ranks, in two stages.
+const EXPERTS_OF_TWO: &[&str] = &[
+    "model.experts=4",
+    "model.expert_hidden=256",
+    "model.biases=attention",
+    "parallelism.dp=4",
+    "parallelism.tp=1",
+    "parallelism.ep=2",
 ];
 
 /// The files of the newest checkpoint that have tensors, by name.

@@ -23,7 +23,7 @@ pub fn sizes(config: &RunConfig) -> String {
     let tokens = train.global_batch * train.sequence_length;
     format!(
         "model   {}: {}, hidden {}, {}\n\
-         {}{}ranks   {} = {}{}\n\
+         {}{}ranks   {} = {}{}{}\n\
          step    {}: {} of {}, {} of {} per replica\n",
         counted(unique_parameters(model), "parameter"),
         layers(model),
@@ -33,6 +33,7 @@ pub fn sizes(config: &RunConfig) -> String {
         adapters(model),
         config.run.ranks,
         parallelism.degrees,
+        expert_ranks(parallelism),
         sum_order(parallelism),
         counted(tokens as u64, "token"),
         counted(train.global_batch as u64, "sequence"),
@@ -64,6 +65,11 @@ fn adapters(model: &ModelSpec) -> String {
     let targets: Vec<&str> = targets.iter().map(|target| target.name()).collect();
     let (trained, targets) = (counted(trained, "parameter"), targets.join(", "));
     format!("lora    {trained} trained, {} %: rank {rank}, alpha {alpha}, {targets}\n", three_digits(share))
+}
+
+/// The replicas that divide experts, where there are several.
+fn expert_ranks(Parallelism { ep, .. }: &Parallelism) -> String {
+    if *ep == 1 { String::new() } else { format!("; {ep} neighbouring replicas divide the experts") }
 }
 
 /// The order in which gradients are summed over replicas, where that is not rank order.

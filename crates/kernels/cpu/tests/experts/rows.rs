@@ -63,8 +63,37 @@ pub fn grouped(routed: &Routed, first: usize, experts: usize, room: usize) -> Ro
     let count = routed.choice.len();
     let mut rows = Rows { places: vec![-9; count], slots: vec![-9; room], offsets: vec![-9; experts + 1] };
     let Rows { places, slots, offsets } = &mut rows;
-    group_rows(GroupRows { choice: &routed.choice, first_expert: first, places, slots, offsets });
+    group_rows(GroupRows { choice: &routed.choice, first_expert: first, places, slots, offsets, ranks: 1 });
     rows
+}
+
+/// Of several ranks, each has the rows that it would have alone, from its own place on.
+#[test]
+fn rows_of_each_rank_begin_at_equal_distances() {
+    for routed in Routed::cases() {
+        for ranks in divisors(routed.experts) {
+            let (of_rank, room) = (routed.experts / ranks, routed.choice.len() + 2);
+            let mut all = Rows {
+                places: vec![-9; routed.choice.len()],
+                slots: vec![-9; ranks * room],
+                offsets: vec![-9; ranks * (of_rank + 1)],
+            };
+            let Rows { places, slots, offsets } = &mut all;
+            group_rows(GroupRows { choice: &routed.choice, first_expert: 0, places, slots, offsets, ranks });
+            for rank in 0..ranks {
+                let alone = grouped(&routed, rank * of_rank, of_rank, room);
+                assert_eq!(all.slots[rank * room..(rank + 1) * room], alone.slots);
+                assert_eq!(all.offsets[rank * (of_rank + 1)..(rank + 1) * (of_rank + 1)], alone.offsets);
+                for (place, of_rank) in all.places.iter().zip(&alone.places).filter(|(_, place)| **place >= 0) {
+                    assert_eq!(*place, of_rank + (rank * room) as i32);
+                }
+            }
+        }
+    }
+}
+
+fn divisors(number: usize) -> impl Iterator<Item = usize> {
+    (1..=number).filter(move |ranks| number.is_multiple_of(*ranks))
 }
 
 #[test]

@@ -35,6 +35,43 @@ pub fn all_to_all<T: Pod>(call: &Call, from: &[T], to: &mut [T]) -> Result<(), C
     call.exchange(len * size_of::<T>(), &mut messages, &mut || call.receive_into(call.others, operation, &mut slices))
 }
 
+/// Fills the first `gotten[p]` bytes of slice `p` of `to`, for every `p`, with the first of slice `position` of the
+/// `from` of the member at `p`: as [`all_to_all`], of parts of slices. The other bytes of `to` stay as they are. Members
+/// send each other messages without bytes, too, so that a member with another number is found.
+///
+/// # Errors
+/// A length that the group does not divide; a peer that failed, left, is late, calls something else, or gives another
+/// number of bytes.
+///
+/// # Panics
+/// The two buffers differ in length; a number is not that of a part of a slice.
+pub fn exchange_parts(
+    call: &Call,
+    (from, given): (&[u8], &[usize]),
+    (to, gotten): (&mut [u8], &[usize]),
+) -> Result<(), CommError> {
+    let (operation, position, members) = (Operation::AllToAll, call.group.position(), call.group.size());
+    call.check_equal_slices(operation, from.len())?;
+    assert_eq!(from.len(), to.len(), "both buffers of an all-to-all have one length");
+    assert_eq!([given.len(), gotten.len()], [members; 2], "a number for each member");
+    let len = from.len() / members;
+    let outgoing = |member: usize| &from[member * len..][..given[member]];
+    let slices = split(to, members).into_iter().zip(gotten);
+    let mut slices: Vec<&mut [u8]> = slices.map(|(slice, gotten)| &mut slice[..*gotten]).collect();
+    slices.remove(position).copy_from_slice(outgoing(position));
+    if call.others.is_empty() {
+        return Ok(());
+    }
+    let outgoing = |index: usize| outgoing(member_of_other(index, position));
+    let longest_bytes = (0..call.others.len()).map(|index| outgoing(index).len()).max().unwrap_or(0);
+    let mut messages =
+        call.others.chunks(1).enumerate().map(|(index, peer)| call.message(peer, operation, outgoing(index)));
+    call.exchange(longest_bytes, &mut messages, &mut || {
+        let mut from_peers = call.others.chunks(1).zip(slices.chunks_mut(1));
+        from_peers.try_for_each(|(peer, slice)| call.receive_into(peer, operation, slice))
+    })
+}
+
 /// Replaces `to` by the `from` of the previous member; the first one gets that of the last. All buffers have one
 /// length.
 ///

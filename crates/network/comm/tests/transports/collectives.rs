@@ -2,9 +2,11 @@
 
 use crate::worlds::{Wire, bits, communicator, input, patient, run, run_within, serial};
 use comm::collectives::DIRECT_MEMBERS;
+use comm::{Counting, Transport};
 use device::{Bf16, Element, F16, SumTree};
 use mesh::even_split;
 use proptest::prelude::*;
+use std::sync::Arc;
 
 over_every_wire!(
     all_reduce_of_any_length_has_the_bits_of_the_serial_sum,
@@ -16,6 +18,7 @@ over_every_wire!(
     reduce_scatter_leaves_the_sum_in_the_own_slice_and_the_rest_alone,
     all_gather_fills_the_slices_of_the_others,
     all_to_all_gives_every_member_its_slice_of_every_member,
+    parts_of_slices_travel_alone,
     a_ring_shift_gives_every_member_the_buffer_of_the_previous_one,
     a_reduce_scatter_and_an_all_gather_are_an_all_reduce,
     bytes_of_any_length_are_gathered,
@@ -174,6 +177,45 @@ fn all_to_all_gives_every_member_its_slice_of_every_member(wire: Wire) {
                 let slice = |sender| input(sender, len)[even_split(len, ranks, position)].to_vec();
                 let expected: Vec<f32> = (0..ranks).flat_map(slice).collect();
                 assert_eq!(bits(&got), bits(&expected), "{ranks} ranks, slices of {slice_len}");
+            }
+        }
+    }
+}
+
+/// Bytes that `from` gives `to`, of slices of `room`: all, none, and some.
+fn part(room: usize, from: usize, to: usize) -> usize {
+    match (from + 2 * to) % 4 {
+        0 => 0,
+        1 => room,
+        other => room * other / 7,
+    }
+}
+
+/// The parts in use arrive, the rest stays as it is, and no more bytes are sent than are in use.
+fn parts_of_slices_travel_alone(wire: Wire) {
+    for ranks in 1..=6 {
+        for room in [0, 1, 24, 4096, 40_000] {
+            let bytes =
+                |rank: usize| -> Vec<u8> { (0..room * ranks).map(|index| (index * 31 + rank * 7) as u8).collect() };
+            let results = run(wire, ranks, |transport| {
+                let (counting, counts) = Counting::new(transport);
+                let communicator = communicator(&(Arc::new(counting) as Arc<dyn Transport>));
+                let position = communicator.position();
+                let given: Vec<usize> = (0..ranks).map(|to| part(room, position, to)).collect();
+                let gotten: Vec<usize> = (0..ranks).map(|from| part(room, from, position)).collect();
+                let (from, mut to) = (bytes(position), vec![255; room * ranks]);
+                communicator.exchange_parts((&from, &given), (&mut to, &gotten)).unwrap();
+                (to, counts.total())
+            });
+            for (position, (got, sent)) in results.into_iter().enumerate() {
+                let mut expected = vec![255; room * ranks];
+                for from in 0..ranks {
+                    let used = part(room, from, position);
+                    expected[from * room..][..used].copy_from_slice(&bytes(from)[position * room..][..used]);
+                }
+                assert!(got == expected, "{ranks} ranks, slices of {room}");
+                let to_others = (0..ranks).filter(|to| *to != position).map(|to| part(room, position, to) as u64);
+                assert_eq!((sent.messages, sent.bytes), (ranks as u64 - 1, to_others.sum()), "{ranks} ranks, {room}");
             }
         }
     }

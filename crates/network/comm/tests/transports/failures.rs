@@ -28,7 +28,25 @@ over_every_wire!(
     a_dropped_message_is_missed_by_its_receiver_by_name,
     a_flipped_bit_reaches_the_sum_of_its_receiver_only,
     a_panic_inside_a_lending_scope_takes_the_messages_back,
+    a_member_that_gives_another_number_of_bytes_is_named,
 );
+
+/// Members derive the numbers of bytes from the same values; one that derived another is found by its receiver.
+fn a_member_that_gives_another_number_of_bytes_is_named(wire: Wire) {
+    for (room, wrong) in [(64, 24), (64, 0), (40_000, 32_000)] {
+        let results = run_within(wire, impatient(), 2, |transport| {
+            let communicator = communicator(&transport);
+            let given = if transport.rank() == Rank(1) { [wrong, room] } else { [room; 2] };
+            let (from, mut to) = (vec![1; 2 * room], vec![0; 2 * room]);
+            let result = communicator.exchange_parts((&from, &given), (&mut to, &[room; 2]));
+            let error = result.err();
+            finish(&transport);
+            error
+        });
+        let text = results[0].as_ref().map(ToString::to_string).unwrap_or_default();
+        assert!(text.contains("rank 1") && text.contains("all-to-all"), "{room} bytes, {wrong} given: {text:?}");
+    }
+}
 
 fn channel(transport: &Arc<dyn Transport>) -> Channel {
     let id = ChannelId::new(AxisSet::ALL, 9);

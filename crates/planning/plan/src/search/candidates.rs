@@ -278,6 +278,7 @@ impl Shape {
             sequence_parallel,
             zero: ZeroStage::Off,
             shard_group: None,
+            ep: 1,
             sum_tree: 1,
             schedule: schedule.into(),
             microbatch_size,

@@ -22,6 +22,7 @@ fn collectives_of_a_layer_cost_what_their_axes_do() {
     let records = UnitRecords::new(RecordCase {
         model: &model,
         tp: TensorParallel { size: DEGREES.tp, position: 0 },
+        ep: 1,
         shape: MicrobatchShape::whole(2, 64),
         stored: Dtype::Bf16,
         products: config::Products::Chained,

@@ -34,6 +34,7 @@ fn recorded(model: &ModelSpec, sequence_length: usize) -> (f64, usize) {
     let records = UnitRecords::new(RecordCase {
         model,
         tp: TensorParallel { size: 1, position: 0 },
+        ep: 1,
         shape: MicrobatchShape::whole(1, sequence_length),
         stored: Dtype::F32,
         products: Products::Chained,

@@ -14,6 +14,7 @@ fn forward(top_query: TopQuery) -> PassWork {
     let case = RecordCase {
         model: &model,
         tp: TensorParallel { size: 1, position: 0 },
+        ep: 1,
         // Two sequences of three chunks each.
         shape: MicrobatchShape::whole(2, 300),
         stored: Dtype::Bf16,

@@ -35,6 +35,7 @@ fn layers(model: &ModelSpec) -> Vec<OfLayer> {
     let records = UnitRecords::new(RecordCase {
         model,
         tp: TensorParallel { size: TP, position: 0 },
+        ep: 1,
         shape: MicrobatchShape::whole(1, model.context),
         stored: Dtype::F32,
         products: config::Products::Chained,

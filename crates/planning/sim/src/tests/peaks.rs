@@ -34,6 +34,7 @@ fn units(
     let case = RecordCase {
         model: &model,
         tp: TensorParallel { size: 1, position: 0 },
+        ep: 1,
         shape: MicrobatchShape::whole(sequences, tokens),
         stored,
         products: config::Products::Chained,

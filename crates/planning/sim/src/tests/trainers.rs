@@ -19,6 +19,7 @@ fn layer(differing: impl FnOnce(Software) -> Software) -> UnitWork {
     let case = RecordCase {
         model: &model,
         tp: TensorParallel { size: 1, position: 0 },
+        ep: 1,
         shape: MicrobatchShape::whole(1, model.context),
         stored: Dtype::Bf16,
         products: config::Products::Chained,
@@ -40,6 +41,7 @@ fn gated(tp: usize, sequence_parallel: SequenceParallel, software: Option<&Softw
     let case = RecordCase {
         model: &model,
         tp: TensorParallel { size: tp, position: 0 },
+        ep: 1,
         shape: MicrobatchShape::whole(1, model.context),
         stored: Dtype::Bf16,
         products: config::Products::Chained,

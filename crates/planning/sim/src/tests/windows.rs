@@ -28,6 +28,7 @@ fn records(model: &ModelSpec) -> UnitRecords<'_> {
     UnitRecords::new(RecordCase {
         model,
         tp: TensorParallel { size: 2, position: 0 },
+        ep: 1,
         shape: MicrobatchShape::whole(SEQUENCES, model.context),
         stored: Dtype::F32,
         products: Products::Chained,

@@ -96,6 +96,7 @@ fn seen(group: PeerGroup, call: Call) -> Seen {
         Call::AllGather(x) => (group, Some(Collective::AllGather), x.size_bytes()),
         Call::AllReduce(x, Reduction::Max)
         | Call::AllToAll { from: x, .. }
+        | Call::ExchangeRows { from: x, .. }
         | Call::Shift { from: x, .. }
         | Call::Send { x, .. }
         | Call::Receive { x, .. } => (group, None, x.size_bytes()),

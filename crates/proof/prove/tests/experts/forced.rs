@@ -25,7 +25,7 @@ fn train(steps: u32) -> TrainSpec {
     TrainSpec { steps, weight_decay: 0.0, ..training() }
 }
 
-fn layouts() -> [Parallelism; 6] {
+fn layouts() -> [Parallelism; 8] {
     let plain = plain_layout;
     [
         plain(1, 1, 2, 2),
@@ -34,6 +34,9 @@ fn layouts() -> [Parallelism; 6] {
         plain(1, 2, 1, 2),
         plain(1, 4, 2, 2),
         Parallelism { sequence_parallel: SequenceParallel::On, ..plain(2, 2, 1, 2) },
+        // Ranks whose experts have no rows.
+        Parallelism { ep: 4, ..plain(4, 1, 1, 2) },
+        Parallelism { ep: 8, zero: three(config::GradientReduction::Step), ..plain(8, 1, 1, 1) },
     ]
 }
 

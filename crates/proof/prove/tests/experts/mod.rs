@@ -9,3 +9,4 @@ mod layouts;
 mod norm;
 mod resumed;
 pub mod rig;
+mod spread;

@@ -33,6 +33,7 @@ keys! { keys, own: Parallelism, others: &Others<'_>;
             context(keys, own, others);
         }
     };
+    [quiet] ep = 1, .positive().megatron("expert_model_parallel_size");
     sequence_parallel = SequenceParallel::Off;
     shard_group = None => {};
     zero = ZeroStage::One => { zero(keys, own) };

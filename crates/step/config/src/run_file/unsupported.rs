@@ -81,11 +81,7 @@ pub fn former(key: &str, value: &str) -> Option<&'static str> {
 }
 
 /// Axes of other trainers along which no run divides work: `(name, axis)`.
-const OTHER_AXES: &[(&str, &str)] = &[
-    ("ep", "expert parallelism"),
-    ("expert_model_parallel_size", "expert parallelism"),
-    ("expert_tensor_parallel_size", "expert parallelism"),
-];
+const OTHER_AXES: &[(&str, &str)] = &[("expert_tensor_parallel_size", "tensor parallelism within experts")];
 
 /// The refusal of an axis that runs do not have, as the end of a sentence about its name, with dashes or underscores.
 pub fn other_axis(name: &str) -> Option<String> {

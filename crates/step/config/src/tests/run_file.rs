@@ -352,17 +352,11 @@ fn features_that_runs_do_not_have_are_answered_wherever_they_are_named() {
 fn axes_that_runs_do_not_have_are_refused_by_name() {
     let of =
         |name: &str, axis: &str| format!("`{name}` is {axis}, an axis that runs do not have; use dp, cp, tp and pp");
-    assert_eq!(refused("[parallelism]\nep = 2\n", &[]), format!("run.toml:2:1: {}", of("ep", "expert parallelism")));
+    let (name, axis) = ("expert_tensor_parallel_size", "tensor parallelism within experts");
+    assert_eq!(refused(&format!("[parallelism]\n{name} = 2\n"), &[]), format!("run.toml:2:1: {}", of(name, axis)));
     assert_eq!(
-        refused("", &["parallelism.ep=2"]),
-        format!("--set parallelism.ep=2: {}", of("ep", "expert parallelism"))
-    );
-    assert_eq!(
-        refused("", &["parallelism.expert_model_parallel_size=2"]),
-        format!(
-            "--set parallelism.expert_model_parallel_size=2: {}",
-            of("expert_model_parallel_size", "expert parallelism")
-        )
+        refused("", &["parallelism.expert_tensor_parallel_size=2"]),
+        format!("--set parallelism.{name}=2: {}", of(name, axis))
     );
 }
 

@@ -37,6 +37,7 @@ fn case(model: &ModelSpec, tp: TensorParallel) -> RecordCase<'_> {
     RecordCase {
         model,
         tp,
+        ep: 1,
         shape: SHAPE,
         stored: Dtype::F32,
         products: Products::Chained,

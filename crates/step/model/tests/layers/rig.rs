@@ -88,6 +88,7 @@ fn footprints_in(manner: Manner, model: &ModelSpec, tp: TensorParallel, shape: M
     footprints(&RecordCase {
         model,
         tp,
+        ep: 1,
         shape,
         stored,
         sums,
@@ -322,6 +323,7 @@ impl<'a> Running<'a> {
             stream: Stream::Compute,
             tp: self.tracer,
             cp: &comm::MetaCommunicator::new(mesh::Axis::Cp.into(), 1, 0),
+            ep: None,
             model: &rank.model,
             shape: rank.shape,
             sequence_parallel: rank.manner.sequence_parallel,

@@ -162,7 +162,9 @@ fn view(input: &CompileInput, pp: usize, declared: &Arc<Declared>) -> RankView {
             Purpose::Evaluate | Purpose::Generate => Recompute::None,
         },
         zero: input.parallelism.zero,
-        axes: PerClass::new(&classes, |class| UnitAxes::of(&config::params(input.model, classes.first(class)))),
+        axes: PerClass::new(&classes, |class| {
+            UnitAxes::of(&config::params(input.model, classes.first(class)), input.parallelism.axis_sizes())
+        }),
         masters: input.masters,
         averages: input.averages,
         sums: input.sums,

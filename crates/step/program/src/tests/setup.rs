@@ -164,6 +164,7 @@ impl Setup {
             sequence_parallel: SequenceParallel::Off,
             zero: self.zero,
             shard_group: None,
+            ep: 1,
             sum_tree: 1,
             schedule: self.kind.into(),
             microbatch_size: 1,

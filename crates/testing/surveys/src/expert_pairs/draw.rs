@@ -234,6 +234,7 @@ fn parallelism(dice: &mut RandomChoices) -> Parallelism {
         sequence_parallel: dice.one_of(&[SequenceParallel::Off, SequenceParallel::On]),
         zero: form.zero,
         shard_group: form.shard_group(dp),
+        ep: 1,
         sum_tree: dice.one_of(&[1, 1, 2]),
         schedule: dice.one_of(&Schedule::GENERATED).into(),
         recompute: dice.one_of(&RECOMPUTES),

@@ -179,6 +179,7 @@ fn parallelism(dice: &mut RandomChoices) -> Parallelism {
     Parallelism {
         sequence_parallel: dice.one_of(&[SequenceParallel::Off, SequenceParallel::Off, SequenceParallel::On]),
         zero: dice.one_of(&[ZeroStage::Off, ZeroStage::Off, ZeroStage::One, two, three]),
+        ep: 1,
         sum_tree: dice.one_of(&[1, 1, 2]),
         ..plain_layout(dp, tp, pp, dice.one_of(&[1, 2, 4]))
     }

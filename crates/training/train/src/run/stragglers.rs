@@ -214,7 +214,7 @@ impl StragglerWatch {
 
     /// Ranks with the program and the share of tokens of `rank`, without it.
     fn peers(&self, rank: Rank) -> impl Iterator<Item = Rank> {
-        let work = AxisSet::DATA.with(Axis::Tp).complement();
+        let work = AxisSet::DATA.with(Axis::Ep).with(Axis::Tp).complement();
         let of = move |rank: Rank| self.mesh.coord(rank).position(work);
         let is_peer = move |other: &Rank| *other != rank && of(*other) == of(rank);
         self.mesh.ranks().filter(is_peer)

@@ -88,6 +88,14 @@ pub enum SetupError {
         /// Replicas.
         dp: usize,
     },
+    /// The ranks that divide experts are no part of a sharding group.
+    #[error("experts are divided over {ep} ranks, which must divide sharding groups of {shard_group} replicas")]
+    ExpertRanks {
+        /// Ranks that divide experts.
+        ep: usize,
+        /// Replicas of a group.
+        shard_group: usize,
+    },
     /// Runs of replicas that are added first are neither parts of sharding groups nor whole ones.
     #[error(
         "runs of {sum_tree} replicas, which are added first, must be parts of sharding groups of {shard_group} or several whole ones"
@@ -269,6 +277,10 @@ impl Setup {
         if !dp.is_multiple_of(shard_group) {
             return Err(SetupError::ShardGroup { shard_group, dp });
         }
+        let ep = parallelism.ep;
+        if ep == 0 || !shard_group.is_multiple_of(ep) {
+            return Err(SetupError::ExpertRanks { ep, shard_group });
+        }
         let sum_tree = parallelism.sum_tree;
         if sum_tree == 0 || shard_group < dp && sum_tree > shard_group && !sum_tree.is_multiple_of(shard_group) {
             return Err(SetupError::SumTree { sum_tree, shard_group });
@@ -439,6 +451,7 @@ impl Workload {
             products: train.precision.products(),
             sums: train.sums,
             tp: TensorParallel { size: parallelism.degrees.tp, position: 0 },
+            ep: parallelism.ep,
             shape: self.shape,
             sequence_parallel: self.sequence_parallel(parallelism),
             // Of layers that differ in this, a recomputed one needs all that the others need.

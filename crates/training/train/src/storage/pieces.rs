@@ -85,7 +85,7 @@ mod tests {
     }
 
     fn place(tp: usize, position: usize) -> ModelCoord {
-        let mesh = Degrees { tp, ..Degrees::ONE }.mesh(1).expect("a mesh");
+        let mesh = mesh::Mesh::new(Degrees { tp, ..Degrees::ONE }.sizes(1)).expect("a mesh");
         ModelCoord::new(mesh.coord(Rank(position)))
     }
 

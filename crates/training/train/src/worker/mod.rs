@@ -81,7 +81,7 @@ impl<'a> Worker<'a> {
     /// The context of a unit's functions, for the microbatch whose first sequence is `first_sequence`.
     ///
     /// # Errors
-    /// An engine without a tensor-parallel or a context-parallel group.
+    /// An engine without a group that layers need.
     pub fn context(&self, first_sequence: u64) -> Result<Context<'_>, DeviceError> {
         let first_token = first_sequence * self.position.shape.sequence_length as u64;
         Ok(Context {
@@ -89,6 +89,10 @@ impl<'a> Worker<'a> {
             stream: Stream::Compute,
             tp: self.ports.communicators.over(self.position.setup.parallelism.tensor_axes())?,
             cp: self.ports.communicators.over(self.position.setup.parallelism.context_axes())?,
+            ep: match self.position.setup.parallelism.ep {
+                1 => None,
+                _ => Some(self.ports.communicators.over(self.position.setup.parallelism.expert_axes())?),
+            },
             model: &self.position.setup.model,
             shape: self.position.shape,
             sequence_parallel: self.position.sequence_parallel(),

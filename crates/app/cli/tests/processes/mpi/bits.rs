@@ -8,10 +8,21 @@ use crate::harness::several::{Folder, TINY, on_threads, with_keys};
 /// Long enough that gradients, parameters and activations go in pieces: messages of more than 16 KiB.
 pub const LONG: &[&str] = &["model.hidden=64", "model.context=64", "run.transport=mpi"];
 
-/// 3D with ZeRO-1 and with ZeRO-3.
+/// Experts that two ranks divide, whose rows are long enough, too.
+const EXPERTS_OF_TWO: &[&str] = &[
+    "model.experts=4",
+    "model.expert_hidden=64",
+    "model.biases=attention",
+    "parallelism.dp=4",
+    "parallelism.tp=1",
+    "parallelism.ep=2",
+];
+
+/// 3D with ZeRO-1 and with ZeRO-3, and experts.
 const RUNS: &[(&str, &[&str])] = &[
     ("zero-1", &["parallelism.zero=1"]),
     ("zero-3", &["parallelism.zero=3", "parallelism.shard_group=1", "parallelism.overlap=true"]),
+    ("experts", EXPERTS_OF_TWO),
 ];
 
 /// Numbers of processes: all where all cases are wanted, or one, which takes turns.

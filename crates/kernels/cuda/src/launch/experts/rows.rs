@@ -20,6 +20,7 @@ pub(super) fn group(
     require(choice.len() == rows.places.len(), op, || {
         format!("{:?} has not a place for each of {choice:?}", rows.places)
     })?;
+    require(rows.offsets.rows == 1, op, || format!("{:?} is of several ranks, which has no kernel", rows.offsets))?;
     let is_number = |count: usize| i32::try_from(count).is_ok();
     require(is_number(choice.len()) && is_number(first_expert + experts), op, || {
         format!("{choice:?} or experts {first_expert}..{} are more than I32 counts", first_expert + experts)

@@ -1,5 +1,6 @@
 //! One wrong run per rule, and what is said about it.
 
+mod expert_parallelism;
 mod gpus;
 mod inline_tables;
 mod loss_scale;

@@ -62,7 +62,9 @@ impl Communicator for ReferenceCommunicator<'_> {
                 places.map(|index| if own.contains(&index) { sum(index) } else { f64::NAN }).collect()
             }
             Call::AllGather(_) => places.map(|index| all[index / slice][index]).collect(),
-            Call::AllToAll { .. } => all.iter().flat_map(|member| member[own.clone()].to_vec()).collect(),
+            Call::AllToAll { .. } | Call::ExchangeRows { .. } => {
+                all.iter().flat_map(|member| member[own.clone()].to_vec()).collect()
+            }
             Call::Shift { .. } => all[(position + size - 1) % size].clone(),
             Call::Send { .. } | Call::Receive { .. } => unreachable!("layers neither send nor receive"),
         };

@@ -1,0 +1,92 @@
+//! A seeded sample of layouts whose ranks divide experts, each with the bits of one rank: `PLEACH_CASES=300 cargo test
+//! --release -p surveys --test suite spread_experts -- --nocapture` compares 300 and prints what was drawn.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use device::{ExpertOp, Op};
+use prove::{Distance, Outcome, outcome_from};
+use surveys::arena_use::Arenas;
+use surveys::spread_experts::{SpreadLayout, draw, factors};
+use testkit::initial_weights::initial_weights;
+use testkit::intercepted::intercept_ops;
+use testkit::layout::Layout;
+use testkit::models::proof_text;
+use testkit::wrapped_engine::WrappedEngine;
+
+const SEED: u32 = 11;
+
+/// Runs `layout` in arenas of the planned sizes; whether an expert had no rows of a microbatch.
+fn run(layout: &Layout) -> (Outcome, bool) {
+    let setup = layout.setup().unwrap_or_else(|error| panic!("{error}: {layout:?}"));
+    let (arenas, idle) = (Arenas::of(&setup), Arc::new(Mutex::new(false)));
+    let engine = WrappedEngine::opened_by(Box::new(arenas.engine()), |inner, rank, size, numerics| {
+        let idle = Arc::clone(&idle);
+        Ok(intercept_ops(inner.open(rank, size, numerics)?, move |device, stream, op| {
+            device.submit(stream, op)?;
+            if let Op::Experts(ExpertOp::GroupRows { rows, .. }) = op {
+                let mut bytes = vec![0; 4 * rows.offsets.len()];
+                device.read(rows.offsets, &mut bytes)?;
+                let offsets: Vec<i32> = bytes.as_chunks().0.iter().map(|bytes| i32::from_le_bytes(*bytes)).collect();
+                let of_ranks = offsets.chunks(rows.offsets.cols);
+                *idle.lock().expect("no panic") |=
+                    of_ranks.into_iter().any(|offsets| offsets.windows(2).any(|pair| pair[0] == pair[1]));
+            }
+            Ok(())
+        }))
+    });
+    let initial = initial_weights(layout, |_, _| {}).unwrap();
+    let outcome = outcome_from(&setup, &engine, &proof_text(), Some(&initial))
+        .unwrap_or_else(|error| panic!("{error}: {layout:?}"));
+    assert_eq!(arenas.faults(), [""; 0], "{layout:?}");
+    let idle = *idle.lock().expect("no panic");
+    (outcome, idle)
+}
+
+#[test]
+fn drawn_layouts_have_the_bits_of_one_rank() {
+    let cases = needs::cases!(8);
+    let mut counts = BTreeMap::<&str, u32>::new();
+    for number in 0..cases {
+        let drawn = draw(SEED, number);
+        let SpreadLayout { one, many } = &drawn;
+        let ((one, _), (outcome, idle)) = (run(one), run(many));
+        assert!(Distance::between(&one, &outcome, |_| false).same_bits, "layout {number}: {many:?}");
+        let idle = idle.then_some("experts without rows");
+        factors(&drawn).into_iter().chain(idle).for_each(|factor| *counts.entry(factor).or_default() += 1);
+    }
+    println!("{cases} layouts: {counts:?}");
+}
+
+#[test]
+fn every_factor_is_drawn() {
+    let mut found: Vec<&str> = (0..60).flat_map(|number| factors(&draw(SEED, number))).collect();
+    found.sort_unstable();
+    found.dedup();
+    let expected = [
+        "Muon",
+        "ZeRO-0",
+        "ZeRO-1",
+        "ZeRO-2",
+        "ZeRO-3",
+        "bf16",
+        "capacity",
+        "core recomputed",
+        "correction",
+        "ep 2",
+        "ep 4",
+        "ep 8",
+        "layers recomputed",
+        "nothing recomputed",
+        "other schedules",
+        "overlap",
+        "pp",
+        "replicas of experts",
+        "several rounds",
+        "sharding groups",
+        "shared expert",
+    ];
+    assert_eq!(found, expected);
+}
