@@ -5,8 +5,8 @@ use std::path::Path;
 use formats::{Cell, ColumnChoice};
 use serde_json::{Map, Value};
 
+use crate::beside_tokens::{BESIDE_TOKENS, agrees};
 use crate::error::DataError;
-use crate::records::{BESIDE_TOKENS, agrees};
 
 /// Names of fields that a message lists.
 const LISTED: usize = 20;
@@ -59,6 +59,13 @@ pub(crate) fn is_array_of_objects(beginning: &[u8]) -> bool {
         (bytes.get(blank) == Some(&mark)).then_some(blank + 1)
     };
     after(beginning, b'[').is_some_and(|at| after(&beginning[at..], b'{').is_some())
+}
+
+/// Whether text that begins with `beginning` begins with a JSON object: a brace, and a name or the other brace.
+pub(crate) fn begins_object(beginning: &[u8]) -> bool {
+    let text = beginning.trim_ascii_start();
+    let within = text.strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
+    within.is_some_and(|within| within.starts_with(b"\"") || within.starts_with(b"}"))
 }
 
 /// Whether `line` is a JSON object.
@@ -171,7 +178,8 @@ fn object_of(line: &str) -> Result<Map<String, Value>, LineProblem> {
             Err(LineProblem { within: 0, problem: "is not a JSON object".into() })
         }
         Err(error) => {
-            let within = error.column().saturating_sub(1).min(line.len());
+            let before: usize = line.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+            let within = (before + error.column().saturating_sub(1)).min(line.len());
             Err(LineProblem { within, problem: "is not JSON".into() })
         }
     }

@@ -13,10 +13,12 @@
 
 mod baselines;
 mod batches;
+mod beside_tokens;
 mod blanks;
 mod cache;
 mod chat;
 mod corpus;
+mod csv_rows;
 mod dataset;
 mod document;
 mod draws;
@@ -27,6 +29,7 @@ mod file_names;
 mod file_problem;
 mod instructions;
 mod json_lines;
+mod json_objects;
 mod long_runs;
 pub mod megatron;
 mod memory_map;
@@ -38,12 +41,14 @@ mod sources;
 mod special_tokens;
 mod split;
 mod text_parts;
+mod text_source;
 mod text_stream;
 mod token_file;
 mod tokenize;
 mod tokenizer;
 mod tokenizer_file;
 mod tokens;
+mod tools_column;
 
 pub use baselines::{Baselines, OrderTwo, gzip_bits_per_byte};
 pub use batches::{Batches, Order, Targets, Window};
