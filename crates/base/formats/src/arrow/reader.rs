@@ -29,12 +29,19 @@ pub struct Reader<B: AsRef<[u8]>> {
 
 enum Values<B: AsRef<[u8]>> {
     Null,
+    /// Values of a type that is not read.
+    Refused(String),
     Booleans(Validity<B>),
     Integers(Buffer<B>, Integers),
     Floats(Buffer<B>, usize),
     Strings(Row<B>),
     Views(Views<B>),
-    List { offsets: Buffer<B>, width: usize, offset: u64, element: Box<Reader<B>> },
+    List {
+        offsets: Buffer<B>,
+        width: usize,
+        offset: u64,
+        element: Box<Reader<B>>,
+    },
     Struct(Vec<(String, Reader<B>)>),
 }
 
@@ -94,17 +101,18 @@ impl<B: AsRef<[u8]> + Clone> Reader<B> {
                 Values::Struct(readers)
             }
             Kind::Refused { what, shape } => {
-                if nulls < rows {
-                    let remedy = "leave the field out, or write it as a string";
-                    return Err(Problem::Unsupported { what: what.clone(), remedy });
-                }
                 at.node += shape.nodes.saturating_sub(1);
                 let views = (0..shape.views).map(|view| parts.view_buffers(at.view.saturating_add(view)));
                 let buffers = views.fold(shape.buffers, usize::saturating_add);
                 at.buffer = at.buffer.saturating_add(buffers).min(usize::MAX / 2);
                 at.view += shape.views;
-                validity = Some(Validity::all());
-                Values::Null
+                // Rows under a null of the struct around them have values that nobody reads.
+                if nulls == rows {
+                    validity = Some(Validity::all());
+                    Values::Null
+                } else {
+                    Values::Refused(what.clone())
+                }
             }
         };
         let validity = validity.map_or_else(|| parts.validity(first, nulls), Ok)?;
@@ -123,6 +131,10 @@ impl<B: AsRef<[u8]> + Clone> Reader<B> {
         }
         match &mut self.values {
             Values::Null => return Ok(Written::Nothing),
+            Values::Refused(what) => {
+                let remedy = "leave the field out, or write it as a string";
+                return Err(Problem::Unsupported { what: what.clone(), remedy });
+            }
             Values::Booleans(bits) => json.boolean(bits.next()?),
             Values::Integers(numbers, integers) => json.integer(integers.number(numbers.number(integers.bytes)?)),
             Values::Floats(numbers, bytes) => {
@@ -180,7 +192,7 @@ impl<B: AsRef<[u8]> + Clone> Reader<B> {
     /// Moves all values by `count` rows.
     fn pass(&mut self, count: u64, growth: &mut Growth) -> Result<(), Problem> {
         match &mut self.values {
-            Values::Null => Ok(()),
+            Values::Null | Values::Refused(_) => Ok(()),
             Values::Booleans(bits) => (0..count).try_for_each(|_| bits.next().map(drop)),
             Values::Integers(numbers, integers) => numbers.skip(count.saturating_mul(integers.bytes as u64)),
             Values::Floats(numbers, bytes) => numbers.skip(count.saturating_mul(*bytes as u64)),

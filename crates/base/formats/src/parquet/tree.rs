@@ -99,7 +99,8 @@ fn flat(own: &[Element]) -> Result<Column, Problem> {
     }
     let is_chain = own.iter().rev().skip(1).all(|element| element.children == 1);
     let last = own.last().ok_or_else(|| wrong(format!("column {name:?} has no values"), USE_FLAT))?;
-    if !is_chain || max_repetition > 1 || (max_repetition == 0 && own.len() > 1) {
+    // A list is a group around a repeated one around the element; a fourth is a struct.
+    if !is_chain || max_repetition > 1 || own.len() > 3 || (max_repetition == 0 && own.len() > 1) {
         return Err(wrong(format!("column {name:?} is nested deeper than a list"), USE_FLAT_OR_CHAT));
     }
     let physical = match (last.kind, max_repetition) {
