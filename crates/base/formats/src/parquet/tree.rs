@@ -190,8 +190,8 @@ impl<'e> Builder<'e> {
             Levels { definition: levels.definition + 1, repetition: levels.repetition + 1, depth: levels.depth + 1 };
         let is_tuple = repeated.name == "array" || repeated.name.strip_suffix("_tuple") == Some(name);
         let holds_list = self.elements.get(self.at + 1).is_some_and(is_repeated);
-        let is_group = repeated.children == 1 && !is_tuple && !(holds_list && !is_list(repeated));
-        let element = if is_group && !is_list(repeated) {
+        let is_group = repeated.children == 1 && !is_tuple && !holds_list && !is_list(repeated);
+        let element = if is_group {
             self.at += 1;
             self.tree(own, Place::Outside)?
         } else {
