@@ -42,6 +42,24 @@ impl ColumnChoice {
     }
 }
 
+/// The use of a column that is neither of strings nor of lists of whole numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nesting {
+    /// It is refused.
+    Refused,
+    /// Its rows are JSON texts: objects of its structs without fields that are null, arrays of its lists. A row that is
+    /// null has an empty text.
+    Json,
+}
+
+/// The remedy for a column of values that are not read, where it is nested or not.
+pub(crate) const USE_FLAT: &str = "use a column of strings, or of lists of whole numbers";
+pub(crate) const USE_FLAT_OR_CHAT: &str =
+    "use a column of strings, or of lists of whole numbers; conversations are read by `data.chat`";
+
+/// The most levels of a nested column.
+pub(crate) const MOST_LEVELS: usize = 32;
+
 /// Names of columns that a message lists.
 const LISTED: usize = 20;
 

@@ -34,7 +34,7 @@ fn clamped(model: &ModelSpec) -> Option<String> {
         Activation::GeluTanh | Activation::GeluErf | Activation::GeluSigmoid | Activation::Relu => false,
         Activation::SwiGlu | Activation::GeGlu | Activation::GeGluTanh => false,
     };
-    let layers = has_limit.then(|| Initial::of(model, model.context).layers).unwrap_or_default();
+    let layers = if has_limit { Initial::of(model, model.context).layers } else { Default::default() };
     let largest = layers.iter().map(|layer| layer.input.sqrt()).fold(0.0, f64::max);
     let most = MOST_OF_LIMIT * f64::from(SWIGLU_LIMIT);
     (largest > most).then(|| {

@@ -93,7 +93,7 @@ pub(crate) fn sum_contributions<const N: usize>(
     compute: impl Fn(Range<usize>, [Tensor; N], Write) -> Result<(), DeviceError>,
 ) -> Result<(), DeviceError> {
     let ranges: Vec<Range<usize>> = match context.accumulation {
-        Accumulation::Single => vec![0..contributions.rows],
+        Accumulation::Single => std::iter::once(0..contributions.rows).collect(),
         Accumulation::Exact { .. } => contributions.ranges().collect(),
     };
     let mut write = write;

@@ -100,13 +100,28 @@ pub enum DataError {
     /// Documents as text and documents as tokens.
     #[error("{} holds text and tokens; name them as two sources", .0.display())]
     TextAndTokens(PathBuf),
-    /// One array of records.
-    #[error(
-        "{} holds one JSON array, and data are JSON lines, one object in each line; convert it, as by `jq -c '.[]' {} > FILE.jsonl`",
-        .0.display(),
-        .0.display()
-    )]
-    JsonArray(PathBuf),
+    /// Objects of JSON that are not those of one array, or one after the other.
+    #[error("{}:{line} (byte {offset}) {problem}; a *.json holds objects, or one array of them", .path.display())]
+    NotObjects {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// Where the error is.
+        offset: usize,
+        /// The error, as the rest of a sentence.
+        problem: &'static str,
+    },
+    /// A row of CSV that is not one.
+    #[error("{}:{line} {problem}; rows have a field for each column of the header, and fields with separators or quotes are in quotes", .path.display())]
+    NotRow {
+        /// The file.
+        path: PathBuf,
+        /// The line in which the row begins, counted from 1.
+        line: usize,
+        /// The error, as the rest of a sentence.
+        problem: String,
+    },
     /// Records of which none has a text.
     #[error(
         "{} has {records} rows or lines, and no text in any of them: their {} is empty or null; name another one by `column`",

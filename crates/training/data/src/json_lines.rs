@@ -61,6 +61,13 @@ pub(crate) fn is_array_of_objects(beginning: &[u8]) -> bool {
     after(beginning, b'[').is_some_and(|at| after(&beginning[at..], b'{').is_some())
 }
 
+/// Whether text that begins with `beginning` begins with a JSON object: a brace, and a name or the other brace.
+pub(crate) fn begins_object(beginning: &[u8]) -> bool {
+    let text = beginning.trim_ascii_start();
+    let within = text.strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
+    within.is_some_and(|within| within.starts_with(b"\"") || within.starts_with(b"}"))
+}
+
 /// Whether `line` is a JSON object.
 pub(crate) fn is_object(line: &[u8]) -> bool {
     serde_json::from_slice::<Map<String, Value>>(line).is_ok()
@@ -157,7 +164,8 @@ fn object_of(line: &str) -> Result<Map<String, Value>, LineProblem> {
             Err(LineProblem { within: 0, problem: "is not a JSON object".into() })
         }
         Err(error) => {
-            let within = error.column().saturating_sub(1).min(line.len());
+            let before: usize = line.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+            let within = (before + error.column().saturating_sub(1)).min(line.len());
             Err(LineProblem { within, problem: "is not JSON".into() })
         }
     }

@@ -1,5 +1,6 @@
 //! The documents of a file, one after the other, whatever its format is. Formats are recognised by content: compressed
-//! or not; a table of parquet or Arrow; JSON lines; or else text.
+//! or not; a table of parquet or Arrow; JSON lines; or else text. Of text, names distinguish CSV, and JSON with objects
+//! over several lines.
 
 use std::fs;
 use std::io::{Cursor, Read};
@@ -9,16 +10,19 @@ use std::sync::Arc;
 use files::{InputError, InputKind};
 use formats::arrow::Arrow;
 use formats::parquet::Parquet;
-use formats::{Cell, ColumnChoice, Decompressed, Format, FormatError, Rows};
+use formats::{Cell, ColumnChoice, Decompressed, Format, FormatError, Nesting, Rows};
 
+use crate::csv_rows::{CsvRows, Separator};
 use crate::error::DataError;
 use crate::file_names::{has_name_of_table, inner_ending};
 use crate::json_lines;
+use crate::json_objects::JsonObjects;
 use crate::learned_tokens::{LEARNED_TOKENS, agrees};
 use crate::megatron;
 use crate::memory_map::MemoryMap;
-use crate::text_parts::{AFTER_BYTES, PART_BYTES, first_cut};
+use crate::text_source::{Source, Text, fill, unreadable};
 use crate::token_file;
+use crate::tools_column;
 
 /// Columns and fields that are read where none is named.
 pub(crate) const USUAL_COLUMNS: &[&str] = &["text", "input_ids", "tokens"];
@@ -26,10 +30,6 @@ pub(crate) const USUAL_COLUMNS: &[&str] = &["text", "input_ids", "tokens"];
 const CONVERSATION_COLUMNS: &[&str] = &["messages"];
 /// The beginning of the file that a clone without Git LFS has in place of a large one.
 const GIT_LFS: &[u8] = b"version https://git-lfs.github.com/spec/";
-/// The most bytes of a line of JSON.
-const LINE_BYTES: usize = 64 << 20;
-/// Bytes that are read at once.
-const BLOCK_BYTES: usize = 1 << 18;
 
 /// A document, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,27 +59,21 @@ impl AsRef<[u8]> for Bytes {
     }
 }
 
-/// Where bytes come from.
-enum Source {
-    Plain(Box<dyn Read + Send>),
-    Packed(Box<Decompressed<Box<dyn Read + Send>>>),
-}
-
-/// Bytes of text as they come, decompressed.
-struct Text {
-    source: Source,
-    /// Bytes that were read, and how many of them were used; the next one is at `offset` of the content.
-    pending: Vec<u8>,
-    used: usize,
-    offset: usize,
-    has_ended: bool,
-}
-
 enum Kind {
     Table {
         rows: Box<dyn Rows + Send>,
         /// Columns of [`LEARNED_TOKENS`], where the table is read for the tokens next to them.
         learned: Vec<(&'static str, Box<dyn Rows + Send>)>,
+        /// The column of tools, where the table is read for conversations.
+        tools: Option<Box<dyn Rows + Send>>,
+    },
+    Csv {
+        text: Text,
+        rows: CsvRows,
+    },
+    Objects {
+        text: Text,
+        objects: JsonObjects,
     },
     Lines {
         text: Text,
@@ -91,20 +85,21 @@ enum Kind {
     },
 }
 
-/// The content of a line of JSON.
+/// The content of a record with fields.
 #[derive(Clone, Debug)]
-enum LineContent {
+enum RecordContent {
     /// The text or the tokens of a field.
-    Field(ColumnChoice),
-    /// The line itself.
-    Whole,
+    Field,
+    /// A conversation: an object of JSON itself, or the field of a table with the tools of its row.
+    Conversation,
 }
 
 /// The records of one file, in its order.
 pub struct Records {
     path: PathBuf,
     plain_bytes: u64,
-    line_content: LineContent,
+    choice: ColumnChoice,
+    content: RecordContent,
     kind: Kind,
     row: u64,
 }
@@ -117,7 +112,7 @@ impl Records {
     /// A file that cannot be read, or is of a format that is not read.
     pub fn open(path: &Path, column: Option<&str>) -> Result<Records, DataError> {
         let choice = column.map_or(ColumnChoice::FirstOf(USUAL_COLUMNS), |name| ColumnChoice::Named(name.into()));
-        Records::open_as(path, &choice, LineContent::Field(choice.clone()))
+        Records::open_as(path, choice, RecordContent::Field)
     }
 
     /// Opens a file of conversations: its records are whole lines of JSON, or the cells of the column of a table, the
@@ -128,14 +123,14 @@ impl Records {
     pub fn open_conversations(path: &Path, column: Option<&str>) -> Result<Records, DataError> {
         let usual = ColumnChoice::FirstOf(CONVERSATION_COLUMNS);
         let choice = column.map_or(usual, |name| ColumnChoice::Named(name.into()));
-        let records = Records::open_as(path, &choice, LineContent::Whole)?;
+        let records = Records::open_as(path, choice, RecordContent::Conversation)?;
         match records.kind {
-            Kind::Table { .. } | Kind::Lines { .. } => Ok(records),
+            Kind::Table { .. } | Kind::Csv { .. } | Kind::Objects { .. } | Kind::Lines { .. } => Ok(records),
             Kind::Text { .. } => Err(DataError::NoRecords(path.to_path_buf())),
         }
     }
 
-    fn open_as(path: &Path, choice: &ColumnChoice, line_content: LineContent) -> Result<Records, DataError> {
+    fn open_as(path: &Path, choice: ColumnChoice, content: RecordContent) -> Result<Records, DataError> {
         let Opened { whole: bytes, mut stream, bytes: source_bytes } = opened(path)?;
         let mut beginning = vec![0; Format::BEGINNING_BYTES];
         let count = fill(stream.as_mut(), &mut beginning).map_err(unreadable(path))?;
@@ -154,23 +149,27 @@ impl Records {
         let kind = match format {
             Some(Format::Parquet) => {
                 let bytes = whole().map_err(unreadable(path))?;
-                let table = |choice: &ColumnChoice| Parquet::open(bytes.clone(), choice).map(|own| Box::new(own) as _);
-                Kind::Table { rows: table(choice).map_err(bad)?, learned: learned(choice, table) }
+                let table = |choice: &ColumnChoice| {
+                    Parquet::open(bytes.clone(), choice, content.nesting()).map(|own| Box::new(own) as _)
+                };
+                content.table(&choice, table).map_err(bad)?
             }
             Some(Format::ArrowFile | Format::ArrowStream) => {
                 let bytes = whole().map_err(unreadable(path))?;
-                let table = |choice: &ColumnChoice| Arrow::open(bytes.clone(), choice).map(|own| Box::new(own) as _);
-                Kind::Table { rows: table(choice).map_err(bad)?, learned: learned(choice, table) }
+                let table = |choice: &ColumnChoice| {
+                    Arrow::open(bytes.clone(), choice, content.nesting()).map(|own| Box::new(own) as _)
+                };
+                content.table(&choice, table).map_err(bad)?
             }
             Some(Format::Other(format)) => return Err(DataError::OtherFormat { path: path.to_path_buf(), format }),
             Some(Format::Compressed(compression)) => {
                 let stream: Box<dyn Read + Send> = Box::new(Cursor::new(beginning).chain(stream));
                 let stream = Decompressed::new(stream, compression, source_bytes);
-                text_kind(path, Text::new(Source::Packed(Box::new(stream)), vec![]))?
+                text_kind(path, &choice, Text::new(Source::Packed(Box::new(stream)), vec![]))?
             }
-            None => text_kind(path, Text::new(Source::Plain(stream), beginning))?,
+            None => text_kind(path, &choice, Text::new(Source::Plain(stream), beginning))?,
         };
-        Ok(Records { path: path.to_path_buf(), plain_bytes, line_content, kind, row: 0 })
+        Ok(Records { path: path.to_path_buf(), plain_bytes, choice, content, kind, row: 0 })
     }
 
     /// Bytes of a text that is stored as it is; 0 for compressed ones and tables.
@@ -181,7 +180,7 @@ impl Records {
     /// Whether it is a table or JSON lines, whose records are read from a column.
     pub fn has_columns(&self) -> bool {
         match self.kind {
-            Kind::Table { .. } | Kind::Lines { .. } => true,
+            Kind::Table { .. } | Kind::Csv { .. } | Kind::Objects { .. } | Kind::Lines { .. } => true,
             Kind::Text { .. } => false,
         }
     }
@@ -191,41 +190,40 @@ impl Records {
     /// # Errors
     /// The first thing that is wrong, with its place.
     pub fn next_record(&mut self) -> Result<Option<Record>, DataError> {
-        let path = &self.path;
+        let path = self.path.as_path();
         match &mut self.kind {
-            Kind::Table { rows, learned } => {
-                let cell = rows.next_row().map_err(|error| DataError::BadTable { path: path.clone(), error })?;
+            Kind::Table { rows, learned, tools } => {
+                let bad = |error| DataError::BadTable { path: path.to_path_buf(), error };
                 let name = format!("{}, row {}", path.display(), self.row);
+                let Some(mut cell) = rows.next_row().map_err(bad)? else { return Ok(None) };
                 self.row += 1;
-                if let Some(Cell::Tokens(tokens)) = &cell {
-                    for (column, rows) in learned {
-                        // A label that is not a token, such as -100, is an error of the table.
-                        let same = match rows.next_row() {
-                            Ok(Some(Cell::Tokens(own))) => own.is_empty() || agrees(column, tokens, &own),
-                            Ok(Some(Cell::Text(_)) | None) | Err(_) => false,
-                        };
-                        if !same {
-                            return Err(DataError::PartlyLearned { document: name, column });
-                        }
-                    }
+                if let Cell::Tokens(tokens) = &cell {
+                    check_learned(tokens, learned, &name)?;
                 }
-                Ok(cell.map(|content| Record { name, content, ends: true }))
+                if let (Some(tools), Cell::Text(text)) = (tools, &mut cell) {
+                    let own = tools.next_row().map_err(bad)?;
+                    let record = tools_column::with_tools(name_of(&self.choice), std::mem::take(text), own);
+                    let refused = |problem| DataError::NotConversation { document: name.clone(), problem };
+                    *text = record.map_err(refused)?;
+                }
+                Ok(Some(Record { name, content: cell, ends: true }))
+            }
+            Kind::Csv { text, rows } => {
+                let Some((line, field)) = rows.next_row(text, path)? else { return Ok(None) };
+                let name = format!("{}:{line}", path.display());
+                Ok(Some(Record { name, content: Cell::Text(field), ends: true }))
+            }
+            Kind::Objects { text, objects } => {
+                let Some((line, offset, own)) = objects.next_object(text, path)? else { return Ok(None) };
+                self.content.record(&self.choice, (path, line, offset), &own).map(Some)
             }
             Kind::Lines { text, line } => loop {
                 *line += 1;
                 let offset = text.offset;
                 let Some(own) = text.line(path, *line)? else { return Ok(None) };
-                if own.trim().is_empty() {
-                    continue;
+                if !own.trim().is_empty() {
+                    return self.content.record(&self.choice, (path, *line, offset), own).map(Some);
                 }
-                let content = match &self.line_content {
-                    LineContent::Whole => Cell::Text(own.to_string()),
-                    LineContent::Field(column) => {
-                        json_lines::cell(own, column).map_err(|problem| problem.in_line(path, *line, offset, column))?
-                    }
-                };
-                let name = format!("{}:{line}", path.display());
-                return Ok(Some(Record { name, content, ends: true }));
             },
             Kind::Text { text, has_begun } => {
                 let part = text.part(path)?;
@@ -237,6 +235,72 @@ impl Records {
             }
         }
     }
+}
+
+impl RecordContent {
+    fn nesting(&self) -> Nesting {
+        match self {
+            RecordContent::Field => Nesting::Refused,
+            RecordContent::Conversation => Nesting::Json,
+        }
+    }
+
+    /// The table that `open` opens for a column.
+    fn table(
+        &self,
+        choice: &ColumnChoice,
+        open: impl Fn(&ColumnChoice) -> Result<Box<dyn Rows + Send>, FormatError>,
+    ) -> Result<Kind, FormatError> {
+        let rows = open(choice)?;
+        let tools = match self {
+            RecordContent::Field => None,
+            RecordContent::Conversation => tools_column::open(&open)?,
+        };
+        Ok(Kind::Table { rows, learned: learned(choice, open), tools })
+    }
+
+    /// The record of the object `json`, which begins in line `line` of `path`, at byte `offset`.
+    fn record(
+        &self,
+        choice: &ColumnChoice,
+        (path, line, offset): (&Path, usize, usize),
+        json: &str,
+    ) -> Result<Record, DataError> {
+        let content = match self {
+            RecordContent::Conversation => Cell::Text(json.to_string()),
+            RecordContent::Field => {
+                json_lines::cell(json, choice).map_err(|problem| problem.in_line(path, line, offset, choice))?
+            }
+        };
+        Ok(Record { name: format!("{}:{line}", path.display()), content, ends: true })
+    }
+}
+
+/// The name of the column, or the first that it may have.
+fn name_of(choice: &ColumnChoice) -> &str {
+    match choice {
+        ColumnChoice::FirstOf(names) => names.first().copied().unwrap_or_default(),
+        ColumnChoice::Named(name) => name,
+    }
+}
+
+/// Compares `tokens` of the row `name` with the columns next to them.
+fn check_learned(
+    tokens: &[u32],
+    learned: &mut [(&'static str, Box<dyn Rows + Send>)],
+    name: &str,
+) -> Result<(), DataError> {
+    for (column, rows) in learned {
+        // A label that is no token, such as -100, is an error of the table.
+        let same = match rows.next_row() {
+            Ok(Some(Cell::Tokens(own))) => own.is_empty() || agrees(column, tokens, &own),
+            Ok(Some(Cell::Text(_)) | None) | Err(_) => false,
+        };
+        if !same {
+            return Err(DataError::PartlyLearned { document: name.into(), column });
+        }
+    }
+    Ok(())
 }
 
 /// `error`, or where several of `files` cannot be read, what is wrong with each: all of them are mended at once.
@@ -308,25 +372,9 @@ fn check_tokens(path: &Path, beginning: &[u8]) -> Result<(), DataError> {
     Err(DataError::TokensByName { path: path.to_path_buf(), ending })
 }
 
-fn unreadable(path: &Path) -> impl Fn(std::io::Error) -> DataError {
-    move |reason| DataError::Unreadable { path: path.to_path_buf(), reason }
-}
-
-fn fill(stream: &mut (dyn Read + Send), buffer: &mut [u8]) -> std::io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match stream.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
-}
-
-/// JSON lines where the name promises them or the first line is a JSON object; or else text.
-fn text_kind(path: &Path, mut text: Text) -> Result<Kind, DataError> {
+/// JSON lines where the name promises them or the first line is a JSON object; objects of JSON in an array or over several
+/// lines, and rows of CSV or TSV, where the name promises these; or else text.
+fn text_kind(path: &Path, choice: &ColumnChoice, mut text: Text) -> Result<Kind, DataError> {
     text.reach(path, Format::BEGINNING_BYTES)?;
     // Tables are read in any order, and streams are not; so one within a compressed file is another file first.
     if let Source::Packed(_) = text.source
@@ -338,9 +386,14 @@ fn text_kind(path: &Path, mut text: Text) -> Result<Kind, DataError> {
         text.take(BYTE_ORDER_MARK.len());
     }
     let ending = inner_ending(path).unwrap_or_default();
+    if let Some(separator) = Separator::of(&ending) {
+        let rows = CsvRows::open(&mut text, path, separator, choice)?;
+        return Ok(Kind::Csv { text, rows });
+    }
     let is_promised = ["jsonl", "ndjson"].contains(&ending.as_str());
-    if (is_promised || ending == "json") && json_lines::is_array_of_objects(text.rest()) {
-        return Err(DataError::JsonArray(path.to_path_buf()));
+    let is_array = (is_promised || ending == "json") && json_lines::is_array_of_objects(text.rest());
+    if is_array || (ending == "json" && json_lines::begins_object(text.rest()) && !text.begins_with_object(path)?) {
+        return Ok(Kind::Objects { text, objects: JsonObjects::default() });
     }
     if is_promised || text.begins_with_object(path)? {
         return Ok(Kind::Lines { text, line: 0 });
@@ -349,112 +402,3 @@ fn text_kind(path: &Path, mut text: Text) -> Result<Kind, DataError> {
 }
 
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
-
-impl Text {
-    fn new(source: Source, pending: Vec<u8>) -> Text {
-        Text { source, pending, used: 0, offset: 0, has_ended: false }
-    }
-
-    /// Bytes that were read and not used.
-    fn rest(&self) -> &[u8] {
-        &self.pending[self.used..]
-    }
-
-    /// Reads until there are `count` bytes, or all.
-    fn reach(&mut self, path: &Path, count: usize) -> Result<(), DataError> {
-        while self.rest().len() < count && !self.has_ended {
-            self.read_block(path)?;
-        }
-        Ok(())
-    }
-
-    fn read_block(&mut self, path: &Path) -> Result<(), DataError> {
-        self.pending.drain(..self.used);
-        self.used = 0;
-        let start = self.pending.len();
-        self.pending.resize(start + BLOCK_BYTES, 0);
-        let block = &mut self.pending[start..];
-        let count = match &mut self.source {
-            Source::Plain(stream) => fill(stream.as_mut(), block).map_err(unreadable(path))?,
-            Source::Packed(stream) => {
-                stream.fill(block).map_err(|error| DataError::BadTable { path: path.to_path_buf(), error })?
-            }
-        };
-        self.pending.truncate(start + count);
-        self.has_ended = count < BLOCK_BYTES;
-        Ok(())
-    }
-
-    fn take(&mut self, count: usize) -> &[u8] {
-        let start = self.used;
-        self.offset += count;
-        self.used += count;
-        &self.pending[start..self.used]
-    }
-
-    /// Bytes up to the end of the line in which byte `from` of the rest is.
-    fn line_bytes(&mut self, path: &Path, line: usize, from: usize) -> Result<usize, DataError> {
-        let mut searched = from;
-        loop {
-            if let Some(at) = self.rest()[searched..].iter().position(|byte| *byte == b'\n') {
-                return Ok(searched + at + 1);
-            }
-            searched = self.rest().len();
-            if searched > LINE_BYTES {
-                return Err(DataError::LongLine { path: path.to_path_buf(), line, limit_bytes: LINE_BYTES });
-            }
-            if self.has_ended {
-                return Ok(searched);
-            }
-            self.read_block(path)?;
-        }
-    }
-
-    fn begins_with_object(&mut self, path: &Path) -> Result<bool, DataError> {
-        let blank = self.rest().iter().take_while(|byte| byte.is_ascii_whitespace()).count();
-        if self.rest().get(blank) != Some(&b'{') {
-            return Ok(false);
-        }
-        match self.line_bytes(path, 1, blank) {
-            Ok(end) => Ok(json_lines::is_object(&self.rest()[blank..end])),
-            Err(DataError::LongLine { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The next line with its end; `None` after the last.
-    fn line(&mut self, path: &Path, line: usize) -> Result<Option<&str>, DataError> {
-        let count = self.line_bytes(path, line, 0)?;
-        if count == 0 {
-            return Ok(None);
-        }
-        let offset = self.offset;
-        std::str::from_utf8(self.take(count)).map(Some).map_err(|error| {
-            let offset = offset + error.valid_up_to();
-            DataError::NotUtf8 { path: path.to_path_buf(), offset }
-        })
-    }
-
-    /// The next part of the text, and whether it is the last; `None` after that.
-    fn part(&mut self, path: &Path) -> Result<Option<(String, bool)>, DataError> {
-        self.reach(path, PART_BYTES + AFTER_BYTES)?;
-        if self.rest().is_empty() && self.offset > 0 {
-            return Ok(None);
-        }
-        let valid = match std::str::from_utf8(self.rest()) {
-            Ok(text) => text,
-            // After a part, a character may continue in the next block.
-            Err(error) if error.valid_up_to() > PART_BYTES => {
-                std::str::from_utf8(&self.rest()[..error.valid_up_to()]).unwrap_or_default()
-            }
-            Err(error) => {
-                let offset = self.offset + error.valid_up_to();
-                return Err(DataError::NotUtf8 { path: path.to_path_buf(), offset });
-            }
-        };
-        let cut = first_cut(valid);
-        let part = valid[..cut.unwrap_or(valid.len())].to_string();
-        self.take(part.len());
-        Ok(Some((part, cut.is_none())))
-    }
-}

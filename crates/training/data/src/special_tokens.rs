@@ -122,7 +122,7 @@ fn end_by_number(folder: &Path, description: &Map<String, Value>) -> Result<Opti
         let Some(number) = value.get(0).unwrap_or(value).as_u64() else { continue };
         let added = description.get("added_tokens").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let is_it = |token: &&Value| token.get("id").and_then(Value::as_u64) == Some(number);
-        return Ok(added.iter().find(is_it).and_then(|token| content(token)));
+        return Ok(added.iter().find(is_it).and_then(content));
     }
     Ok(None)
 }

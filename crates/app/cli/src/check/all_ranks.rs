@@ -59,6 +59,7 @@ fn refused(error: SetupError) -> Failure {
         error @ (SetupError::Mesh(_)
         | SetupError::Axis(_)
         | SetupError::ShardGroup { .. }
+        | SetupError::ExpertRanks { .. }
         | SetupError::SumTree { .. }
         | SetupError::Stages(_)
         | SetupError::Schedule(_)

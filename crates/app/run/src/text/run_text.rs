@@ -223,7 +223,7 @@ fn evaluated_windows(config: &RunConfig) -> u64 {
         Some(tokens) => return tokens.div_ceil(length).max(1),
         None => train.batches().at(train.steps).first_sequence * length,
     };
-    let between = if run.evaluate_every > 0 { train.steps.saturating_sub(1) / run.evaluate_every } else { 0 };
+    let between = train.steps.saturating_sub(1).checked_div(run.evaluate_every).unwrap_or(0);
     let measurements = f64::from(1 + between) * (1 + config.data.validation.len()) as f64;
     let affordable = tokens as f64 * MEASURED_SHARE / MEASURED_COST / measurements;
     (affordable as u64 / length).max(train.global_batch as u64)

@@ -5,16 +5,20 @@
 mod batch;
 mod buffer;
 mod flat;
+mod nested;
+mod parts;
+mod reader;
 mod schema;
+mod views;
 
 use crate::error::{FormatError, Problem};
 use crate::growth::Growth;
-use crate::kinds::{Cell, ColumnChoice, Rows};
+use crate::kinds::{Cell, ColumnChoice, Nesting, Rows};
 use batch::Batch;
 use flat::Table;
 use schema::{Column, Content};
 
-pub use batch::MOST_BYTES as MOST_STRING_BYTES;
+pub use parts::MOST_BYTES as MOST_STRING_BYTES;
 
 const FILE_MARK: &[u8] = b"ARROW1";
 /// The mark of a file, filled up.
@@ -50,7 +54,7 @@ impl<B: AsRef<[u8]> + Clone> Arrow<B> {
     ///
     /// # Errors
     /// A description that is missing or wrong, with its place.
-    pub fn open(bytes: B, choice: &ColumnChoice) -> Result<Arrow<B>, FormatError> {
+    pub fn open(bytes: B, choice: &ColumnChoice, nesting: Nesting) -> Result<Arrow<B>, FormatError> {
         let file = bytes.as_ref();
         let is_file = file.starts_with(FILE_MARK);
         if is_file && (!file.ends_with(FILE_MARK) || file.len() < 2 * FILE_HEAD_BYTES) {
@@ -59,7 +63,7 @@ impl<B: AsRef<[u8]> + Clone> Arrow<B> {
         }
         let start = if is_file { FILE_HEAD_BYTES } else { 0 };
         let opened = message(file, start).and_then(|message| match message {
-            Some(Message { kind: SCHEMA, header, end, .. }) => Ok((schema::find(&header, choice)?, end)),
+            Some(Message { kind: SCHEMA, header, end, .. }) => Ok((schema::find(&header, choice, nesting)?, end)),
             Some(_) | None => Err(Problem::damaged("the columns come first, and they are missing")),
         });
         let (column, at) = opened.map_err(|problem| problem.at(format!("byte {start}")))?;
@@ -71,7 +75,7 @@ impl<B: AsRef<[u8]> + Clone> Arrow<B> {
     pub fn has_tokens(&self) -> bool {
         match self.column.content {
             Content::Lists(..) => true,
-            Content::Strings(_) | Content::Views => false,
+            Content::Strings(_) | Content::Views | Content::Json(_) => false,
         }
     }
 

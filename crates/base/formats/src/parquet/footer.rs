@@ -1,34 +1,18 @@
 //! The description at the end of a parquet file: its columns, and where each row group has the one that is read.
 
+use std::ops::Range;
+
+use super::columns::{Column, Element};
 use super::thrift::{Kind, Read, Reader};
+use super::tree::{self, Chosen, Tree};
 use crate::error::{FormatError, Problem};
-use crate::kinds::ColumnChoice;
+use crate::kinds::{ColumnChoice, Nesting};
 
 /// The most bytes of the description.
 const MOST_BYTES: u64 = 256 << 20;
 const MARK: &[u8] = b"PAR1";
 /// Length and mark at the end.
 const TAIL_BYTES: usize = 8;
-
-/// How values of a column are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Physical {
-    Int32,
-    Int64,
-    Bytes,
-}
-
-/// The column that is read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Column {
-    pub physical: Physical,
-    /// Definition level of a value that is there.
-    pub max_definition: u32,
-    /// Definition level from which on a list has an element.
-    pub element_definition: u32,
-    /// 0 for one value in a row, 1 for a list of them.
-    pub max_repetition: u32,
-}
 
 /// The column in one row group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,15 +26,23 @@ pub struct Chunk {
     pub is_encrypted: bool,
 }
 
-/// The description, as far as pages need it.
+/// A column of values, with its place in each row group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Footer {
+pub struct Leaf {
     pub column: Column,
     pub chunks: Vec<Chunk>,
 }
 
+/// The description, as far as pages need it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Footer {
+    /// The chosen column: one leaf, or those of its tree.
+    pub leaves: Vec<Leaf>,
+    pub tree: Option<Tree>,
+}
+
 /// Reads the description at the end of `file`.
-pub fn read(file: &[u8], choice: &ColumnChoice) -> Result<Footer, FormatError> {
+pub fn read(file: &[u8], choice: &ColumnChoice, nesting: Nesting) -> Result<Footer, FormatError> {
     let end = file.len();
     let at_end = |problem: Problem| problem.at(format!("byte {end}"));
     if file.starts_with(b"PARE") || file.ends_with(b"PARE") {
@@ -70,7 +62,7 @@ pub fn read(file: &[u8], choice: &ColumnChoice) -> Result<Footer, FormatError> {
         return Err(at_end(Problem::damaged(format!("its description has {bytes} bytes, and the file {end}"))));
     };
     let mut reader = Reader::new(&file[start..end - TAIL_BYTES]);
-    let footer = description(&mut reader, choice);
+    let footer = description(&mut reader, choice, nesting);
     footer
         .and_then(|footer| check(footer, start))
         .map_err(|problem| problem.at(format!("byte {}", start + reader.at())))
@@ -78,7 +70,7 @@ pub fn read(file: &[u8], choice: &ColumnChoice) -> Result<Footer, FormatError> {
 
 /// Chunks are before the description, one after the other or not.
 fn check(footer: Footer, end: usize) -> Result<Footer, Problem> {
-    for (group, chunk) in footer.chunks.iter().enumerate() {
+    for (group, chunk) in footer.leaves.iter().flat_map(|leaf| leaf.chunks.iter().enumerate()) {
         if chunk.num_rows == 0 && chunk.num_values == 0 {
             // Nothing of it is read, and some writers give it no place.
             continue;
@@ -96,66 +88,46 @@ fn check(footer: Footer, end: usize) -> Result<Footer, Problem> {
     Ok(footer)
 }
 
-/// An element of the tree of columns, in the order of a walk from the root.
-#[derive(Clone, Debug, Default)]
-struct Element {
-    name: String,
-    kind: Option<i64>,
-    repetition: i64,
-    children: usize,
-}
-
-fn description(reader: &mut Reader, choice: &ColumnChoice) -> Result<Footer, Problem> {
-    let mut column: Option<(usize, Column)> = None;
-    let mut chunks = Vec::new();
+fn description(reader: &mut Reader, choice: &ColumnChoice, nesting: Nesting) -> Result<Footer, Problem> {
+    let mut chosen: Option<Chosen> = None;
+    let mut groups: Vec<Vec<Chunk>> = Vec::new();
     reader.fields(|reader, number, kind| match (number, kind) {
         (2, Kind::List) => {
             let mut elements = Vec::new();
             reader.list(|reader, _| {
-                elements.push(element(reader)?);
+                elements.push(Element::read(reader)?);
                 Ok(())
             })?;
-            column = Some(find(&elements, choice)?);
+            chosen = Some(tree::choose(&elements, choice, nesting)?);
             Ok(Read::Yes)
         }
         (4, Kind::List) => {
-            let (leaf, _) = column.as_ref().ok_or_else(|| Problem::damaged("row groups come before columns"))?;
+            let chosen = chosen.as_ref().ok_or_else(|| Problem::damaged("row groups come before columns"))?;
+            let leaves = chosen.first_leaf..chosen.first_leaf + chosen.columns.len();
             reader.list(|reader, _| {
-                chunks.push(row_group(reader, *leaf)?);
+                groups.push(row_group(reader, &leaves)?);
                 Ok(())
             })?;
             Ok(Read::Yes)
         }
         _ => Ok(Read::No),
     })?;
-    let (_, column) = column.ok_or_else(|| Problem::damaged("it describes no columns"))?;
-    Ok(Footer { column, chunks })
+    let chosen = chosen.ok_or_else(|| Problem::damaged("it describes no columns"))?;
+    let chunks = |leaf: usize| groups.iter().filter_map(|group| group.get(leaf).cloned()).collect();
+    let leaf = |(place, column)| Leaf { column, chunks: chunks(place) };
+    Ok(Footer { leaves: chosen.columns.into_iter().enumerate().map(leaf).collect(), tree: chosen.tree })
 }
 
-fn element(reader: &mut Reader) -> Result<Element, Problem> {
-    let mut element = Element::default();
-    reader.fields(|reader, number, kind| {
-        match (number, kind) {
-            (1, Kind::Integer) => element.kind = Some(reader.integer()?),
-            (3, Kind::Integer) => element.repetition = reader.integer()?,
-            (4, Kind::Binary) => element.name = reader.text()?,
-            (5, Kind::Integer) => element.children = reader.length()?,
-            _ => return Ok(Read::No),
-        }
-        Ok(Read::Yes)
-    })?;
-    Ok(element)
-}
-
-fn row_group(reader: &mut Reader, leaf: usize) -> Result<Chunk, Problem> {
-    let mut chunk = None;
+/// The chunks of `leaves` in a row group.
+fn row_group(reader: &mut Reader, leaves: &Range<usize>) -> Result<Vec<Chunk>, Problem> {
+    let mut chunks = Vec::new();
     let mut num_rows = 0;
     reader.fields(|reader, number, kind| {
         match (number, kind) {
             (1, Kind::List) => reader.list(|reader, index| {
                 let own = column_chunk(reader)?;
-                if index == leaf {
-                    chunk = Some(own);
+                if leaves.contains(&index) {
+                    chunks.push(own);
                 }
                 Ok(())
             })?,
@@ -164,11 +136,14 @@ fn row_group(reader: &mut Reader, leaf: usize) -> Result<Chunk, Problem> {
         }
         Ok(Read::Yes)
     })?;
-    match (chunk, num_rows) {
-        (Some(chunk), _) => Ok(Chunk { num_rows, ..chunk }),
-        (None, 0) => Ok(Chunk::default()),
-        (None, _) => Err(Problem::damaged("a row group lacks the column")),
+    if num_rows == 0 && chunks.is_empty() {
+        chunks = vec![Chunk::default(); leaves.len()];
     }
+    if chunks.len() != leaves.len() {
+        return Err(Problem::damaged("a row group lacks the column"));
+    }
+    chunks.iter_mut().for_each(|chunk| chunk.num_rows = num_rows);
+    Ok(chunks)
 }
 
 fn column_chunk(reader: &mut Reader) -> Result<Chunk, Problem> {
@@ -209,70 +184,4 @@ fn column_chunk(reader: &mut Reader) -> Result<Chunk, Problem> {
     // Some writers give 0 where there is no dictionary.
     chunk.start = dictionary.filter(|dictionary| *dictionary > 0).map_or(data, |dictionary| dictionary.min(data));
     Ok(chunk)
-}
-
-/// The chosen column: its place among all that hold values, and its type.
-fn find(elements: &[Element], choice: &ColumnChoice) -> Result<(usize, Column), Problem> {
-    let root = elements.first().ok_or_else(|| Problem::damaged("it describes no columns"))?;
-    let mut tops = Vec::new();
-    let mut at = 1;
-    for _ in 0..root.children {
-        let after = after(elements, at)?;
-        tops.push((at, after));
-        at = after;
-    }
-    let names: Vec<&str> = tops.iter().map(|(at, _)| elements[*at].name.as_str()).collect();
-    let (start, end) = tops[choice.place(&names)?];
-    let own = &elements[start..end];
-    let leaf = elements[1..start].iter().filter(|element| element.children == 0).count();
-    let remedy = "use a column of strings, or of lists of whole numbers".to_string();
-    let wrong = |found: String| Problem::Column { found, remedy: remedy.clone() };
-    let name = &own[0].name;
-    let (mut max_definition, mut max_repetition, mut element_definition) = (0, 0, 0);
-    for element in own {
-        // Required, optional, repeated.
-        max_definition += u32::from(element.repetition != 0);
-        if element.repetition == 2 {
-            max_repetition += 1;
-            element_definition = max_definition;
-        }
-    }
-    let is_chain = own.iter().rev().skip(1).all(|element| element.children == 1);
-    let last = own.last().ok_or_else(|| wrong(format!("column {name:?} has no values")))?;
-    if !is_chain || max_repetition > 1 || (max_repetition == 0 && own.len() > 1) {
-        return Err(wrong(format!("column {name:?} is nested deeper than a list")));
-    }
-    let physical = match (last.kind, max_repetition) {
-        (Some(1), 1) => Physical::Int32,
-        (Some(2), 1) => Physical::Int64,
-        (Some(6), 0) => Physical::Bytes,
-        (kind, repetition) => {
-            let what = if repetition == 1 { "lists of" } else { "values of" };
-            return Err(wrong(format!("column {name:?} has {what} type {}", name_of(kind))));
-        }
-    };
-    Ok((leaf, Column { physical, max_definition, element_definition, max_repetition }))
-}
-
-/// The types of values, in the order of the format.
-const TYPES: [&str; 8] =
-    ["BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"];
-
-fn name_of(kind: Option<i64>) -> &'static str {
-    let place = kind.and_then(|kind| usize::try_from(kind).ok());
-    place.and_then(|place| TYPES.get(place)).unwrap_or(&"unknown")
-}
-
-/// The element after `at` and all that is below it.
-fn after(elements: &[Element], at: usize) -> Result<usize, Problem> {
-    // Without recursion: a chain of columns may be as long as the description.
-    let mut left = 1_usize;
-    let mut next = at;
-    while left > 0 {
-        let element =
-            elements.get(next).ok_or_else(|| Problem::damaged("a column announces more columns than there are"))?;
-        left = (left - 1).saturating_add(element.children);
-        next += 1;
-    }
-    Ok(next)
 }

@@ -2,40 +2,39 @@
 //!
 //! Source of the format: <https://github.com/apache/parquet-format>, version 2.11.
 
+mod assemble;
 mod codec;
+mod columns;
 mod deltas;
 mod footer;
+mod leaf;
 mod page;
 mod runs;
 mod thrift;
+mod tree;
 mod values;
 
 use crate::error::{FormatError, Problem};
 use crate::growth::Growth;
-use crate::kinds::{Cell, ColumnChoice, Rows};
-use footer::{Footer, Physical};
-use page::{Next, Page};
-use runs::Runs;
-use values::Dictionary;
+use crate::kinds::{Cell, ColumnChoice, Nesting, Rows};
+use assemble::Assembly;
+use columns::Physical;
+use leaf::LeafReader;
+use tree::Tree;
 
 pub use page::MOST_BYTES as MOST_PAGE_BYTES;
 
-/// A table with the place in it that was reached. At most one page and one dictionary are in memory.
+/// A table with the place in it that was reached. At most one page and one dictionary of each column of values are in
+/// memory.
 #[derive(Debug)]
 pub struct Parquet<B> {
     bytes: B,
-    footer: Footer,
     growth: Growth,
-    /// The row group, and the byte of the next page in it.
-    group: usize,
-    at: usize,
-    /// Rows and values of the group that were read.
+    /// The columns of values of the chosen column: one without a tree.
+    leaves: Vec<LeafReader>,
+    tree: Option<Tree>,
+    /// Rows of the group that were read.
     rows: u64,
-    values: u64,
-    dictionary: Option<Dictionary>,
-    page: Option<Box<Page>>,
-    /// Levels of a value that were read and belong to the next row.
-    peeked: Option<(u32, u32)>,
 }
 
 impl<B: AsRef<[u8]>> Parquet<B> {
@@ -43,35 +42,28 @@ impl<B: AsRef<[u8]>> Parquet<B> {
     ///
     /// # Errors
     /// A description that is missing or wrong, with its place.
-    pub fn open(bytes: B, choice: &ColumnChoice) -> Result<Parquet<B>, FormatError> {
-        let footer = footer::read(bytes.as_ref(), choice)?;
+    pub fn open(bytes: B, choice: &ColumnChoice, nesting: Nesting) -> Result<Parquet<B>, FormatError> {
+        let footer = footer::read(bytes.as_ref(), choice, nesting)?;
         let growth = Growth::of_file(bytes.as_ref().len() as u64);
-        let at = footer.chunks.first().map_or(0, |chunk| chunk.start);
-        Ok(Parquet {
-            bytes,
-            footer,
-            growth,
-            group: 0,
-            at,
-            rows: 0,
-            values: 0,
-            dictionary: None,
-            page: None,
-            peeked: None,
-        })
+        let leaves: Vec<LeafReader> = footer.leaves.into_iter().map(LeafReader::new).collect();
+        if leaves.is_empty() {
+            return Err(Problem::damaged("the column has no values").at("its description"));
+        }
+        Ok(Parquet { bytes, growth, leaves, tree: footer.tree, rows: 0 })
     }
 
     /// Whether the column has tokens.
     pub fn has_tokens(&self) -> bool {
-        self.footer.column.physical != Physical::Bytes
+        self.tree.is_none() && self.leaves[0].leaf.column.physical != Physical::Bytes
     }
 
     fn text_row(&mut self) -> Result<Option<Cell>, Problem> {
-        let Some((_, definition)) = self.levels()? else { return Ok(None) };
-        let is_there = definition == self.footer.column.max_definition;
-        let Some(page) = self.page.as_mut().filter(|_| is_there) else { return Ok(Some(Cell::Text(String::new()))) };
-        let bytes = page.values.next_bytes(&page.bytes, self.dictionary.as_ref())?;
-        let text = std::str::from_utf8(bytes).map_err(|error| {
+        let leaf = &mut self.leaves[0];
+        let Some((_, definition)) = leaf.levels(self.bytes.as_ref(), &mut self.growth)? else { return Ok(None) };
+        if definition != leaf.leaf.column.max_definition {
+            return Ok(Some(Cell::Text(String::new())));
+        }
+        let text = std::str::from_utf8(leaf.bytes()?).map_err(|error| {
             Problem::damaged(format!("row {} is not UTF-8 at its byte {}", self.rows, error.valid_up_to()))
         })?;
         self.growth.add(text.len() as u64)?;
@@ -79,21 +71,25 @@ impl<B: AsRef<[u8]>> Parquet<B> {
     }
 
     fn tokens_row(&mut self) -> Result<Option<Cell>, Problem> {
+        let (file, leaf) = (self.bytes.as_ref(), &mut self.leaves[0]);
+        let (most, least) = (leaf.leaf.column.max_definition, leaf.leaf.column.element_definition);
         let mut tokens = Vec::new();
-        let Some((first, mut definition)) = self.levels()? else { return Ok(None) };
+        let Some((first, mut definition)) = leaf.levels(file, &mut self.growth)? else { return Ok(None) };
         if first != 0 {
             return Err(Problem::damaged(format!("row {} begins within a list", self.rows)));
         }
         loop {
-            if definition == self.footer.column.max_definition {
-                tokens.push(self.token()?);
-            } else if definition >= self.footer.column.element_definition {
+            if definition == most {
+                let token = leaf.integer()?;
+                self.growth.add(4)?;
+                tokens.push(u32::try_from(token).map_err(|_| Problem::NotToken(token.into()))?);
+            } else if definition >= least {
                 let what = format!("null in the list of tokens of row {}", self.rows);
                 return Err(Problem::Unsupported { what, remedy: "write the list without it" });
             }
-            match self.levels()? {
+            match leaf.levels(file, &mut self.growth)? {
                 Some((0, next)) => {
-                    self.peeked = Some((0, next));
+                    leaf.put_back((0, next));
                     break;
                 }
                 Some((_, next)) => definition = next,
@@ -103,79 +99,31 @@ impl<B: AsRef<[u8]>> Parquet<B> {
         Ok(Some(Cell::Tokens(tokens)))
     }
 
-    fn token(&mut self) -> Result<u32, Problem> {
-        let missing = || Problem::damaged("a value without a page");
-        let page = self.page.as_mut().ok_or_else(missing)?;
-        let token = page.values.next_integer(&page.bytes, self.dictionary.as_ref())?;
-        self.growth.add(4)?;
-        u32::try_from(token).map_err(|_| Problem::NotToken(token.into()))
-    }
-
-    /// Repetition and definition of the next value of the row group; `None` after its last.
-    fn levels(&mut self) -> Result<Option<(u32, u32)>, Problem> {
-        if let Some(levels) = self.peeked.take() {
-            return Ok(Some(levels));
-        }
-        loop {
-            if let Some(page) = self.page.as_mut().filter(|page| page.left > 0) {
-                page.left -= 1;
-                self.values += 1;
-                let Page { bytes, repetition, definition, .. } = page.as_mut();
-                let level = |runs: &mut Option<Runs>| runs.as_mut().map_or(Ok(0), |runs| runs.next(bytes));
-                return Ok(Some((level(repetition)?, level(definition)?)));
-            }
-            self.page = None;
-            if !self.next_page()? {
-                return Ok(None);
-            }
-        }
-    }
-
-    /// Reads on to the next page with values; false where the row group has no more.
-    fn next_page(&mut self) -> Result<bool, Problem> {
-        let Some(chunk) = self.footer.chunks.get(self.group) else { return Ok(false) };
-        while self.values < chunk.num_values {
-            let end = chunk.start + chunk.bytes;
-            if self.at >= end {
-                let what = format!("its pages have {} values, but {} were announced", self.values, chunk.num_values);
-                return Err(Problem::damaged(what));
-            }
-            let rest = &self.bytes.as_ref()[self.at..end];
-            let has_dictionary = self.dictionary.is_some();
-            let (next, bytes) = page::read(rest, chunk, &self.footer.column, has_dictionary, &mut self.growth)?;
-            self.at += bytes;
-            match next {
-                Next::Page(page) => {
-                    self.page = Some(page);
-                    return Ok(true);
-                }
-                Next::Dictionary(dictionary) => self.dictionary = Some(dictionary),
-                Next::Nothing => {}
-            }
-        }
-        Ok(false)
-    }
-
-    fn place(&self) -> String {
-        format!("row group {}, byte {}", self.group, self.at)
+    fn nested_row(&mut self) -> Result<Option<Cell>, Problem> {
+        let Some(tree) = &self.tree else { return Ok(None) };
+        let (file, leaves) = (self.bytes.as_ref(), self.leaves.as_mut_slice());
+        Assembly { file, leaves, growth: &mut self.growth }.row(tree)
     }
 
     /// Compares what was read of a row group with what it announces, and continues with the next.
     fn end_group(&mut self) -> Result<bool, Problem> {
-        let Some(chunk) = self.footer.chunks.get(self.group) else { return Ok(false) };
+        let Some(chunk) = self.leaves[0].chunk() else { return Ok(false) };
         if self.rows != chunk.num_rows {
             let what = format!("it has {} rows, but {} were announced", self.rows, chunk.num_rows);
             return Err(Problem::damaged(what));
         }
-        self.group += 1;
-        self.at = self.footer.chunks.get(self.group).map_or(0, |chunk| chunk.start);
-        (self.rows, self.values, self.dictionary) = (0, 0, None);
+        self.leaves.iter_mut().for_each(LeafReader::next_group);
+        self.rows = 0;
         Ok(true)
     }
 
     fn row(&mut self) -> Result<Option<Cell>, Problem> {
         loop {
-            let row = if self.has_tokens() { self.tokens_row()? } else { self.text_row()? };
+            let row = match (&self.tree, self.has_tokens()) {
+                (Some(_), _) => self.nested_row()?,
+                (None, true) => self.tokens_row()?,
+                (None, false) => self.text_row()?,
+            };
             if row.is_some() {
                 self.rows += 1;
                 self.growth.add(1)?;
@@ -190,6 +138,6 @@ impl<B: AsRef<[u8]>> Parquet<B> {
 
 impl<B: AsRef<[u8]>> Rows for Parquet<B> {
     fn next_row(&mut self) -> Result<Option<Cell>, FormatError> {
-        self.row().map_err(|problem| problem.at(self.place()))
+        self.row().map_err(|problem| problem.at(self.leaves[0].place()))
     }
 }

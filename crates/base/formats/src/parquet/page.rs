@@ -3,7 +3,8 @@
 use flate2::Crc;
 
 use super::codec::decompress;
-use super::footer::{Chunk, Column};
+use super::columns::Column;
+use super::footer::Chunk;
 use super::runs::Runs;
 use super::thrift::{Kind, Read, Reader};
 use super::values::{Dictionary, Values};

@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 
+use super::columns::Physical;
 use super::deltas::Deltas;
-use super::footer::Physical;
-use super::runs::Runs;
+use super::runs::{Runs, bits};
 use crate::error::Problem;
 
 const PLAIN: i64 = 0;
 const PLAIN_DICTIONARY: i64 = 2;
+const RLE: i64 = 3;
 const DELTA_BINARY_PACKED: i64 = 5;
 const DELTA_LENGTH_BYTE_ARRAY: i64 = 6;
 const DELTA_BYTE_ARRAY: i64 = 7;
@@ -50,6 +51,10 @@ impl Dictionary {
 pub enum Values {
     /// From this byte on.
     Plain { at: usize, physical: Physical },
+    /// Truth values of one bit each, from this bit on.
+    Bits { at: usize },
+    /// Truth values as runs.
+    BitRuns(Runs),
     /// Places in the dictionary.
     Places(Runs),
     /// Whole numbers.
@@ -65,6 +70,16 @@ impl Values {
     pub fn begin(page: &[u8], at: usize, encoding: i64, physical: Physical) -> Result<Values, Problem> {
         let rest = at..page.len();
         match (encoding, physical) {
+            (PLAIN, Physical::Boolean) => Ok(Values::Bits { at: at * 8 }),
+            (RLE, Physical::Boolean) => {
+                let mut start = at;
+                // A page without values may end here.
+                if rest.is_empty() {
+                    return Ok(Values::Bits { at: at * 8 });
+                }
+                let range = plain(page, &mut start, Physical::Bytes)?;
+                Runs::new(range, 1).map(Values::BitRuns)
+            }
             (PLAIN, physical) => Ok(Values::Plain { at, physical }),
             (PLAIN_DICTIONARY | RLE_DICTIONARY, _) => {
                 // A page without values may end here.
@@ -83,7 +98,17 @@ impl Values {
                 let at = lengths.end(page)?;
                 Ok(Values::Prefixes { prefixes, lengths, at, last: Vec::new() })
             }
-            (encoding, Physical::Bytes | Physical::Int32 | Physical::Int64) => Err(unknown(encoding)),
+            // Values that are not read have any encoding.
+            (_, Physical::Fixed(_)) => Ok(Values::Plain { at, physical }),
+            (
+                encoding,
+                Physical::Bytes
+                | Physical::Int32
+                | Physical::Int64
+                | Physical::Boolean
+                | Physical::Float
+                | Physical::Double,
+            ) => Err(unknown(encoding)),
         }
     }
 
@@ -111,6 +136,8 @@ impl Values {
                 Ok(last)
             }
             Values::Deltas(_) => Err(unknown(DELTA_BINARY_PACKED)),
+            Values::Bits { .. } => Err(unknown(PLAIN)),
+            Values::BitRuns(_) => Err(unknown(RLE)),
         }
     }
 
@@ -120,6 +147,14 @@ impl Values {
             Values::Plain { at, physical } => Ok(integer(&page[plain(page, at, *physical)?])),
             Values::Places(places) => present(dictionary)?.get(places.next(page)?).map(integer),
             Values::Deltas(deltas) => deltas.next(page),
+            Values::BitRuns(runs) => runs.next(page).map(i64::from),
+            Values::Bits { at } => {
+                if *at / 8 >= page.len() {
+                    return Err(Problem::damaged("truth values of a page end too early"));
+                }
+                *at += 1;
+                Ok(bits(page, *at - 1, 1) as i64)
+            }
             Values::Lengths { .. } => Err(unknown(DELTA_LENGTH_BYTE_ARRAY)),
             Values::Prefixes { .. } => Err(unknown(DELTA_BYTE_ARRAY)),
         }
@@ -133,8 +168,10 @@ fn present(dictionary: Option<&Dictionary>) -> Result<&Dictionary, Problem> {
 /// The place of the plain value at byte `at`, which moves after it.
 fn plain(page: &[u8], at: &mut usize, physical: Physical) -> Result<Range<usize>, Problem> {
     let length = match physical {
-        Physical::Int32 => 4,
-        Physical::Int64 => 8,
+        Physical::Boolean => 1,
+        Physical::Int32 | Physical::Float => 4,
+        Physical::Int64 | Physical::Double => 8,
+        Physical::Fixed(bytes) => bytes.into(),
         Physical::Bytes => {
             let word = after(page, *at, 4)?;
             *at = word.end;

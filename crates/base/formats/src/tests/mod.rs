@@ -1,3 +1,4 @@
 //! Tests of the public interface of `formats`.
 
+mod chats;
 mod tables;

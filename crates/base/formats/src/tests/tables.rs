@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use formats::arrow::Arrow;
 use formats::parquet::Parquet;
-use formats::{Cell, ColumnChoice, Compression, Decompressed, Format, FormatError, Problem, Rows};
+use formats::{Cell, ColumnChoice, Compression, Decompressed, Format, FormatError, Nesting, Problem, Rows};
 
 const ROWS: u32 = 60;
 /// The rule of `tools/reference/tables.py`.
@@ -42,8 +42,8 @@ fn names(ending: &str) -> Vec<String> {
 fn rows(bytes: &[u8], column: &str) -> Result<Vec<Cell>, FormatError> {
     let choice = ColumnChoice::Named(column.into());
     let mut table: Box<dyn Rows + '_> = match Format::of(bytes) {
-        Some(Format::Parquet) => Box::new(Parquet::open(bytes, &choice)?),
-        Some(Format::ArrowFile | Format::ArrowStream) => Box::new(Arrow::open(bytes, &choice)?),
+        Some(Format::Parquet) => Box::new(Parquet::open(bytes, &choice, Nesting::Refused)?),
+        Some(Format::ArrowFile | Format::ArrowStream) => Box::new(Arrow::open(bytes, &choice, Nesting::Refused)?),
         Some(Format::Compressed(_) | Format::Other(_)) | None => panic!("a table"),
     };
     let mut cells = vec![];
@@ -72,7 +72,8 @@ fn every_table_has_its_rows() {
 #[test]
 fn the_column_is_the_first_of_several_or_the_one_that_is_named() {
     let bytes = file("zstd-pages-1.parquet");
-    let first = Parquet::open(bytes.as_slice(), &ColumnChoice::FirstOf(&["content", "text"])).expect("a table");
+    let first = Parquet::open(bytes.as_slice(), &ColumnChoice::FirstOf(&["content", "text"]), Nesting::Refused)
+        .expect("a table");
     assert!(!first.has_tokens());
     let refused = rows(&bytes, "content").expect_err("missing").to_string();
     let expected = "there is no column \"content\"; its columns are \"id\", \"labels\", \"meta\", \"text\", \"input_ids\", \

@@ -83,7 +83,10 @@ impl Texts<'_> {
                     answers.push(start..through.len().max(start));
                     *text = through;
                 }
-                None => samples.push((through.clone(), vec![start..through.len().max(start)])),
+                None => {
+                    let answer = start..through.len().max(start);
+                    samples.push((through, Vec::from([answer])));
+                }
             }
         }
         match samples.last_mut() {

@@ -32,6 +32,9 @@ impl Conversation {
     /// # Errors
     /// The problem, as the rest of a sentence.
     pub(super) fn parse(json: &str, column: Option<&str>) -> Result<Conversation, String> {
+        if json.trim().is_empty() {
+            return Err("has no messages".into());
+        }
         let record = parsed(json)?;
         check_marks(json)?;
         let field = |name: &str| field(&record, name).filter(|value| !matches!(value, Value::None));
@@ -127,16 +130,24 @@ fn message(role: &str, content: &Value) -> Result<Value, String> {
     Value::dict(entries).map_err(|_| "nests too deep".to_string())
 }
 
-/// The tools, which may be written as JSON in a string.
+/// The tools, which may be written as JSON in a string, together or each.
 fn tools(value: Value) -> Result<Value, String> {
     let parsed: Value = match value.as_text() {
         Some(text) => parsed(text).map_err(|problem| format!("has a text `tools` that {problem}"))?,
         None => value,
     };
-    match parsed.as_elements() {
-        Some(_) => Ok(parsed),
-        None => Err("has a field `tools` that is not a list".into()),
+    let Some(elements) = parsed.as_elements() else {
+        return Err("has a field `tools` that is not a list".into());
+    };
+    if elements.iter().all(|tool| tool.as_text().is_none()) {
+        return Ok(parsed);
     }
+    let tool = |(number, tool): (usize, &Value)| match tool.as_text() {
+        Some(text) => self::parsed(text).map_err(|problem| format!("has a text tools[{number}] that {problem}")),
+        None => Ok(tool.clone()),
+    };
+    let tools = elements.iter().enumerate().map(tool).collect::<Result<_, _>>()?;
+    Value::list(tools).map_err(|_| "has `tools` that nest too deep".to_string())
 }
 
 /// Whether a message that may be an answer is learned, or the problem as the rest of a sentence.

@@ -45,7 +45,7 @@ impl Chat {
     }
 
     /// The conversations of the file, the folder or the pattern `path`, in the order of its files: one in each line of
-    /// JSON lines, or in each row of a table, whose column holds JSON.
+    /// JSON lines, or in each row of a table, whose column holds lists of structs, or JSON.
     ///
     /// # Errors
     /// A file that cannot be read, a record that is not a conversation, one that the template refuses, or none at all.

@@ -7,6 +7,7 @@ mod chat;
 mod folder;
 mod marks;
 mod megatron;
+mod records;
 mod sources;
 mod token_files;
 mod tokenize;

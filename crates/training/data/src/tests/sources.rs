@@ -78,12 +78,6 @@ fn files_that_cannot_be_read_are_named_with_the_place() {
         said("a.jsonl", b"{\"text\": null}\n"),
         format!("a.jsonl:1 (byte 0) has a field `text` that is null; leave the line out, or give it a string{line}")
     );
-    for (name, text) in [("a.jsonl", "[{\"text\": \"a\"}]"), ("b.json", "\n[\n  {\n    \"text\": \"a\"\n  }\n]\n")] {
-        let expected =
-            "holds one JSON array, and data are JSON lines, one object in each line; convert it, as by `jq -c '.[]'";
-        assert_eq!(said(name, text.as_bytes()), format!("{name} {expected} {name} > FILE.jsonl`"));
-        std::fs::remove_file(folder.path(name)).expect("a file");
-    }
     let weights = [&16u64.to_le_bytes()[..], b"{\"a\":{\"dtype\":\"F32\""].concat();
     assert_eq!(
         said("a.txt", &weights),

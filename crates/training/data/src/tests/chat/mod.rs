@@ -3,6 +3,7 @@
 mod packing;
 mod refusals;
 mod rewritten;
+mod tables;
 
 use std::fs;
 use std::path::{Path, PathBuf};
