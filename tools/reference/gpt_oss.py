@@ -4,7 +4,7 @@
     python tools/reference/gpt.py gpt_oss
 
 `gpt.py` trains it. Parameters bear pleach's names; the class is given them in its own forms, by operations that PyTorch
-differentiates. What pleach does not have is switched off: sinks of attention are so small that they take no
+differentiates. Parts that pleach does not have are switched off: sinks of attention are so small that they take no
 probability, and no layer has a window. Weights into experts are large enough for clamped values.
 """
 

@@ -27,10 +27,12 @@ impl JsonText {
         self.text.push_str("null");
     }
 
+    /// Appends `true` or `false`.
     pub fn boolean(&mut self, value: bool) {
         self.text.push_str(if value { "true" } else { "false" });
     }
 
+    /// Appends a whole number.
     pub fn integer(&mut self, value: i128) {
         // Writing to a string has no errors.
         let _ = write!(self.text, "{value}");

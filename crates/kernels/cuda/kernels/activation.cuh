@@ -10,7 +10,7 @@ struct ValueAndSlope {
     f32 slope;
 };
 
-// What the value of a gate is multiplied by, and the gradient of `up` from that of this factor.
+// The factor of the value of a gate, and the gradient of `up` from that of this factor.
 struct PlainFactor {
     __device__ static f32 factor(f32 up) {
         return up;

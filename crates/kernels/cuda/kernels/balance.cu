@@ -7,8 +7,8 @@
 constexpr u32 THREADS = 256;
 constexpr i32 IGNORED_LABEL = -100;
 
-// `counts[R,E]` = or += the slots of `choice[T,k]` with each expert, of the tokens of each run whose labels count. A block
-// has an expert in a run.
+// `counts[R,E]` = or += the slots of `choice[T,k]` with each expert, of the tokens of each run whose labels count. A
+// block has an expert in a run.
 extern "C" __global__ void __launch_bounds__(WINDOW)
 count_choices(Matrix<const i32> choice, Matrix<const i32> labels, Matrix<i64> counts, u32 is_accumulated) {
     const i32 expert = (i32)blockIdx.x;

@@ -19,7 +19,7 @@ pub struct Degrees {
     pub pp: usize,
 }
 
-/// A mesh with ranks along an axis that a part of the program does not divide work along beside its other axes.
+/// A mesh with ranks along an axis that a part of the program does not divide work along together with its other axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnsupportedAxis {
     pub axis: Axis,

@@ -7,9 +7,7 @@ use mesh::{Axis, AxisSet, AxisSizes, Mesh, MeshError};
 use crate::context_parallel::{ContextParallel, SequenceSlices};
 use crate::degrees::Degrees;
 use crate::names::names;
-use crate::params::Sharding;
 use crate::schedule::ScheduleSpec;
-use crate::unit_axes::UnitAxes;
 use crate::zero::ZeroStage;
 
 /// Which activations are recomputed in the backward pass instead of kept.
@@ -219,21 +217,6 @@ impl Parallelism {
     /// Ranks along each axis of the mesh.
     pub fn axis_sizes(&self) -> AxisSizes {
         self.degrees.sizes_with_experts(self.shard_group(), self.ep)
-    }
-
-    /// The axes along which ranks see different sequences.
-    pub fn sequence_axes(&self) -> AxisSet {
-        self.token_axes().difference(self.context_axes())
-    }
-
-    /// The axes along which ranks see different tokens: [`UnitAxes::tokens`].
-    pub fn token_axes(&self) -> AxisSet {
-        UnitAxes::tokens(self.axis_sizes())
-    }
-
-    /// The axes along which ranks hold different experts.
-    pub fn expert_axes(&self) -> AxisSet {
-        Sharding::EXPERTS.axes()
     }
 
     /// The axes along which ranks see different tokens of the same sequences.

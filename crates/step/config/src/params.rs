@@ -38,8 +38,8 @@ impl Sharding {
     /// Rows of a token table `[V/tp, D]`.
     pub const VOCABULARY: Sharding = Sharding::VocabularyRows { axes: AxisSet::of(Axis::Tp) };
 
-    /// The same on a mesh of `sizes`: along ep only where ranks divide experts. A run without such ranks has no set with
-    /// their axis.
+    /// The same on a mesh of `sizes`: along ep only where ranks divide experts. A run without such ranks has no set
+    /// with their axis.
     pub fn on(self, sizes: AxisSizes) -> Sharding {
         let named = |axes: AxisSet| if sizes.ep == 1 { axes.without(Axis::Ep) } else { axes };
         match self {

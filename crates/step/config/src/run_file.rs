@@ -251,7 +251,8 @@ pub fn is_function_of_weights(key: &str) -> bool {
     key.starts_with("model.") && declared().of_weights(key) == Some(OfWeights::Function)
 }
 
-/// The key, as `section.key`, that an option of this name means: one of its own keys, or an option of Megatron-LM or another program.
+/// The key, as `section.key`, that an option of this name means: one of its own keys, or an option of Megatron-LM or
+/// another program.
 pub fn key_of_option(option: &str) -> Option<String> {
     let (name, reader) = (option.trim_start_matches('-').replace('-', "_"), declared());
     let own = reader.section_of(&name).map(|section| format!("{section}.{name}"));

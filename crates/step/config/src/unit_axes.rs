@@ -2,7 +2,8 @@
 
 use mesh::{Axis, AxisSet, AxisSizes};
 
-use crate::params::ParamSpec;
+use crate::parallelism::Parallelism;
+use crate::params::{ParamSpec, Sharding};
 
 /// The axes of a unit, which follow from the declarations of its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +35,23 @@ impl UnitAxes {
     /// The data axes along which ranks hold copies of the same shards.
     pub fn replicas(self) -> AxisSet {
         self.data.difference(self.shards)
+    }
+}
+
+impl Parallelism {
+    /// The axes along which ranks see different sequences.
+    pub fn sequence_axes(&self) -> AxisSet {
+        self.token_axes().difference(self.context_axes())
+    }
+
+    /// The axes along which ranks see different tokens: [`UnitAxes::tokens`].
+    pub fn token_axes(&self) -> AxisSet {
+        UnitAxes::tokens(self.axis_sizes())
+    }
+
+    /// The axes along which ranks hold different experts.
+    pub fn expert_axes(&self) -> AxisSet {
+        Sharding::EXPERTS.axes()
     }
 }
 

@@ -110,7 +110,7 @@ pub struct ExchangedRows {
 }
 
 impl Call {
-    /// What this rank sends, as costs count it: of rows as many as are expected.
+    /// The tensor that this rank sends, as costs count it: of rows as many as are expected.
     pub fn sent(self) -> Option<Tensor> {
         match self {
             Call::ExchangeRows { from, rows, .. } => Some(from.rows_of(0..rows.expected.min(from.rows))),

@@ -70,7 +70,7 @@ pub enum ExpertOp {
 /// multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpertRows {
-    /// `[T,k]` I32: the row of each slot, -1 where the expert is none of these.
+    /// `[T,k]` I32: the row of each slot, -1 where the expert is another one.
     pub places: Tensor,
     /// `[1,R]` I32: the slot of each row, `token * k + slot`; -1 after the last, of each rank.
     pub slots: Tensor,

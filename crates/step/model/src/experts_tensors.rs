@@ -6,7 +6,8 @@ use device::{Dtype, ExpertRows, Frame, Tensor};
 use crate::binding::{ExpertsParams, SharedExpertParams};
 use crate::context::Context;
 use crate::dense::{DensePending, DenseSaved};
-use crate::expert_parallel::Sizes;
+use crate::expert_rounds::Sizes;
+use crate::experts_spec::spec;
 use crate::saved::SavedFrames;
 
 /// Values that the backward passes read. `R` is the most rows that this rank's experts can have.
@@ -87,8 +88,8 @@ impl Routed {
     }
 }
 
-/// Lays out the rows of `own` experts, of which `tokens` tokens choose `per_token`, and `expected` rows where routing is
-/// balanced.
+/// Lays out the rows of `own` experts, of which `tokens` tokens choose `per_token`, and `expected` rows where routing
+/// is balanced.
 pub(crate) fn lay_out_rows(frame: &Frame, [tokens, per_token, own]: [usize; 3], expected: usize) -> ExpertRows {
     ExpertRows {
         places: frame.tensor(tokens, per_token, Dtype::I32),
@@ -105,14 +106,6 @@ fn of_rows(context: &Context, frame: &Frame, width: usize) -> Tensor {
         Some(sizes) => sizes.rows(),
     };
     context.activation(frame, rows, width)
-}
-
-/// The experts of the model.
-pub(crate) fn spec<'a>(context: &Context<'a>) -> &'a ExpertsSpec {
-    match &context.model.experts {
-        Some(experts) => experts,
-        None => panic!("parameters of experts are declared by a model that has experts"),
-    }
 }
 
 /// Laying out; `params` may be accumulators, too.

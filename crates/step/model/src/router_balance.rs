@@ -10,7 +10,8 @@ use device::{BalanceOp, BalanceTerm, DeviceError, Dtype, Op, RouterTerms, Router
 
 use crate::context::{Batch, Context};
 use crate::context_parallel::{choices, losses};
-use crate::experts_tensors::{Routed, spec};
+use crate::experts_spec::spec;
+use crate::experts_tensors::Routed;
 use crate::router_constants::RouterRow;
 
 /// The router of layer `layer` on one microbatch.
@@ -84,7 +85,7 @@ impl RouterBalance<'_> {
             let weights_of_all = context.scratch.floats(tokens, per_token);
             choices::gather(context, choice, of_all)?;
             choices::gather(context, weights, weights_of_all)?;
-            let dropped = dropped.filter(|_| context.cp.position() == 0);
+            let dropped = dropped.filter(|_| choices::counts(context));
             limited([of_all, weights_of_all, labels_of_all, kept_of_all], dropped)?;
             choices::own_rows(context, kept_of_all, kept)
         })

@@ -291,7 +291,7 @@ fn check_learned(
     name: &str,
 ) -> Result<(), DataError> {
     for (column, rows) in learned {
-        // A label that is no token, such as -100, is an error of the table.
+        // A label that is not a token, such as -100, is an error of the table.
         let same = match rows.next_row() {
             Ok(Some(Cell::Tokens(own))) => own.is_empty() || agrees(column, tokens, &own),
             Ok(Some(Cell::Text(_)) | None) | Err(_) => false,
@@ -372,8 +372,8 @@ fn check_tokens(path: &Path, beginning: &[u8]) -> Result<(), DataError> {
     Err(DataError::TokensByName { path: path.to_path_buf(), ending })
 }
 
-/// JSON lines where the name promises them or the first line is a JSON object; objects of JSON in an array or over several
-/// lines, and rows of CSV or TSV, where the name promises these; or else text.
+/// JSON lines where the name promises them or the first line is a JSON object; objects of JSON in an array or over
+/// several lines, and rows of CSV or TSV, where the name promises these; or else text.
 fn text_kind(path: &Path, choice: &ColumnChoice, mut text: Text) -> Result<Kind, DataError> {
     text.reach(path, Format::BEGINNING_BYTES)?;
     // Tables are read in any order, and streams are not; so one within a compressed file is another file first.

@@ -1,4 +1,4 @@
-//! A mesh with ranks along `ep` beside tp, along which no program divides work then: whoever takes a mesh refuses it by
+//! A mesh with ranks along `ep` and tp, along which no program divides work then: whoever takes a mesh refuses it by
 //! name, or computes what is right on it.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at once")]

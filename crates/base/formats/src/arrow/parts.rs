@@ -188,6 +188,7 @@ pub fn room(bytes: u64, growth: &mut Growth) -> Result<Vec<u8>, Problem> {
     Ok(vec![0; bytes as usize])
 }
 
+/// The problem of a batch without a part of the column.
 pub fn lacking() -> Problem {
     Problem::damaged("a batch lacks a part of the column")
 }

@@ -1,7 +1,8 @@
-//! The chosen column among the elements of a schema: one column of values, or a tree of lists and structs above several.
+//! The chosen column among the elements of a schema: one column of values, or a tree of lists and structs above
+//! several.
 //!
-//! Source of the levels and of the forms of lists: <https://github.com/apache/parquet-format/blob/master/LogicalTypes.md>
-//! (lists), and its `README.md` (nested encoding).
+//! Source of the forms of lists: <https://github.com/apache/parquet-format/blob/master/LogicalTypes.md>; of the levels:
+//! `README.md` there (nested encoding).
 
 use std::ops::Range;
 

@@ -53,7 +53,7 @@ fn curve(activation: Activation, x: f64) -> (f64, f64) {
     }
 }
 
-/// What the curve's value is multiplied by, and its slope: 1 for kinds without a gate.
+/// The factor of the curve's value, and its slope: 1 for kinds without a gate.
 fn factor(activation: Activation, x: &[f64], i: usize) -> (f64, f64) {
     let up = x.get(x.len() / 2 + i).copied().unwrap_or(1.0);
     match activation {

@@ -36,8 +36,8 @@ pub fn all_to_all<T: Pod>(call: &Call, from: &[T], to: &mut [T]) -> Result<(), C
 }
 
 /// Fills the first `gotten[p]` bytes of slice `p` of `to`, for every `p`, with the first of slice `position` of the
-/// `from` of the member at `p`: as [`all_to_all`], of parts of slices. The other bytes of `to` stay as they are. Members
-/// send each other messages without bytes, too, so that a member with another number is found.
+/// `from` of the member at `p`: as [`all_to_all`], of parts of slices. The other bytes of `to` stay as they are.
+/// Members send each other messages without bytes, too, so that a member with another number is found.
 ///
 /// # Errors
 /// A length that the group does not divide; a peer that failed, left, is late, calls something else, or gives another

@@ -77,8 +77,6 @@ const NAMES: &[(&str, &str, &str)] = &[
     ("data_parallel", "parallelism.dp", ""),
     ("data_parallel_replicate_degree", "parallelism.dp", ""),
     ("dp_size", "parallelism.dp", ""),
-    ("context_parallel_degree", "parallelism.cp", ""),
-    ("context_parallel", "parallelism.cp", ""),
     ("zero_stage", "parallelism.zero", ""),
     ("stage", "parallelism.zero", ""),
     ("gradient_checkpointing", "parallelism.recompute", "\"full\" or \"selective\""),

@@ -208,12 +208,14 @@ impl Reader {
         super::source::SECTIONS.into_iter().find(|section| self.declared.contains_key(&format!("{section}.{name}")))
     }
 
-    /// The meaning of a name of Megatron-LM or another program, with dashes or underscores, as the end of a sentence about it; a refusal
-    /// for the name of an axis that runs do not have.
+    /// The meaning of a name of Megatron-LM or another program, with dashes or underscores, as the end of a sentence
+    /// about it; a refusal for the name of an axis that runs do not have. Degrees have the names of sizes.
     pub fn meaning(&self, name: &str) -> Option<String> {
         let name = name.trim_start_matches("--").replace('-', "_");
+        let of_size = format!("{}_size", name.strip_suffix("_degree").unwrap_or(&name));
         let of_alias = || {
-            let Alias { key, note, .. } = self.aliases.iter().find(|alias| alias.name == name)?;
+            let Alias { key, note, .. } =
+                self.aliases.iter().find(|alias| alias.name == name || alias.name == of_size)?;
             Some(if note.is_empty() { format!("is `{key}` here") } else { format!("is `{key}` here ({note})") })
         };
         unsupported::other_axis(&name).or_else(of_alias).or_else(|| other_names::meaning(&name))

@@ -23,6 +23,11 @@ pub(crate) fn gather(context: &Context, own: Tensor, all: Tensor) -> Result<(), 
     })
 }
 
+/// Whether this rank counts for all that share its sequences.
+pub(crate) fn counts(context: &Context) -> bool {
+    context.cp.position() == 0
+}
+
 /// Assigns `own[T, C]`, this rank's rows of `all[B S, C]`: the reverse of [`gather`].
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 use device::{Communicator, DeviceError, Dtype, ExchangedRows, ExpertOp, ExpertRows, Op, SumTree, Tensor};
 
 use crate::context::Context;
-use crate::expert_parallel::sizes::Sizes;
+use crate::expert_rounds::Sizes;
 
 /// The exchange of one layer and microbatch.
 #[derive(Clone, Copy)]
@@ -21,7 +21,7 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// Those of the tokens of rank `from`.
+    /// The rows of the tokens of rank `from`.
     pub(crate) fn of(self, from: usize) -> ExpertRows {
         let Received { sizes, rows } = self;
         let of_rank = |x: Tensor| x.rows_of(from..from + 1);
@@ -40,8 +40,8 @@ impl Exchange<'_> {
         Ok(all)
     }
 
-    /// The rows of this rank's experts, in scratch, from the choices `[S, k]` of each rank's tokens. Sender and receiver
-    /// derive the same numbers of rows from the same choices.
+    /// The rows of this rank's experts, in scratch, from the choices `[S, k]` of each rank's tokens. Sender and
+    /// receiver derive the same numbers of rows from the same choices.
     pub(crate) fn received(&self, choices: Tensor) -> Result<Received, DeviceError> {
         let Exchange { context, sizes, .. } = *self;
         let (scratch, choices) = (context.scratch, self.gathered(choices)?);

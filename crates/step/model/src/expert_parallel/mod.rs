@@ -9,14 +9,13 @@
 //! one rank. Rows that were sent are not kept: the backward pass sends them again and repeats the first product.
 
 mod exchange;
-mod sizes;
 
 use device::{DeviceError, ExpertOp, ExpertRows, Orientation, Tensor, Write};
 
 use crate::binding::ExpertsParams;
 use crate::context::Context;
 use crate::expert_parallel::exchange::{Exchange, Received};
-pub(crate) use crate::expert_parallel::sizes::Sizes;
+use crate::expert_rounds::Sizes;
 use crate::experts_tensors::{ExpertsPending, Routed};
 use crate::gradient_sums::{Contributions, add_term};
 
@@ -30,7 +29,7 @@ pub(crate) struct SpreadExperts<'a> {
     choices: Tensor,
 }
 
-/// What the backward pass of the input left of each received row: one factor in the gradient of a weight. The other is
+/// The values that the backward pass of the input left of each received row: one factor in the gradient of a weight. The other is
 /// sent again.
 #[derive(Clone, Copy)]
 pub(crate) enum Factor {

@@ -88,7 +88,7 @@ pub enum SetupError {
         /// Replicas.
         dp: usize,
     },
-    /// The ranks that divide experts are no part of a sharding group.
+    /// The ranks that divide experts are not a part of a sharding group.
     #[error("experts are divided over {ep} ranks, which must divide sharding groups of {shard_group} replicas")]
     ExpertRanks {
         /// Ranks that divide experts.

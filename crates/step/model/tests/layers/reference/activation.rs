@@ -70,7 +70,7 @@ impl Point {
     }
 }
 
-/// What is multiplied by the function of the gate, and its derivative.
+/// The factor of the function of the gate, and its derivative.
 fn factor(activation: Activation, up: f64) -> (f64, f64) {
     match activation {
         Activation::SwiGluClamped => (up.clamp(-7.0, 7.0) + 1.0, f64::from(up.abs() <= 7.0)),

@@ -4,7 +4,7 @@ use config::ExpertsSpec;
 use device::{Dtype, ExpertRows, Frame, Tensor};
 
 use crate::context::Context;
-use crate::experts_tensors::spec;
+use crate::experts_spec::spec;
 
 /// The sizes of a microbatch. Each round has one sequence of each rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Sizes {
         }
     }
 
-    /// Those of one round.
+    /// The rows that this rank sends in one round.
     pub(crate) fn sent_in(self, round: usize, rows: ExpertRows) -> ExpertRows {
         ExpertRows {
             places: self.tokens_in(round, rows.places),
