@@ -48,6 +48,7 @@ fn run() -> &'static str {
             "data.tokenizer=bytes",
             "train.steps=12",
             "run.evaluate_every=6",
+            "run.evaluate_tokens=0",
             "train.global_batch=8",
             "parallelism.dp=1",
         ];

@@ -303,24 +303,32 @@ fn check_learned(
     Ok(())
 }
 
-/// `error`, or where several of `files` cannot be read, what is wrong with each: all of them are mended at once.
+/// Bytes of a file that is read a second time to find all that is wrong.
+const READ_AGAIN_BYTES: u64 = 256 << 20;
+
+/// `error`, or where several of `files` cannot be read, all of their errors, which are mended at once. Large files are
+/// not read a second time.
 pub(crate) fn of_all_files<'a>(
     error: DataError,
     files: impl Iterator<Item = (&'a Path, Option<&'a str>)>,
 ) -> DataError {
-    let problem = |(path, column): (&Path, Option<&str>)| {
+    let files: Vec<(&Path, Option<&str>)> = files.collect();
+    let problem = |(path, column): &(&Path, Option<&str>)| {
         // A pipe is read once.
-        if !path.is_file() {
+        if !fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() <= READ_AGAIN_BYTES) {
             return None;
         }
         let read = || -> Result<(), DataError> {
-            let mut records = Records::open(path, column)?;
+            let mut records = Records::open(path, *column)?;
             while records.next_record()?.is_some() {}
             Ok(())
         };
         read().err()
     };
-    let problems: Vec<DataError> = files.filter_map(problem).collect();
+    if files.len() < 2 {
+        return error;
+    }
+    let problems: Vec<DataError> = files.iter().filter_map(problem).collect();
     if problems.len() > 1 { DataError::Several(problems) } else { error }
 }
 

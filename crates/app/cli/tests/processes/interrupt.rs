@@ -36,7 +36,8 @@ fn the_first_keeps_what_there_is() {
 #[test]
 fn a_measurement_between_steps_ends_too() {
     let folder = folder("measurement");
-    let large = ["model.hidden=384", "model.num_layers=4", "train.global_batch=4", "train.steps=1"];
+    let large =
+        ["model.hidden=384", "model.num_layers=4", "train.global_batch=4", "train.steps=1", "run.evaluate_tokens=0"];
     keeps_what_there_is(&folder, train(&folder, &large), 1, interrupt);
     assert!(folder.join("checkpoints/step-00000001").is_dir());
     std::fs::remove_dir_all(folder).expect("removed");

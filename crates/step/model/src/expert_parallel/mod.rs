@@ -29,8 +29,8 @@ pub(crate) struct SpreadExperts<'a> {
     choices: Tensor,
 }
 
-/// The values that the backward pass of the input left of each received row: one factor in the gradient of a weight. The other is
-/// sent again.
+/// The values that the backward pass of the input left of each received row: one factor in the gradient of a weight.
+/// The other is sent again.
 #[derive(Clone, Copy)]
 pub(crate) enum Factor {
     /// Outputs of the activation, times weights: of the last product, with the gradient of the block's output.
