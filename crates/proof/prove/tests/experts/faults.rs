@@ -35,13 +35,12 @@ fn gradients_that_are_summed_over_the_ranks_of_experts_are_found() {
     let twice = |_: Coord, rank: RankEngine| {
         intercept_ops(rank, |device, stream, op| {
             device.submit(stream, op)?;
-            match *op {
-                Op::Experts(ExpertOp::MatMul { orientation: Orientation::Tn, a, b, out, rows, tokens, .. }) => {
-                    let (orientation, write) = (Orientation::Tn, Write::Accumulate);
-                    device.submit(stream, &ExpertOp::MatMul { orientation, a, b, out, rows, tokens, write }.into())
-                }
-                _ => Ok(()),
-            }
+            let Op::Experts(ExpertOp::MatMul { orientation: Orientation::Tn, a, b, out, rows, tokens, .. }) = *op
+            else {
+                return Ok(());
+            };
+            let (orientation, write) = (Orientation::Tn, Write::Accumulate);
+            device.submit(stream, &ExpertOp::MatMul { orientation, a, b, out, rows, tokens, write }.into())
         })
     };
     let found = found(&twice);
@@ -56,12 +55,12 @@ fn a_share_of_experts_that_nothing_before_them_receives_is_found() {
         if coord.along(Axis::Tp) == 0 {
             return rank;
         }
-        intercept_ops(rank, |device, stream, op| match *op {
+        intercept_ops(rank, |device, stream, op| {
             // Without weights it is the sum of gradients.
-            Op::Experts(ExpertOp::CombineRows { weights: None, out, .. }) => {
-                device.submit(stream, &Op::Fill { out, value: 0.0 })
+            if let Op::Experts(ExpertOp::CombineRows { weights: None, out, .. }) = *op {
+                return device.submit(stream, &Op::Fill { out, value: 0.0 });
             }
-            _ => device.submit(stream, op),
+            device.submit(stream, op)
         })
     };
     let found = found(&lost);

@@ -6,7 +6,7 @@ use config::{
     ScheduleKind, TrainSpec, Unit, ZeroStage,
 };
 use device::{Device, DeviceError, ExpertOp, ExpertRows, Op, Stream, Tensor};
-use prove::{Distance, EqualityClass, Promise, outcome_from};
+use prove::{Distance, EqualityClass, outcome_from};
 use testkit::intercepted::intercept_ops;
 use testkit::models::{plain_layout, proof_text};
 use testkit::wrapped_engine::WrappedEngine;
