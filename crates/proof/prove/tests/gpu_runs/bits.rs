@@ -1,10 +1,8 @@
 //! Losses, norms, first gradients and weights.
 
 use config::{LinearLayer, LoraSpec, Muon, MuonScale, Optimizer, Overlap, Tied, ZeroStage};
-use testkit::layout::Layout;
-use testkit::soft_gpus::soft_gpus;
 
-use crate::gpu_runs::rig::{On, ZERO_THREE, gemma, layout, outcome, with_more_sequences};
+use crate::gpu_runs::rig::{self, ZERO_THREE, gemma, layout, with_more_sequences};
 
 /// Steps of a run, as many as `PLEACH_CASES` says, or a few.
 fn steps() -> u32 {
@@ -15,17 +13,7 @@ fn steps() -> u32 {
 fn compare(tied: Tied, zero: ZeroStage, overlap: Overlap, num_gpus: usize) {
     let mut layout = layout(tied, [2, 2, 2], zero, overlap, steps());
     layout.model.z_loss = (tied == Tied::No).then_some(1e-3);
-    compare_layout(&layout, num_gpus);
-}
-
-fn compare_layout(layout: &Layout, num_gpus: usize) {
-    let gpus = soft_gpus(num_gpus);
-    let on_cpus = outcome(layout, &On::Cpus).expect("a run on CPUs");
-    let on_gpus = outcome(layout, &On::Gpus(gpus)).expect("a run on GPUs");
-    assert_eq!(on_gpus.losses, on_cpus.losses);
-    assert_eq!(on_gpus.norms, on_cpus.norms);
-    assert!(on_cpus.losses.first() > on_cpus.losses.last() && on_cpus.losses.len() == layout.train.steps as usize);
-    assert!(on_gpus == on_cpus, "gradients or weights differ");
+    rig::compare(&layout, num_gpus);
 }
 
 #[needs::cuda]
@@ -71,7 +59,7 @@ fn llama_by_muon_on_two_gpus() {
     let mut layout = layout(Tied::No, [2, 2, 1], ZeroStage::One, Overlap::Off, steps());
     layout.train.optimizer = Optimizer::Muon(Muon { momentum: 0.9, scale: MuonScale::AdamW });
     layout.train.ema_decay = Some(0.9);
-    compare_layout(&layout, 2);
+    rig::compare(&layout, 2);
 }
 
 /// Adapters alone are trained and averaged; all other weights are frozen.
@@ -83,7 +71,7 @@ fn adapters_of_llama_on_two_gpus() {
     let targets = vec![LinearLayer::Query, LinearLayer::Output, LinearLayer::Gate, LinearLayer::Down];
     layout.model.lora = Some(LoraSpec { rank: 4, alpha: 8.0, targets });
     layout.train.ema_decay = Some(0.9);
-    compare_layout(&layout, 2);
+    rig::compare(&layout, 2);
 }
 
 /// Soft caps of scores and logits.
@@ -92,7 +80,7 @@ fn adapters_of_llama_on_two_gpus() {
 fn gemma_on_two_gpus() {
     let mut layout = layout(Tied::No, [2, 2, 2], ZeroStage::One, Overlap::On, steps());
     layout.model = gemma(layout.model);
-    compare_layout(&layout, 2);
+    rig::compare(&layout, 2);
 }
 
 /// Tensor-parallel groups and stages on a GPU each, replicas across: both kinds of communicators in one run.

@@ -58,7 +58,7 @@ keys! { keys, data: DataSpec;
     };
 }
 
-/// The text of a token around documents. It is not written where there is none.
+/// The text of a token around documents. It is written where there is a token.
 fn mark(keys: &mut Keys<'_>, name: &'static str, text: &mut String) {
     let mut written = Some(take(text)).filter(|text| !text.is_empty());
     keys.judged(Within, name, &mut written);
