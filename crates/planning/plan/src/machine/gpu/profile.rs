@@ -95,7 +95,8 @@ fn profile(times: &GpuTimes, base: &Cluster, ranks: usize, products: MeasuredPro
     let depth = |timed: &TimedProduct| timed.product.k as f64;
     let per_column = (long.ns - short.ns).max(1.0) / (depth(&long) - depth(&short));
     let compute = &mut measured.compute;
-    compute.tile_ramp_columns = (long.ns / per_column - depth(&long)).max(0.0);
+    // A start that takes longer than the deeper product tells that other work delayed the shallower one.
+    compute.tile_ramp_columns = (long.ns / per_column - depth(&long)).clamp(0.0, depth(&long));
     compute.memory_efficiency = share(times.moved_per_ns / base.accelerator.memory_gb_per_s);
     compute.kernel_gap_us = times.gap * 1e-3;
     compute.issue_us = times.issue * 1e-3;
@@ -225,6 +226,19 @@ mod tests {
         let bounds = [1e-6, 1e-6, 0.05, 1e-9, 1e-9, 1e-9, 1e-9, 1e-9, 1e-9];
         for ((found, expected), bound) in found.iter().zip(expected).zip(bounds) {
             assert!((found - expected).abs() <= bound * expected, "{found} is not {expected}");
+        }
+    }
+
+    /// Other work may delay the shallower product until it takes as long as the deeper one.
+    #[test]
+    fn delayed_times_make_a_profile_that_is_read() {
+        let base = Cluster::from_toml(named("h200-141g-dgx").expect("a profile")).expect("a cluster");
+        for delay in [1.0, 1.001, 10.0] {
+            let mut times = priced(&base);
+            times.products[0].ns = times.products[1].ns * delay;
+            let found = profile(&times, &base, 8, MeasuredProducts::Kernels);
+            assert_eq!(found.compute.tile_ramp_columns, 8192.0);
+            assert_eq!(Cluster::from_toml(&found.to_toml()).expect("a profile"), found);
         }
     }
 

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// A new folder; `name` is the test's.
+    /// A new folder, which no other test has; `name` is for people who read the path.
     pub fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("pleach-data-{name}-{}", std::process::id()));
+        let (process, thread) = (std::process::id(), std::thread::current().id());
+        let path = std::env::temp_dir().join(format!("pleach-data-{name}-{process}-{thread:?}"));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).expect("a folder");
         Folder(path)
