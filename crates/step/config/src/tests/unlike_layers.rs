@@ -86,6 +86,19 @@ fn each_matrix_of_an_expert_begins_with_its_own_spread_and_is_counted_as_far_as_
     assert_eq!(unique_parameters(&model) - active_parameters(&model), of_experts / 8 * 5);
 }
 
+#[test]
+fn routers_gates_and_experts_decay_as_other_matrices_do() {
+    let sets = [&EXPERTS[..], &["model.shared_expert_hidden=64", "model.shared_expert_gate=true"]].concat();
+    let model = load("", &sets).expect("legal").model;
+    let list = [Unit::Layer(1), Unit::Experts(1)].into_iter().flat_map(|unit| params(&model, unit));
+    let (decaying, others): (Vec<_>, Vec<_>) = list.partition(|param| param.decay);
+    let decaying: Vec<&str> = decaying.iter().map(|param| param.name.as_str()).collect();
+    for name in ["router", "shared_gate", "shared.down", "experts.up", "experts.down", "attention.query"] {
+        assert!(decaying.contains(&format!("layers.1.{name}.weight").as_str()), "{name} of {decaying:?}");
+    }
+    assert!(others.iter().all(|param| param.shape.len() == 1), "{others:?}");
+}
+
 /// Biases of routers and experts are vectors, expert after expert, which begin at 0.
 #[test]
 fn biases_of_feed_forward_blocks_are_those_of_routers_and_experts() {
