@@ -120,7 +120,7 @@ impl ThreadEngine {
     /// of a run.
     ///
     /// # Panics
-    /// Transports are wrapped already: a stream with a thread has an end of its own, and all ends are made anew.
+    /// Transports are wrapped already: a stream with a thread has an end of its own, and all ends are made again.
     pub fn with_queues(self, queued: &[Stream]) -> ThreadEngine {
         assert!(self.has_own_ends, "streams are given threads before transports are wrapped");
         let ends = ends(self.groups.mesh().world_size(), queued, self.timeouts);
