@@ -27,7 +27,7 @@ pub use code::CompiledSource;
 pub use contest::{Choice, Source, choose};
 pub use device::{CudaDevice, accepts, check_products};
 pub use graphs::{GraphNotice, GraphUse};
-pub use launch::{ProductTile, product_tiles};
+pub use launch::ProductTile;
 pub use library_products::LIBRARY_RANK_BYTES;
 pub use reader::CudaReader;
 pub use run_product::{BY_KERNELS, ChosenAlgorithms, ChosenTiles, KernelProduct, RunProduct, StreamProduct};

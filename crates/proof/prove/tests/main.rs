@@ -18,6 +18,7 @@ mod pytorch;
 mod resume;
 mod router_balance;
 mod router_evaluations;
+mod router_figures;
 mod sum_tree;
 mod threads;
 mod unlike_layers;

@@ -84,9 +84,4 @@ impl Balance {
     pub fn num_sums(&self) -> usize {
         [self.statistics == Statistics::On, self.loss.is_some(), self.z_loss.is_some()].map(usize::from).iter().sum()
     }
-
-    /// Whether a forward pass needs other operations than those that choose experts and compute with them.
-    pub fn has_operations(&self) -> bool {
-        self.counts_choices() || self.num_sums() > 0
-    }
 }

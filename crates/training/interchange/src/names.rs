@@ -33,12 +33,33 @@ pub(crate) type Table = [(&'static str, &'static str, Form)];
 /// The output matrix in all classes but that of GPT-NeoX, where it is not the token table.
 pub(crate) const LM_HEAD: (&str, &str, Form) = ("head.output", "lm_head", Whole);
 
+/// Tables of parts that many classes name alike.
+pub(crate) mod common {
+    use super::{Form::Whole, LM_HEAD, Table};
+
+    pub(crate) const ATTENTION: &Table = &[
+        ("attention.query", "self_attn.q_proj", Whole),
+        ("attention.key", "self_attn.k_proj", Whole),
+        ("attention.value", "self_attn.v_proj", Whole),
+        ("attention.output", "self_attn.o_proj", Whole),
+    ];
+    pub(crate) const HEAD_NORMS: &Table =
+        &[("attention.query_norm", "self_attn.q_norm", Whole), ("attention.key_norm", "self_attn.k_norm", Whole)];
+    pub(crate) const NORMS: &Table =
+        &[("attention_norm", "input_layernorm", Whole), ("ffn_norm", "post_attention_layernorm", Whole)];
+    pub(crate) const FEED_FORWARD: &Table =
+        &[("ffn.gate", "mlp.gate_proj", Whole), ("ffn.up", "mlp.up_proj", Whole), ("ffn.down", "mlp.down_proj", Whole)];
+    pub(crate) const OTHERS: &Table =
+        &[("embedding.token", "embed_tokens", Whole), ("head.norm", "norm", Whole), LM_HEAD];
+}
+
 /// The tables of a family.
 #[derive(Debug)]
 pub(crate) struct Names {
     /// The prefix of a layer's tensors, before its number.
     pub(crate) layer: &'static str,
-    pub(crate) of_layer: &'static Table,
+    /// One part of a layer is in one of these.
+    pub(crate) of_layer: &'static [&'static Table],
     pub(crate) others: &'static Table,
 }
 
@@ -51,12 +72,13 @@ pub(crate) fn stored_rows(names: &Names, model: &ModelSpec, param: &ParamSpec, s
     let (part, kind) = param.name.rsplit_once('.')?;
     let (expert, part) = without_expert(part);
     let part = part.as_ref();
-    let in_table = |table: &'static Table, own: &str| table.iter().find(|(known, _, _)| *known == own);
+    let find = |table: &'static Table, own: &str| table.iter().find(|(known, _, _)| *known == own);
+    let of_layer = |own: &str| names.of_layer.iter().find_map(|table| find(table, own));
     let (prefix, (_, name, form)) = match part.strip_prefix("layers.").and_then(|rest| rest.split_once('.')) {
-        Some((number, own)) => (format!("{}.{number}.", names.layer), in_table(names.of_layer, own)?),
-        None => match (in_table(names.others, part), part.strip_prefix(TOP_QUERY.0)) {
+        Some((number, own)) => (format!("{}.{number}.", names.layer), of_layer(own)?),
+        None => match (find(names.others, part), part.strip_prefix(TOP_QUERY.0)) {
             (Some(found), _) => (String::new(), found),
-            (None, own) => (TOP_QUERY.1.into(), in_table(names.of_layer, own?)?),
+            (None, own) => (TOP_QUERY.1.into(), of_layer(own?)?),
         },
     };
     let part = shards::shape(param, shards);

@@ -13,8 +13,12 @@ const COLUMNS: &[(&str, &str)] = &[
     ("scale", "loss_scale"),
     ("load", "expert_load_max"),
     ("idle", "idle_experts"),
+    ("dropped", "dropped_share"),
     ("entropy", "router_entropy"),
     ("balance", "router_balance_loss"),
+    ("z_loss", "router_z_loss"),
+    ("largest_correction", "router_bias_max"),
+    ("smallest_correction", "router_bias_min"),
     ("memory", "resident_bytes"),
 ];
 
@@ -105,6 +109,19 @@ mod tests {
         assert_eq!(
             columns(&metrics, 10),
             "{\"steps\":[1,2,3],\"tokens\":[64,128,192],\"seconds\":[1,2,3],\"loss\":[1,2,3]}"
+        );
+    }
+
+    #[test]
+    fn drops_and_corrections_of_routers_are_drawn() {
+        let kept =
+            [("dropped_share", 0.25), ("router_z_loss", 0.5), ("router_bias_max", 0.0), ("router_bias_min", -0.1)];
+        let row = StepRow { step: 1, total_tokens: 64, total_seconds: 1.0, values: values(&kept) };
+        let metrics = Metrics { steps: vec![row], ..Metrics::default() };
+        assert_eq!(
+            columns(&metrics, 10),
+            "{\"steps\":[1],\"tokens\":[64],\"seconds\":[1],\"dropped\":[0.25],\"z_loss\":[0.5],\
+             \"largest_correction\":[0],\"smallest_correction\":[-0.1]}"
         );
     }
 }

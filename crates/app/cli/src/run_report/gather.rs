@@ -9,7 +9,7 @@ use config::{KeptRunFile, RunConfig, TrainSpec, is_secret_key, shown_run_file, w
 use files::{InputError, InputKind};
 use program::{Category, StepTimes};
 use report::{Event, Fact, LeftOut, MemoryPlan, Metrics, Run, StageMemory, Timeline, record_of};
-use run::description::run_lines::describe;
+use run::description::run_lines::{run_line, sizes};
 use run::failure::Failure;
 use run::memory::need::{Need, largest_plan};
 use run::places::checkpoint_path::check_local;
@@ -217,13 +217,13 @@ fn memory(setup: &Setup) -> MemoryPlan {
     }
 }
 
-/// The lines that describe a run, by subject.
+/// The lines that describe a run, by subject. Its folder is where the page is.
 fn facts(config: &RunConfig) -> Vec<Fact> {
     let fact = |line: &str| {
         let (subject, text) = line.split_once(' ')?;
         Some(Fact { subject: subject.into(), text: text.trim().into() })
     };
-    describe(config).lines().filter_map(fact).collect()
+    [sizes(config), run_line(config)].concat().lines().filter_map(fact).collect()
 }
 
 /// A line of `resumes.jsonl`.

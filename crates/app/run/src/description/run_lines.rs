@@ -11,10 +11,15 @@ use crate::verdict::Verdict;
 
 /// A run in a few lines.
 pub fn describe(config: &RunConfig) -> String {
+    let run = run_line(config);
+    format!("{}{}, results in {}\n", sizes(config), run.trim_end(), config.run.folder.display())
+}
+
+/// The line of steps and text, which are those of a run wherever its folder is.
+pub fn run_line(config: &RunConfig) -> String {
     let paths: Vec<String> = config.data.sources.iter().map(|source| source.path.display().to_string()).collect();
     let corpus = if paths.is_empty() { "embedded text".to_string() } else { paths.join(", ") };
-    let (steps, folder) = (counted(u64::from(config.train.steps), "step"), config.run.folder.display());
-    format!("{}run     {steps} on {corpus}, results in {folder}\n", sizes(config))
+    format!("run     {} on {corpus}\n", counted(u64::from(config.train.steps), "step"))
 }
 
 /// Model, ranks and step of a run, which do not depend on where it runs.

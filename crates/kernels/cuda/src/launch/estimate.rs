@@ -6,19 +6,7 @@ use super::fused::in_one_launch;
 use super::mat_mul::Product;
 use super::mat_mul_wgmma::Factor;
 use super::parameters::Tile;
-use super::product_activation::Fused;
 use super::{Code, Site};
-
-/// The tiles of the kernels by warpgroups that compute a product, with or without what follows it, which differ in
-/// time alone; none for other operations. Factors that are not at multiples of 16 bytes take other kernels, whatever
-/// the tile.
-pub fn product_tiles(op: &Op) -> Vec<Tile> {
-    let fused = Fused::of(op).map(|_| Tile::Fused);
-    let Some(Op::MatMul { orientation, a, b, bias, out, write }) = op.unfused().next() else { return vec![] };
-    let product = Product { orientation, a, b, bias, out, write };
-    let Ok([_, _, k]) = product.sizes() else { return vec![] };
-    Tile::candidates(orientation, k, out.dtype).chain(fused).collect()
-}
 
 /// The tiles with which kernels in blocks compute a product, with or without what follows it, the one that is
 /// estimated to be the fastest first; none for other operations, and for those that have one kernel whatever the tile.

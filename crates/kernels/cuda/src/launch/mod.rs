@@ -37,7 +37,6 @@ use gpu::{Arguments, LaunchShape, TensorTiles};
 use mat_mul::Product;
 
 pub(crate) use attention_library::{LibraryAttention, library_attention};
-pub use estimate::product_tiles;
 pub(crate) use estimate::tiles_by_estimate;
 pub(crate) use mat_mul_library::library_product;
 pub use parameters::Tile as ProductTile;

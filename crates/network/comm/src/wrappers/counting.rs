@@ -1,7 +1,7 @@
 //! Counting what a rank sends.
 
 use crate::collectives::Traffic;
-use crate::error::{AbortCause, CommError};
+use crate::error::CommError;
 use crate::tag::Tag;
 use crate::transport::{Chunks, Loan, Message, SendHandle, Transport};
 use device::Operation;
@@ -52,13 +52,7 @@ impl Counting {
 }
 
 impl Transport for Counting {
-    fn rank(&self) -> Rank {
-        self.inner.rank()
-    }
-
-    fn world_size(&self) -> usize {
-        self.inner.world_size()
-    }
+    forward_to_inner!();
 
     fn post_copy(&self, message: Message<'_>) -> Result<(), CommError> {
         self.counts.add(message.to, message.bytes.len());
@@ -68,10 +62,6 @@ impl Transport for Counting {
     fn post_loan(&self, to: Rank, tag: Tag, operation: Operation, loan: Loan) -> Result<SendHandle, CommError> {
         self.counts.add(&[to], (*loan).as_ref().len());
         self.inner.post_loan(to, tag, operation, loan)
-    }
-
-    fn is_complete(&self, send: SendHandle) -> bool {
-        self.inner.is_complete(send)
     }
 
     fn wait_send(&self, send: SendHandle) -> Result<(), CommError> {
@@ -106,13 +96,5 @@ impl Transport for Counting {
         into: &mut [&mut [u8]],
     ) -> Result<(), CommError> {
         self.inner.receive_into(from, tag, operation, into)
-    }
-
-    fn abort(&self, cause: AbortCause) {
-        self.inner.abort(cause);
-    }
-
-    fn failure(&self) -> Option<AbortCause> {
-        self.inner.failure()
     }
 }

@@ -1,7 +1,7 @@
 //! Transports that misbehave, for tests: late, lossy, corrupting. The product holds no such switch;
 //! a test wraps the transport of one rank or of all.
 
-use crate::error::{AbortCause, CommError};
+use crate::error::CommError;
 use crate::tag::Tag;
 use crate::transport::{Chunks, Loan, Message, SendHandle, Transport};
 use device::Operation;
@@ -116,13 +116,7 @@ fn mixed(value: u64) -> u64 {
 }
 
 impl Transport for Faulty {
-    fn rank(&self) -> Rank {
-        self.inner.rank()
-    }
-
-    fn world_size(&self) -> usize {
-        self.inner.world_size()
-    }
+    forward_to_inner!();
 
     fn post_copy(&self, message: Message<'_>) -> Result<(), CommError> {
         self.delay();
@@ -141,10 +135,6 @@ impl Transport for Faulty {
                 self.inner.post_loan(to, tag, operation, changed)
             }
         }
-    }
-
-    fn is_complete(&self, send: SendHandle) -> bool {
-        self.inner.is_complete(send)
     }
 
     fn wait_send(&self, send: SendHandle) -> Result<(), CommError> {
@@ -187,13 +177,5 @@ impl Transport for Faulty {
     ) -> Result<(), CommError> {
         self.delay();
         self.inner.receive_into(from, tag, operation, into)
-    }
-
-    fn abort(&self, cause: AbortCause) {
-        self.inner.abort(cause);
-    }
-
-    fn failure(&self) -> Option<AbortCause> {
-        self.inner.failure()
     }
 }

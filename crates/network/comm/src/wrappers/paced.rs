@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mesh::Rank;
 use sync::lock;
 
-use crate::error::{AbortCause, CommError};
+use crate::error::CommError;
 use crate::tag::Tag;
 use crate::transport::{Chunks, Loan, Message, SendHandle, Transport};
 use device::Operation;
@@ -88,13 +88,7 @@ impl Paced {
 }
 
 impl Transport for Paced {
-    fn rank(&self) -> Rank {
-        self.inner.rank()
-    }
-
-    fn world_size(&self) -> usize {
-        self.inner.world_size()
-    }
+    forward_to_inner!();
 
     fn post_copy(&self, message: Message<'_>) -> Result<(), CommError> {
         self.post(&message);
@@ -104,10 +98,6 @@ impl Transport for Paced {
     fn post_loan(&self, to: Rank, tag: Tag, operation: Operation, loan: Loan) -> Result<SendHandle, CommError> {
         self.network.post((self.inner.rank(), to, tag), (*loan).as_ref().len());
         self.inner.post_loan(to, tag, operation, loan)
-    }
-
-    fn is_complete(&self, send: SendHandle) -> bool {
-        self.inner.is_complete(send)
     }
 
     fn wait_send(&self, send: SendHandle) -> Result<(), CommError> {
@@ -145,14 +135,6 @@ impl Transport for Paced {
         self.inner.receive_into(from, tag, operation, into)?;
         self.wait_for_arrivals(from, tag);
         Ok(())
-    }
-
-    fn abort(&self, cause: AbortCause) {
-        self.inner.abort(cause);
-    }
-
-    fn failure(&self) -> Option<AbortCause> {
-        self.inner.failure()
     }
 }
 

@@ -135,10 +135,6 @@ fn columns_validation_texts_and_the_cache_survive_writing_and_are_checked() {
             vec!["data.sources=[{ path = \"a.tokens\", column = \"x\" }, \"b.txt\"]", "model.vocabulary=300"],
             "data.sources gives a.tokens the column \"x\", and files of tokens have no columns; leave column out",
         ),
-        (
-            vec!["data.sources=[{ path = \"a.txt\", weight = 0 }, { path = \"b.txt\", weight = -1 }]"],
-            "data.sources gives b.txt the weight -1.0, which must be positive; use more than 0",
-        ),
         (vec!["data.validation=[{ path = \"c\" }]"], "such as [{ name = \"books\", path = \"books.txt\" }]"),
     ] {
         let said = refused(&sets);
@@ -177,28 +173,14 @@ fn conversations_and_other_text_do_not_mix() {
             vec!["data.chat={}"],
             "data.chat must name a template where data.tokenizer = \"bpe:1024\" has no folder; use chat = {",
         ),
-        (vec![chat], "data.chat needs conversations; give data.path, JSON lines with `messages`"),
         (vec!["data.path=a.tokens", chat], "data.chat needs conversations, and a.tokens holds tokens; use JSON lines"),
         (
             vec!["data.path=a.jsonl", "data.tokenizer=of the token files", "model.vocabulary=300", chat],
             "data.chat needs a tokenizer of its own; use data.tokenizer = \"MODEL/tokenizer.json\"",
         ),
         (
-            vec![
-                "data.path=a",
-                "model.vocabulary=1028",
-                "data.blanks={ mask = 1024, gmask = 1025, sop = 1026, eop = 1027 }",
-                chat,
-            ],
-            "data.chat conflicts with data.blanks; leave one of them out",
-        ),
-        (
             vec!["data.path=a", "data.tokenizer=bytes", "data.cache=tokens", chat],
             "data.chat keeps no token files in data.cache; leave data.cache out",
-        ),
-        (
-            vec!["data.path=a", "data.visible=document", chat],
-            "data.chat has its own rules for attention and positions; leave out data.visible and data.positions",
         ),
         (
             vec!["data.path=a", "data.chat={ template = \"m\", date = \"2026-02-30\" }"],

@@ -86,6 +86,19 @@ fn each_matrix_of_an_expert_begins_with_its_own_spread_and_is_counted_as_far_as_
     assert_eq!(unique_parameters(&model) - active_parameters(&model), of_experts / 8 * 5);
 }
 
+#[test]
+fn routers_gates_and_experts_decay_as_other_matrices_do() {
+    let sets = [&EXPERTS[..], &["model.shared_expert_hidden=64", "model.shared_expert_gate=true"]].concat();
+    let model = load("", &sets).expect("legal").model;
+    let list = [Unit::Layer(1), Unit::Experts(1)].into_iter().flat_map(|unit| params(&model, unit));
+    let (decaying, others): (Vec<_>, Vec<_>) = list.partition(|param| param.decay);
+    let decaying: Vec<&str> = decaying.iter().map(|param| param.name.as_str()).collect();
+    for name in ["router", "shared_gate", "shared.down", "experts.up", "experts.down", "attention.query"] {
+        assert!(decaying.contains(&format!("layers.1.{name}.weight").as_str()), "{name} of {decaying:?}");
+    }
+    assert!(others.iter().all(|param| param.shape.len() == 1), "{others:?}");
+}
+
 /// Biases of routers and experts are vectors, expert after expert, which begin at 0.
 #[test]
 fn biases_of_feed_forward_blocks_are_those_of_routers_and_experts() {
@@ -109,17 +122,8 @@ fn experts_that_do_not_fit_are_refused_by_name() {
     let mut said = vec![];
     let of_lora = r#"model.lora={ rank = 2, targets = ["query", "up"] }"#;
     for change in [
-        &["model.experts_per_token=9"][..],
-        &["model.first_expert_layer=6"],
-        &["model.router_groups=3"],
-        &["model.router_groups=8", "model.router_scores=sigmoid"],
-        &["model.router_groups_kept=1"],
-        &["model.router_groups="],
-        &["model.biases=true", "model.shared_expert_hidden=64"],
-        &["model.ffn_hidden_of_layers=[1,2,3,4,5,6]"],
+        &["model.ffn_hidden_of_layers=[1,2,3,4,5,6]"][..],
         &["model.experts=6", "model.router_groups=2", "parallelism.tp=4"],
-        &["model.shared_expert_gate=true"],
-        &["model.experts="],
         &[of_lora, "parallelism.zero=0"],
     ] {
         let problems = load("", &[&EXPERTS[..], change].concat()).expect_err("refused");
@@ -127,21 +131,9 @@ fn experts_that_do_not_fit_are_refused_by_name() {
         said.push(first.clone().at(None).to_string());
     }
     let expected = [
-        "model.experts_per_token = 9 must be at most model.experts = 8; use 1 to 8",
-        "model.first_expert_layer = 6 must be below model.num_layers = 6, counted from 0; use 0 to 5, or \
-         leave model.experts out",
-        "model.router_groups = 3 must divide model.experts = 8; use 1, 2, 4 or 8",
-        "model.router_groups = 8 gives groups of 1 experts, whose score is a sum of 2; use at most 4",
-        "model.router_groups_kept = 1 leaves 2 experts for model.experts_per_token = 3; use at least 2",
-        "model.router_groups_kept has no effect without model.router_groups; give both, or neither",
-        "model.biases = true gives biases to feed-forward blocks, and a shared expert has none; use \"attention\", \
-         \"qkv\" or false, or leave model.shared_expert_hidden out",
         "model.ffn_hidden_of_layers has no effect on layers with experts; leave it out, or leave \
          model.experts out",
         "parallelism.tp = 4 must divide model.experts = 6; use 1 or 2",
-        "model.shared_expert_gate has no effect without model.shared_expert_hidden; give both, or leave it \
-         out",
-        "model.experts_per_token has no effect without model.experts; give both, or leave it out",
         "model.lora has the target \"up\", a matrix of experts where model.experts is given; use targets \
          among \"query\", \"key\", \"value\" and \"output\"",
     ];

@@ -21,7 +21,7 @@ pub(crate) const BLOOM: Facts = Facts {
 
 const NAMES: Names = Names {
     layer: "h",
-    of_layer: &[
+    of_layer: &[&[
         ("attention_norm", "input_layernorm", Whole),
         ("attention.query", "self_attention.query_key_value", InEachHead(0)),
         ("attention.key", "self_attention.query_key_value", InEachHead(1)),
@@ -30,7 +30,7 @@ const NAMES: Names = Names {
         ("ffn_norm", "post_attention_layernorm", Whole),
         ("ffn.up", "mlp.dense_h_to_4h", Whole),
         ("ffn.down", "mlp.dense_4h_to_h", Whole),
-    ],
+    ]],
     others: &[
         ("embedding.token", "word_embeddings", Whole),
         ("embedding.norm", "word_embeddings_layernorm", Whole),

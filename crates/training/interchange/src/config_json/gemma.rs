@@ -9,7 +9,7 @@ use super::{activation, activation_name, model, number, object, padding_token, s
 use crate::error::InterchangeError;
 use crate::facts::Facts;
 use crate::fields::Fields;
-use crate::names::{Form::Whole, LM_HEAD, Names, ShardCopies};
+use crate::names::{Form::Whole, Names, ShardCopies, common};
 
 pub(crate) const GEMMA2: Facts = Facts {
     class: "Gemma2ForCausalLM",
@@ -32,21 +32,17 @@ pub(crate) const GEMMA3: Facts = Facts {
 const NAMES: Names = Names {
     layer: "layers",
     of_layer: &[
-        ("attention_norm", "input_layernorm", Whole),
-        ("attention.query", "self_attn.q_proj", Whole),
-        ("attention.key", "self_attn.k_proj", Whole),
-        ("attention.value", "self_attn.v_proj", Whole),
-        ("attention.output", "self_attn.o_proj", Whole),
-        ("attention.query_norm", "self_attn.q_norm", Whole),
-        ("attention.key_norm", "self_attn.k_norm", Whole),
-        ("attention_output_norm", "post_attention_layernorm", Whole),
-        ("ffn_norm", "pre_feedforward_layernorm", Whole),
-        ("ffn.gate", "mlp.gate_proj", Whole),
-        ("ffn.up", "mlp.up_proj", Whole),
-        ("ffn.down", "mlp.down_proj", Whole),
-        ("ffn_output_norm", "post_feedforward_layernorm", Whole),
+        common::ATTENTION,
+        common::HEAD_NORMS,
+        common::FEED_FORWARD,
+        &[
+            ("attention_norm", "input_layernorm", Whole),
+            ("attention_output_norm", "post_attention_layernorm", Whole),
+            ("ffn_norm", "pre_feedforward_layernorm", Whole),
+            ("ffn_output_norm", "post_feedforward_layernorm", Whole),
+        ],
     ],
-    others: &[("embedding.token", "embed_tokens", Whole), ("head.norm", "norm", Whole), LM_HEAD],
+    others: common::OTHERS,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -21,7 +21,7 @@ pub(crate) const GPT2: Facts = Facts {
 
 const NAMES: Names = Names {
     layer: "h",
-    of_layer: &[
+    of_layer: &[&[
         ("attention_norm", "ln_1", Whole),
         ("attention.query", "attn.c_attn", TransposedThird(0)),
         ("attention.key", "attn.c_attn", TransposedThird(1)),
@@ -30,7 +30,7 @@ const NAMES: Names = Names {
         ("ffn_norm", "ln_2", Whole),
         ("ffn.up", "mlp.c_fc", Transposed),
         ("ffn.down", "mlp.c_proj", Transposed),
-    ],
+    ]],
     others: &[
         ("embedding.token", "wte", Whole),
         ("embedding.position", "wpe", Whole),

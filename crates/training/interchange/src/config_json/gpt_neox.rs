@@ -33,7 +33,7 @@ pub(super) const LAYER: &Table = &[
 
 const NAMES: Names = Names {
     layer: "layers",
-    of_layer: LAYER,
+    of_layer: &[LAYER],
     others: &[
         ("embedding.token", "embed_in", Whole),
         ("head.norm", "final_layer_norm", Whole),

@@ -22,7 +22,7 @@ use crate::facts::Facts;
 use crate::fields::Fields;
 use crate::names::{
     Form::{OfExpert, Whole},
-    LM_HEAD, Names,
+    Names, common,
 };
 
 pub(crate) const GRANITE_MOE: Facts =
@@ -31,18 +31,16 @@ pub(crate) const GRANITE_MOE: Facts =
 const NAMES: Names = Names {
     layer: "layers",
     of_layer: &[
-        ("attention_norm", "input_layernorm", Whole),
-        ("attention.query", "self_attn.q_proj", Whole),
-        ("attention.key", "self_attn.k_proj", Whole),
-        ("attention.value", "self_attn.v_proj", Whole),
-        ("attention.output", "self_attn.o_proj", Whole),
-        ("ffn_norm", "post_attention_layernorm", Whole),
-        ("router", "block_sparse_moe.router.layer", Whole),
-        ("experts.gate", "block_sparse_moe.input_linear", OfExpert(0, 2)),
-        ("experts.up", "block_sparse_moe.input_linear", OfExpert(1, 2)),
-        ("experts.down", "block_sparse_moe.output_linear", OfExpert(0, 1)),
+        common::ATTENTION,
+        common::NORMS,
+        &[
+            ("router", "block_sparse_moe.router.layer", Whole),
+            ("experts.gate", "block_sparse_moe.input_linear", OfExpert(0, 2)),
+            ("experts.up", "block_sparse_moe.input_linear", OfExpert(1, 2)),
+            ("experts.down", "block_sparse_moe.output_linear", OfExpert(0, 1)),
+        ],
     ],
-    others: &[("embedding.token", "embed_tokens", Whole), ("head.norm", "norm", Whole), LM_HEAD],
+    others: common::OTHERS,
 };
 
 const EMBEDDING: &str = "embedding_multiplier";

@@ -11,7 +11,7 @@ use super::{activation, activation_name, model, number, object, padding_token, s
 use crate::error::InterchangeError;
 use crate::facts::Facts;
 use crate::fields::Fields;
-use crate::names::{Form::Whole, LM_HEAD, Names, ShardCopies};
+use crate::names::{Form::Whole, Names, ShardCopies, common};
 
 pub(crate) const LLAMA: Facts = Facts {
     class: "LlamaForCausalLM",
@@ -94,83 +94,59 @@ pub(crate) const OLMOE: Facts = Facts {
 
 const NAMES: Names = Names {
     layer: "layers",
-    of_layer: &[
-        ("attention_norm", "input_layernorm", Whole),
-        ("attention.query", "self_attn.q_proj", Whole),
-        ("attention.key", "self_attn.k_proj", Whole),
-        ("attention.value", "self_attn.v_proj", Whole),
-        ("attention.output", "self_attn.o_proj", Whole),
-        ("attention.query_norm", "self_attn.q_norm", Whole),
-        ("attention.key_norm", "self_attn.k_norm", Whole),
-        ("ffn_norm", "post_attention_layernorm", Whole),
-        ("ffn.gate", "mlp.gate_proj", Whole),
-        ("ffn.up", "mlp.up_proj", Whole),
-        ("ffn.down", "mlp.down_proj", Whole),
-    ],
-    others: &[("embedding.token", "embed_tokens", Whole), ("head.norm", "norm", Whole), LM_HEAD],
+    of_layer: &[common::ATTENTION, common::HEAD_NORMS, common::NORMS, common::FEED_FORWARD],
+    others: common::OTHERS,
 };
 
 const NAMES_OF_MIXTRAL: Names = Names {
     layer: "layers",
     of_layer: &[
-        ("attention_norm", "input_layernorm", Whole),
-        ("attention.query", "self_attn.q_proj", Whole),
-        ("attention.key", "self_attn.k_proj", Whole),
-        ("attention.value", "self_attn.v_proj", Whole),
-        ("attention.output", "self_attn.o_proj", Whole),
-        ("attention.query_norm", "self_attn.q_norm", Whole),
-        ("attention.key_norm", "self_attn.k_norm", Whole),
-        ("ffn_norm", "post_attention_layernorm", Whole),
-        ("router", "block_sparse_moe.gate", Whole),
-        ("experts.gate", "block_sparse_moe.experts.*.w1", Whole),
-        ("experts.up", "block_sparse_moe.experts.*.w3", Whole),
-        ("experts.down", "block_sparse_moe.experts.*.w2", Whole),
+        common::ATTENTION,
+        common::HEAD_NORMS,
+        common::NORMS,
+        &[
+            ("router", "block_sparse_moe.gate", Whole),
+            ("experts.gate", "block_sparse_moe.experts.*.w1", Whole),
+            ("experts.up", "block_sparse_moe.experts.*.w3", Whole),
+            ("experts.down", "block_sparse_moe.experts.*.w2", Whole),
+        ],
     ],
-    others: &[("embedding.token", "embed_tokens", Whole), ("head.norm", "norm", Whole), LM_HEAD],
+    others: common::OTHERS,
 };
 
 const NAMES_OF_EXPERTS: Names = Names {
     layer: "layers",
     of_layer: &[
-        ("attention_norm", "input_layernorm", Whole),
-        ("attention.query", "self_attn.q_proj", Whole),
-        ("attention.key", "self_attn.k_proj", Whole),
-        ("attention.value", "self_attn.v_proj", Whole),
-        ("attention.output", "self_attn.o_proj", Whole),
-        ("attention.query_norm", "self_attn.q_norm", Whole),
-        ("attention.key_norm", "self_attn.k_norm", Whole),
-        ("ffn_norm", "post_attention_layernorm", Whole),
-        ("ffn.gate", "mlp.gate_proj", Whole),
-        ("ffn.up", "mlp.up_proj", Whole),
-        ("ffn.down", "mlp.down_proj", Whole),
-        ("router", "mlp.gate", Whole),
-        ("experts.gate", "mlp.experts.*.gate_proj", Whole),
-        ("experts.up", "mlp.experts.*.up_proj", Whole),
-        ("experts.down", "mlp.experts.*.down_proj", Whole),
-        ("shared.gate", "mlp.shared_expert.gate_proj", Whole),
-        ("shared.up", "mlp.shared_expert.up_proj", Whole),
-        ("shared.down", "mlp.shared_expert.down_proj", Whole),
-        ("shared_gate", "mlp.shared_expert_gate", Whole),
+        common::ATTENTION,
+        common::HEAD_NORMS,
+        common::NORMS,
+        common::FEED_FORWARD,
+        &[
+            ("router", "mlp.gate", Whole),
+            ("experts.gate", "mlp.experts.*.gate_proj", Whole),
+            ("experts.up", "mlp.experts.*.up_proj", Whole),
+            ("experts.down", "mlp.experts.*.down_proj", Whole),
+            ("shared.gate", "mlp.shared_expert.gate_proj", Whole),
+            ("shared.up", "mlp.shared_expert.up_proj", Whole),
+            ("shared.down", "mlp.shared_expert.down_proj", Whole),
+            ("shared_gate", "mlp.shared_expert_gate", Whole),
+        ],
     ],
-    others: &[("embedding.token", "embed_tokens", Whole), ("head.norm", "norm", Whole), LM_HEAD],
+    others: common::OTHERS,
 };
 
 const NAMES_OF_OLMO2: Names = Names {
     layer: "layers",
     of_layer: &[
-        ("attention.query", "self_attn.q_proj", Whole),
-        ("attention.key", "self_attn.k_proj", Whole),
-        ("attention.value", "self_attn.v_proj", Whole),
-        ("attention.output", "self_attn.o_proj", Whole),
-        ("attention.query_norm", "self_attn.q_norm", Whole),
-        ("attention.key_norm", "self_attn.k_norm", Whole),
-        ("attention_output_norm", "post_attention_layernorm", Whole),
-        ("ffn.gate", "mlp.gate_proj", Whole),
-        ("ffn.up", "mlp.up_proj", Whole),
-        ("ffn.down", "mlp.down_proj", Whole),
-        ("ffn_output_norm", "post_feedforward_layernorm", Whole),
+        common::ATTENTION,
+        common::HEAD_NORMS,
+        common::FEED_FORWARD,
+        &[
+            ("attention_output_norm", "post_attention_layernorm", Whole),
+            ("ffn_output_norm", "post_feedforward_layernorm", Whole),
+        ],
     ],
-    others: &[("embedding.token", "embed_tokens", Whole), ("head.norm", "norm", Whole), LM_HEAD],
+    others: common::OTHERS,
 };
 
 /// The differences between these classes.

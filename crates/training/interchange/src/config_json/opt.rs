@@ -22,7 +22,7 @@ pub(crate) const OPT: Facts = Facts {
 
 const NAMES: Names = Names {
     layer: "layers",
-    of_layer: &[
+    of_layer: &[&[
         ("attention_norm", "self_attn_layer_norm", Whole),
         ("attention.query", "self_attn.q_proj", Whole),
         ("attention.key", "self_attn.k_proj", Whole),
@@ -31,7 +31,7 @@ const NAMES: Names = Names {
         ("ffn_norm", "final_layer_norm", Whole),
         ("ffn.up", "fc1", Whole),
         ("ffn.down", "fc2", Whole),
-    ],
+    ]],
     others: &[
         ("embedding.token", "embed_tokens", Whole),
         ("embedding.position", "embed_positions", Whole),

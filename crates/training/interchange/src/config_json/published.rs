@@ -56,7 +56,7 @@ pub(crate) const GPT_NEOX_SHARDS: Facts = Facts {
 /// gate.
 const GLM_NAMES: Names = Names {
     layer: "layers",
-    of_layer: &[
+    of_layer: &[&[
         ("attention_norm", "input_layernorm", Whole),
         ("attention.query", "attention.query_key_value", InEachHead(0)),
         ("attention.key", "attention.query_key_value", InEachHead(1)),
@@ -66,14 +66,14 @@ const GLM_NAMES: Names = Names {
         ("ffn.gate", "mlp.dense_h_to_4h", Fraction(1, 2)),
         ("ffn.up", "mlp.dense_h_to_4h", Fraction(0, 2)),
         ("ffn.down", "mlp.dense_4h_to_h", Whole),
-    ],
+    ]],
     others: &[("embedding.token", "word_embeddings", Whole), ("head.norm", "final_layernorm", Whole)],
 };
 
 /// CodeGeeX (THUDM/CodeGeeX, `mindspore_to_megatron.py`).
 const CODEGEEX_NAMES: Names = Names {
     layer: "transformer.layers",
-    of_layer: &[
+    of_layer: &[&[
         ("attention_norm", "input_layernorm", Whole),
         ("attention.query", "attention.query", Whole),
         ("attention.key", "attention.key", Whole),
@@ -82,7 +82,7 @@ const CODEGEEX_NAMES: Names = Names {
         ("ffn_norm", "post_attention_layernorm", Whole),
         ("ffn.up", "mlp.dense_h_to_4h", Whole),
         ("ffn.down", "mlp.dense_4h_to_h", Whole),
-    ],
+    ]],
     others: &[
         ("embedding.token", "embedding.word_embeddings", Whole),
         ("embedding.position", "embedding.position_embeddings", Whole),
@@ -95,7 +95,7 @@ const CODEGEEX_NAMES: Names = Names {
 /// order.
 const METASEQ_NAMES: Names = Names {
     layer: "layers",
-    of_layer: &[
+    of_layer: &[&[
         ("attention_norm", "self_attn_layer_norm", Whole),
         ("attention.query", "self_attn.qkv_proj", Fraction(2, 3)),
         ("attention.key", "self_attn.qkv_proj", Fraction(0, 3)),
@@ -104,7 +104,7 @@ const METASEQ_NAMES: Names = Names {
         ("ffn_norm", "final_layer_norm", Whole),
         ("ffn.up", "fc1", Whole),
         ("ffn.down", "fc2", Whole),
-    ],
+    ]],
     others: &[
         ("embedding.token", "embed_tokens", Whole),
         ("embedding.position", "embed_positions", Whole),
@@ -115,7 +115,7 @@ const METASEQ_NAMES: Names = Names {
 /// GPT-NeoX-20B as it was trained (EleutherAI/gpt-neox, `tools/ckpts/merge20b.py`).
 const GPT_NEOX_NAMES: Names = Names {
     layer: "layers",
-    of_layer: LAYER,
+    of_layer: &[LAYER],
     others: &[
         ("embedding.token", "word_embeddings", Whole),
         ("head.norm", "norm", Whole),

@@ -23,6 +23,15 @@ function linesOf(runs, column, canBeSmooth) {
   });
 }
 
+/** Lines of the corrections of routers: the largest and, dashed, the smallest. */
+function correctionLines(runs) {
+  const of = (column, name) => (axis) => linesOf(runs, column, true)(axis).map((one) => ({
+    ...one, name: runs.length > 1 ? `${one.name}, ${name}` : name, dashed: name === 'smallest',
+  }));
+  const [largest, smallest] = [of('largest_correction', 'largest'), of('smallest_correction', 'smallest')];
+  return (axis) => [...largest(axis), ...smallest(axis)];
+}
+
 function lossLines(runs) {
   const training = linesOf(runs, 'loss', true);
   return (axis) => {
@@ -57,8 +66,11 @@ function chartsOf(runs) {
     { column: 'scale', title: 'Loss scale', isLog: true, format: (y) => grouped(y) },
     { column: 'load', title: 'Largest load of an expert', unit: 'balanced: 1', smooth: true, fromZero: true, format: (y) => significant(y, 4) },
     { column: 'idle', title: 'Experts without tokens', fromZero: true, format: (y) => grouped(y) },
+    { column: 'dropped', title: 'Dropped choices', fromZero: true, smooth: true, format: percent, labels: (ticks) => ticks.map(percent) },
     { column: 'entropy', title: 'Entropy of routers', unit: 'nats', smooth: true, fromZero: true, format: (y) => significant(y, 4) },
     { column: 'balance', title: 'Balance loss of routers', canBeLog: true, smooth: true, format: (y) => significant(y, 4) },
+    { column: 'z_loss', title: 'z-loss of routers', canBeLog: true, smooth: true, format: (y) => significant(y, 4) },
+    { column: 'largest_correction', title: 'Corrections of routers', lines: correctionLines(runs), format: (y) => significant(y, 4) },
     { column: 'memory', title: 'Memory of the process', unit: 'peak so far', fromZero: true, format: bytes, labels: (ticks) => ticks.map(bytes) },
   ];
   return all.filter(({ column }) => has(column)).map((options) => lineChart({

@@ -53,6 +53,8 @@ pub struct ThreadEngine {
     hosts: HostMap,
     /// Of the ranks of this process.
     ends: BTreeMap<usize, StreamTransports>,
+    /// Whether `ends` are those that the world opened, and no transports around them.
+    has_own_ends: bool,
     /// Streams of each rank that have a thread.
     queued: Vec<Stream>,
     threads_per_rank: usize,
@@ -72,6 +74,7 @@ impl ThreadEngine {
             timeouts,
             hosts,
             ends,
+            has_own_ends: true,
             queued: vec![],
             threads_per_rank: 1,
             cores: vec![],
@@ -107,12 +110,19 @@ impl ThreadEngine {
         });
         let library = library.transpose()?;
         let ends = by_stream(ranks.iter().map(|rank| rank.0).collect(), lanes, &queued);
-        Ok((ThreadEngine { groups, timeouts, hosts, ends, queued, threads_per_rank, cores, library }, failure))
+        let has_own_ends = true;
+        let engine =
+            ThreadEngine { groups, timeouts, hosts, ends, has_own_ends, queued, threads_per_rank, cores, library };
+        Ok((engine, failure))
     }
 
     /// The same engine, in which each of these streams of a rank has a thread of its own: [`queued_streams`] has those
-    /// of a run. Asked before transports are wrapped.
+    /// of a run.
+    ///
+    /// # Panics
+    /// Transports are wrapped already: a stream with a thread has an end of its own, and all ends are made again.
     pub fn with_queues(self, queued: &[Stream]) -> ThreadEngine {
+        assert!(self.has_own_ends, "streams are given threads before transports are wrapped");
         let ends = ends(self.groups.mesh().world_size(), queued, self.timeouts);
         ThreadEngine { ends, queued: queued.to_vec(), ..self }
     }
@@ -152,7 +162,7 @@ impl ThreadEngine {
             })
         };
         let ends = self.ends.into_iter().map(|(rank, ends)| (rank, wrapped(ends))).collect();
-        ThreadEngine { ends, ..self }
+        ThreadEngine { ends, has_own_ends: false, ..self }
     }
 
     fn ends_of(&self, rank: Rank) -> Result<&StreamTransports, DeviceError> {
@@ -325,3 +335,20 @@ pub fn queued_streams(parallelism: &Parallelism) -> &'static [Stream] {
 #[derive(Debug, thiserror::Error)]
 #[error("{0} must be a rank of this process")]
 struct RankElsewhere(Rank);
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use mesh::{AxisSizes, Mesh};
+
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "streams are given threads before transports are wrapped")]
+    fn queues_drop_no_transport_that_wraps_another() {
+        let groups = PeerGroups::new(Mesh::new(AxisSizes::ONE).expect("a mesh"), []);
+        let engine = ThreadEngine::new(groups, Timeouts::new(Duration::from_secs(1)));
+        engine.wrapped(|inner| inner).with_queues(&[Stream::Reduce]);
+    }
+}

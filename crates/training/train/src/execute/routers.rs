@@ -127,8 +127,9 @@ mod tests {
 
     #[test]
     fn loads_are_relative_to_balanced_routing_and_the_extremes_are_those_of_a_layer() {
-        let figures = RouterFigures::of_choices(&[(0, vec![4, 4, 4, 4]), (2, vec![0, 6, 10, 0])]);
-        assert_eq!((figures.largest_load, figures.smallest_load, figures.idle_experts), (2.5, 0.0, 2));
+        let layers = [(0, vec![4, 4, 4, 4]), (2, vec![0, 6, 10, 0]), (4, vec![4, 0, 4, 4])];
+        let figures = RouterFigures::of_choices(&layers);
+        assert_eq!((figures.largest_load, figures.smallest_load, figures.idle_experts), (2.5, 0.0, 3));
         let even = RouterFigures::of_choices(&[(1, vec![3, 5])]);
         assert_eq!((even.largest_load, even.smallest_load, even.idle_experts), (1.25, 0.75, 0));
         assert_eq!(RouterFigures::of_choices(&[(1, vec![0, 0])]).largest_load, 0.0);

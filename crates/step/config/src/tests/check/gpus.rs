@@ -8,12 +8,6 @@ use crate::tests::check::expect;
 fn keys_of_gpus_and_of_threads_belong_to_their_devices() {
     expect(&[
         (&["run.device=gpu"], "run.device = \"gpu\" is not \"cpu\" or \"cuda\""),
-        (
-            &["run.device=soft-gpu"],
-            "run.device = \"soft-gpu\" is not \"cpu\" or \"cuda\"; use \"cpu\", or try the code of GPUs without one: \
-             tools/soft-gpu.sh FOLDER builds NVIDIA's libraries in software, and PLEACH_CUDA=FOLDER pleach train ... --set \
-             run.device=cuda opens them",
-        ),
         (&["run.device=cuda", "run.gpus=1025"], "run.gpus = 1025 exceeds the GPUs of any machine; use at most 1024"),
     ]);
 }

@@ -29,7 +29,6 @@ fn the_model_fits_together() {
             &["model.position_offset=8388609"],
             "model.position_offset = 8388609 is more rows than a position table can skip; use at most 8388608",
         ),
-        (&["model.z_loss=2"], "model.z_loss = 2.0 must be the coefficient of a loss; use 0 to 1, such as 1e-4"),
         (
             &["model.attention_dropout=-0.1"],
             "model.attention_dropout = -0.1 must be a probability below 1; use 0 or more and less than 1",
