@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Mutex;
+use std::thread;
 
 use cuda::code::{OPTIONS, compile};
 use cuda::kernels::{SOURCES, Source as Kernels};
@@ -190,24 +192,41 @@ fn resources(log: &str) -> BTreeMap<String, Resources> {
 #[test]
 fn kernels_fit_their_registers_on_every_gpu_and_spill_nothing() {
     let compiler = compiler();
+    let (left, wrong) = (Mutex::new(sources(drawn)), Mutex::new(vec![]));
+    let next = || left.lock().expect("unpoisoned").pop();
+    let compile_all = || {
+        while let Some((source, architecture)) = next() {
+            let found = excesses(&compiler, &source, architecture);
+            wrong.lock().expect("unpoisoned").extend(found);
+        }
+    };
+    // Hundreds of kernels take minutes of a core.
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(compile_all);
+        }
+    });
+    let wrong = wrong.into_inner().expect("unpoisoned");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What `source` has on a GPU and must not: too many registers, memory of threads, products that wait for each other.
+fn excesses(compiler: &Compiler, source: &Kernels, architecture: &str) -> Vec<String> {
     let options: Vec<&str> = OPTIONS.iter().copied().chain(["--ptxas-options=-v"]).collect();
-    let mut wrong = vec![];
-    for (source, architecture) in sources(drawn) {
-        let text = Source::new(format!("{}.cu", source.name), source.whole());
-        let target = Target::Cubin(architecture.into());
-        let compiled = compiler.compile(&text, &target, &options).expect("a CUBIN");
-        let slow = compiled.log.lines().filter(|line| SLOW.iter().any(|number| line.contains(number)));
-        wrong.extend(slow.map(|line| format!("{}.cu for {target}: {line}", source.name)));
-        let all = resources(&compiled.log);
-        for entry in source.entries {
-            let most = most_registers(entry);
-            let kernel = all.get(*entry).unwrap_or_else(|| panic!("{entry} is not in the log:\n{}", compiled.log));
-            if kernel.registers > most || kernel.registers == 0 || kernel.spilled_bytes + kernel.stack_bytes > 0 {
-                wrong.push(format!("{entry} for {target}: {kernel:?}, at most {most} registers"));
-            }
+    let text = Source::new(format!("{}.cu", source.name), source.whole());
+    let target = Target::Cubin(architecture.into());
+    let compiled = compiler.compile(&text, &target, &options).expect("a CUBIN");
+    let slow = compiled.log.lines().filter(|line| SLOW.iter().any(|number| line.contains(number)));
+    let mut wrong: Vec<String> = slow.map(|line| format!("{}.cu for {target}: {line}", source.name)).collect();
+    let all = resources(&compiled.log);
+    for entry in source.entries {
+        let most = most_registers(entry);
+        let kernel = all.get(*entry).unwrap_or_else(|| panic!("{entry} is not in the log:\n{}", compiled.log));
+        if kernel.registers > most || kernel.registers == 0 || kernel.spilled_bytes + kernel.stack_bytes > 0 {
+            wrong.push(format!("{entry} for {target}: {kernel:?}, at most {most} registers"));
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    wrong
 }
 
 /// Why an instruction is outside of the dialect.
