@@ -76,8 +76,10 @@ fn what_is_no_question_is_refused() {
     let answer =
         "for '--max-memory <GB>': is not a size of memory; give units of 10^9 bytes, e.g. 40, or leave the option out";
     assert_eq!(invalid(&["--gpus=4", "--max-memory", "-1"]), format!("error: invalid value '-1' {answer}"));
-    let message = refuses(&["--gpus=4", "--fix", "ep=2"]);
-    assert!(message.starts_with("--fix ep=2 fixes nothing; write KEY=VALUE with cp, cp_kind, dp, "), "{message}");
+    let message = refuses(&["--gpus=4", "--fix", "etp=2"]);
+    assert!(message.starts_with("--fix etp=2 fixes nothing; write KEY=VALUE with cp, cp_kind, dp, ep, "), "{message}");
+    let of_dense = "--fix ep = 2 must be one of the values that plan tries on 4 accelerators; use 1\n";
+    assert_eq!(refuses(&["--gpus=4", "--fix", "ep=2"]), of_dense);
 }
 
 #[test]

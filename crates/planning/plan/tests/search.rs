@@ -57,6 +57,9 @@ impl Case {
             "parallelism.tp=1".into(),
             "parallelism.pp=1".into(),
         ];
+        let experts = ["model.experts=4", "model.expert_hidden=32", "model.biases=\"attention\""];
+        let experts = experts.into_iter().map(String::from).filter(|_| number.is_multiple_of(5));
+        let overrides: Vec<String> = overrides.into_iter().chain(experts).collect();
         let config = RunConfig::load("", "", &overrides).unwrap();
         let accelerators = 1 << numbers.below(4);
         let legal =

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mesh::{Axis, AxisSizes, Mesh};
+use mesh::AxisSizes;
 
 /// How many ways a run divides each kind of work.
 ///
@@ -19,40 +19,9 @@ pub struct Degrees {
     pub pp: usize,
 }
 
-/// A mesh with ranks along an axis that a part of the program does not divide work along together with its other axes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnsupportedAxis {
-    pub axis: Axis,
-    /// Ranks along it.
-    pub degree: usize,
-    /// The part of the program, as the subject of the message.
-    pub consumer: &'static str,
-}
-
-impl fmt::Display for UnsupportedAxis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let UnsupportedAxis { axis, degree, consumer } = self;
-        write!(f, "{consumer} must have 1 rank along {axis} where it has several along cp or tp; got {degree}; use 1")
-    }
-}
-
-impl std::error::Error for UnsupportedAxis {}
-
 impl Degrees {
     /// One rank.
     pub const ONE: Degrees = Degrees { dp: 1, cp: 1, tp: 1, pp: 1 };
-
-    /// The degrees of `mesh`, for a `consumer`. Ranks that divide experts are a part of dp.
-    ///
-    /// # Errors
-    /// A mesh with more than one rank along ep that has ranks along cp or tp, too.
-    pub fn of(mesh: &Mesh, consumer: &'static str) -> Result<Degrees, UnsupportedAxis> {
-        let AxisSizes { pp, dp_outer, dp_inner, cp, ep, tp } = mesh.sizes();
-        if ep > 1 && cp * tp > 1 {
-            return Err(UnsupportedAxis { axis: Axis::Ep, degree: ep, consumer });
-        }
-        Ok(Degrees { dp: dp_outer * dp_inner * ep, cp, tp, pp })
-    }
 
     /// Name and degree, in the order in which messages list them.
     pub const fn named(self) -> [(&'static str, usize); 4] {
@@ -106,7 +75,7 @@ impl fmt::Display for Degrees {
 
 #[cfg(test)]
 mod tests {
-    use mesh::MeshError;
+    use mesh::{Axis, Mesh, MeshError};
 
     use super::*;
 
@@ -115,12 +84,10 @@ mod tests {
     #[test]
     fn sharding_groups_divide_the_replicas_alone() {
         for shard_group in [1, 2, 4] {
-            let mesh = Mesh::new(DEGREES.sizes(shard_group)).map_err(|error| error.to_string());
-            assert_eq!(mesh.and_then(|mesh| Degrees::of(&mesh, "").map_err(|error| error.to_string())), Ok(DEGREES));
+            let AxisSizes { pp, dp_outer, dp_inner, cp, ep, tp } = DEGREES.sizes(shard_group);
+            assert_eq!((dp_outer * dp_inner, dp_inner, [pp, cp, ep, tp]), (4, shard_group, [2, 1, 1, 3]));
         }
-        let shared = Degrees { cp: 5, ..DEGREES };
-        let of_mesh = Mesh::new(shared.sizes(2)).map(|mesh| Degrees::of(&mesh, "").map_err(|error| error.to_string()));
-        assert_eq!((of_mesh, shared.world_size()), (Ok(Ok(shared)), 120));
+        assert_eq!(Degrees { cp: 5, ..DEGREES }.world_size(), 120);
         assert_eq!(DEGREES.world_size(), 24);
         assert_eq!(Degrees { tp: 0, ..DEGREES }.world_size(), 0);
         assert_eq!(Degrees { tp: usize::MAX, ..DEGREES }.world_size(), usize::MAX);
@@ -129,21 +96,8 @@ mod tests {
 
     #[test]
     fn experts_are_divided_over_a_part_of_the_replicas() {
-        let sizes = Degrees { tp: 1, dp: 8, ..DEGREES }.sizes_with_experts(4, 2);
-        assert_eq!(sizes, AxisSizes { pp: 2, dp_outer: 2, dp_inner: 2, ep: 2, ..AxisSizes::ONE });
-    }
-
-    #[test]
-    fn axes_that_are_not_supported_together_are_refused_by_name() {
-        let of =
-            |sizes| Mesh::new(sizes).map(|mesh| Degrees::of(&mesh, "the pipeline").map_err(|error| error.to_string()));
-        let message =
-            "the pipeline must have 1 rank along ep where it has several along cp or tp; got 2; use 1".to_string();
-        assert_eq!(of(AxisSizes { cp: 2, ..AxisSizes::ONE }), Ok(Ok(Degrees { cp: 2, ..Degrees::ONE })));
-        assert_eq!(of(AxisSizes { ep: 2, dp_inner: 3, ..AxisSizes::ONE }), Ok(Ok(Degrees { dp: 6, ..Degrees::ONE })));
-        assert_eq!(of(AxisSizes { ep: 2, tp: 2, ..AxisSizes::ONE }), Ok(Err(message.clone())));
-        assert_eq!(of(AxisSizes { ep: 2, cp: 2, ..AxisSizes::ONE }), Ok(Err(message)));
-        assert_eq!(of(AxisSizes::ONE), Ok(Ok(Degrees::ONE)));
+        let sizes = Degrees { dp: 8, ..DEGREES }.sizes_with_experts(4, 2);
+        assert_eq!(sizes, AxisSizes { pp: 2, dp_outer: 2, dp_inner: 2, cp: 1, ep: 2, tp: 3 });
     }
 
     #[test]

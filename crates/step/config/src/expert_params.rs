@@ -36,7 +36,8 @@ pub fn around_experts(model: &ModelSpec, experts: &ExpertsSpec, unit: Unit, pref
 }
 
 /// The experts of `layer`, whole ones on each rank. The last two dims are one matrix of one expert: of gated
-/// activations, gate and up of an expert are one after the other. Biases are vectors, expert after expert.
+/// activations, gate and up of an expert are one after the other. Biases are vectors, expert after expert, of all
+/// experts of a tensor-parallel rank: they are small, and the norm has blocks of the same elements for every ep.
 pub fn stacks(model: &ModelSpec, experts: &ExpertsSpec, layer: u32) -> Vec<ParamSpec> {
     let (number, hidden, ffn) = (experts.number, model.hidden, experts.hidden);
     let stack = |name: &str, shape: Vec<usize>, map: Map| ParamSpec {

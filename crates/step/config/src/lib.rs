@@ -60,7 +60,7 @@ pub use data_spec::{
     ProductAlgorithms, ProductKernels, Recheck, RewrittenAnswers, RunSpec, SourceSpec, TokenizerSpec, TransportChoice,
     ValidationSpec, Visible,
 };
-pub use degrees::{Degrees, UnsupportedAxis};
+pub use degrees::Degrees;
 pub use experts::{ExpertsSpec, SharedExpert, SharedGate};
 pub use fnv::Fnv1a;
 pub use kernel_contest::{KernelContest, TimedAlgorithms, TimedTiles, kernel_contest};

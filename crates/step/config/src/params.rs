@@ -33,7 +33,7 @@ impl Sharding {
     pub const COLUMNS: Sharding = Sharding::Split { dim: 0, axes: AxisSet::of(Axis::Tp) };
     /// Inputs of a row-parallel map `W[D, F/tp]`.
     pub const ROWS: Sharding = Sharding::Split { dim: 1, axes: AxisSet::of(Axis::Tp) };
-    /// Whole experts of a stack `[E/(ep tp), ..]`.
+    /// Whole experts of a stack `[E/(tp ep), ..]`: those of a tensor-parallel rank, which ranks along ep divide.
     pub const EXPERTS: Sharding = Sharding::Split { dim: 0, axes: AxisSet::of(Axis::Ep).with(Axis::Tp) };
     /// Rows of a token table `[V/tp, D]`.
     pub const VOCABULARY: Sharding = Sharding::VocabularyRows { axes: AxisSet::of(Axis::Tp) };
@@ -55,6 +55,14 @@ impl Sharding {
             Sharding::Replicated => AxisSet::NONE,
             Sharding::Split { axes, .. } | Sharding::VocabularyRows { axes } => axes,
         }
+    }
+
+    /// Which of the slices the rank at `coord` holds. A tensor-parallel rank has neighbouring slices, whatever other
+    /// axes divide them further: it sums over the same experts for every ep.
+    pub fn slice_of(self, coord: &Coord) -> usize {
+        let tensor = AxisSet::of(Axis::Tp);
+        let (within, beyond) = (self.axes().difference(tensor), self.axes().intersection(tensor));
+        coord.position(beyond) * coord.sizes().size(within) + coord.position(within)
     }
 }
 
@@ -159,8 +167,8 @@ impl ParamSpec {
         let mut part = Region::whole(&self.local_dims(coord.sizes()));
         match self.sharding {
             Sharding::Replicated => {}
-            Sharding::Split { dim, axes } => part.start[dim] = coord.position(axes) * part.extent[dim],
-            Sharding::VocabularyRows { axes } => part.start[0] = coord.position(axes) * part.extent[0],
+            Sharding::Split { dim, .. } => part.start[dim] = self.sharding.slice_of(coord) * part.extent[dim],
+            Sharding::VocabularyRows { .. } => part.start[0] = self.sharding.slice_of(coord) * part.extent[0],
         }
         part
     }

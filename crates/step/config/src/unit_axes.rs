@@ -49,9 +49,9 @@ impl Parallelism {
         UnitAxes::tokens(self.axis_sizes())
     }
 
-    /// The axes along which ranks hold different experts.
+    /// The axes along which ranks divide the experts that a tensor-parallel rank has without them.
     pub fn expert_axes(&self) -> AxisSet {
-        Sharding::EXPERTS.axes()
+        Sharding::EXPERTS.axes().difference(self.tensor_axes())
     }
 }
 

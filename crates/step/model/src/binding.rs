@@ -252,7 +252,7 @@ pub enum FeedForwardParams {
     Experts(ExpertsParams),
 }
 
-/// Parameters of a block of experts, or their gradient accumulators. `G = E / tp` experts are on this rank.
+/// Parameters of a block of experts, or their gradient accumulators. `G = E / (tp ep)` experts are on this rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExpertsParams {
     /// `[E, D]`, equal on all ranks.
@@ -261,11 +261,11 @@ pub struct ExpertsParams {
     pub router_bias: Option<Tensor>,
     /// `[G F, D]`, expert under expert; with gates, of each expert gate above up: `[G 2F, D]`.
     pub up: Tensor,
-    /// `[G, F]`, or gate | up `[G, 2F]`.
+    /// `[E / tp, F]`, or gate | up `[E / tp, 2F]`: ranks along ep have the same.
     pub up_bias: Option<Tensor>,
     /// `[G D, F]`.
     pub down: Tensor,
-    /// `[G, D]`.
+    /// `[E / tp, D]`.
     pub down_bias: Option<Tensor>,
     /// The expert of all tokens.
     pub shared: Option<SharedExpertParams>,
@@ -302,9 +302,10 @@ impl ExpertStacks {
         };
         let down = binder.required(&name("down", "weight"))?;
         let groups = layout.segment(&name("down", "weight")).map_or(1, |segment| segment.dims[0]);
-        let [up_bias, down_bias] = [first, "down"].map(|part| {
+        let [up_bias, down_bias] = [(first, up), ("down", down)].map(|(part, matrices)| {
             let bias = binder.optional(&name(part, "bias"))?;
-            Some(bias.reshaped(groups, bias.len() / groups))
+            let width = matrices.rows / groups;
+            Some(bias.reshaped(bias.len() / width, width))
         });
         binder.finish()?;
         Ok(Some(ExpertStacks { up, down, up_bias, down_bias }))

@@ -8,21 +8,28 @@
 //! | gradient of the bias of the output `y = w (h W^T + b)`, from `dy` | `dy^T w` |
 //! | its share in the gradient of `w` | `dy b^T` |
 
-use device::{DeviceError, Dtype, ExpertOp, ExpertRows, Op, Orientation, Tensor, TokenRange, Write};
+use device::{DeviceError, Dtype, ExpertOp, ExpertRows, Op, Orientation, Tensor, Write};
 
 use crate::context::Context;
-use crate::experts_tensors::Routed;
-use crate::gradient_sums::{Contributions, sum_contributions};
+use crate::expert_products::{RowTerms, product};
+use crate::gradient_sums::clear;
 
-/// Biases of the experts of one layer and microbatch, on the rows of this rank.
+/// Biases of the experts of one layer and microbatch, on rows of this rank.
 pub(crate) struct ExpertBiases<'a> {
-    pub(crate) context: &'a Context<'a>,
-    pub(crate) rows: ExpertRows,
+    context: &'a Context<'a>,
+    terms: RowTerms,
+    /// The first expert of the rows, among those that have a bias here: biases are not divided over ep.
+    first: usize,
 }
 
-impl ExpertBiases<'_> {
-    /// `out[R, N]`, assigned: the bias `[G, N]` of each row's expert; nothing without biases. Returns how a product is
-    /// to be written there.
+impl<'a> ExpertBiases<'a> {
+    /// Biases of the rows of experts from `first` on of those of this tensor-parallel rank.
+    pub(crate) fn new(context: &'a Context<'a>, terms: RowTerms, first: usize) -> ExpertBiases<'a> {
+        ExpertBiases { context, terms, first }
+    }
+
+    /// `out[R, N]`, assigned: the bias `[E / tp, N]` of each row's expert; nothing without biases. Returns how a
+    /// product is to be written there.
     ///
     /// # Errors
     /// The device's.
@@ -30,12 +37,12 @@ impl ExpertBiases<'_> {
         let Some(bias) = bias else { return Ok(Write::Assign) };
         self.context.scratch.scoped(|| {
             let ones = self.ones(out.rows, out.dtype)?;
-            self.product(Orientation::Nn, (ones, bias), out)
+            self.product(Orientation::Nn, (ones, self.own(bias)), out)
         })?;
         Ok(Write::Accumulate)
     }
 
-    /// `accumulator[G, N]` = or += the sum of the rows of `gradient[R, N]` of each expert; nothing without biases.
+    /// `accumulator[E / tp, N]` = or += the sum of the rows of `gradient[R, N]` of each expert; nothing without biases.
     ///
     /// # Errors
     /// The device's.
@@ -52,27 +59,27 @@ impl ExpertBiases<'_> {
         })
     }
 
-    /// The same where each row is multiplied by its weight of `routed`: `gradient[R, D]` is that of the token's sum
-    /// over its experts.
+    /// The same where each row is multiplied by its weight of `weights[T, k]`: `gradient[R, D]` is that of the token's
+    /// sum over its experts.
     ///
     /// # Errors
     /// The device's.
     pub(crate) fn add_weighted_gradient(
         &self,
         accumulator: Option<Tensor>,
-        (gradient, routed): (Tensor, Routed),
+        (gradient, weights): (Tensor, Tensor),
         write: Write,
     ) -> Result<(), DeviceError> {
         let Some(accumulator) = accumulator else { return Ok(()) };
         self.context.scratch.scoped(|| {
-            let weights = self.context.scratch.floats(gradient.rows, 1);
-            let (from, rows) = (of_slots(routed.weights), self.rows_of_slots());
-            self.context.submit(ExpertOp::GatherRows { from, rows, to: weights }.into())?;
-            self.add_sums(accumulator, (gradient, weights), write)
+            let to = self.context.scratch.floats(gradient.rows, 1);
+            let (from, rows) = (of_slots(weights), self.rows_of_slots());
+            self.context.submit(ExpertOp::GatherRows { from, rows, to }.into())?;
+            self.add_sums(accumulator, (gradient, to), write)
         })
     }
 
-    /// `dweights[T, k]` += the products of the rows of `gradient[R, D]` with the biases `[G, D]` of their experts'
+    /// `dweights[T, k]` += the products of the rows of `gradient[R, D]` with the biases `[E / tp, D]` of their experts'
     /// outputs; nothing without biases.
     ///
     /// # Errors
@@ -83,7 +90,7 @@ impl ExpertBiases<'_> {
         gradient: Tensor,
         dweights: Tensor,
     ) -> Result<(), DeviceError> {
-        let Some(bias) = bias else { return Ok(()) };
+        let Some(bias) = bias.map(|bias| self.own(bias)) else { return Ok(()) };
         self.context.scratch.scoped(|| {
             let y = self.context.scratch.floats(gradient.rows, 1);
             self.product(Orientation::Nn, (gradient, bias.reshaped(bias.len(), 1)), y)?;
@@ -92,27 +99,27 @@ impl ExpertBiases<'_> {
         })
     }
 
-    /// `accumulator[G, N]` = or += for each expert the sum of its rows of `gradient[R, N]`, times those of
-    /// `factors[R, 1]`.
-    fn add_sums(
-        &self,
-        accumulator: Tensor,
-        (gradient, factors): (Tensor, Tensor),
-        write: Write,
-    ) -> Result<(), DeviceError> {
-        let (context, rows) = (self.context, self.rows);
-        let (contributions, all) = (Contributions::of_sequences(context), 0..context.shape.tokens());
-        sum_contributions(context, contributions, [accumulator], write, |tokens, [out], write| {
-            let range = TokenRange { start: tokens.start, end: tokens.end };
-            let (orientation, tokens) = (Orientation::Tn, (tokens != all).then_some(range));
-            let (a, b, out) = (gradient, factors, out.reshaped(out.len(), 1));
+    /// `accumulator[E / tp, N]` = or += for each expert the sum of its rows of `gradient[R, N]`, times those of
+    /// `factors[R, 1]`; zeros for experts of other ranks.
+    fn add_sums(&self, accumulator: Tensor, (a, b): (Tensor, Tensor), write: Write) -> Result<(), DeviceError> {
+        let (context, orientation, rows) = (self.context, Orientation::Tn, self.terms.rows());
+        self.terms.sum(context, accumulator, write, |out, write, tokens| {
+            let own = self.own(out);
+            if own.rows < out.rows {
+                clear(context, out, write)?;
+            }
+            let out = own.reshaped(own.len(), 1);
             context.submit(ExpertOp::MatMul { orientation, a, b, out, rows, tokens, write }.into())
         })
     }
 
-    fn product(&self, orientation: Orientation, (a, b): (Tensor, Tensor), out: Tensor) -> Result<(), DeviceError> {
-        let (rows, tokens, write) = (self.rows, None, Write::Assign);
-        self.context.submit(ExpertOp::MatMul { orientation, a, b, out, rows, tokens, write }.into())
+    fn product(&self, orientation: Orientation, factors: (Tensor, Tensor), out: Tensor) -> Result<(), DeviceError> {
+        product(self.context, orientation, factors, (out, Write::Assign), self.terms.rows())
+    }
+
+    /// The part `[G, N]` of the experts of the rows, of `[E / tp, N]`.
+    fn own(&self, biases: Tensor) -> Tensor {
+        biases.rows_of(self.first..self.first + self.terms.rows().groups())
     }
 
     /// `[R, 1]` in scratch.
@@ -124,7 +131,8 @@ impl ExpertBiases<'_> {
 
     /// The rows of slots, each of which is taken for a token with one slot.
     fn rows_of_slots(&self) -> ExpertRows {
-        ExpertRows { places: of_slots(self.rows.places), ..self.rows }
+        let rows = self.terms.rows();
+        ExpertRows { places: of_slots(rows.places), ..rows }
     }
 }
 

@@ -13,16 +13,20 @@ pub(crate) struct Sizes {
     pub(crate) ranks: usize,
     /// The place of this rank among them.
     pub(crate) position: usize,
-    /// Experts `G = E / n` of each rank.
+    /// The first expert of this tensor-parallel rank, whose experts the ranks divide.
+    pub(crate) first_expert: usize,
+    /// Experts `G = E / (tp n)` of each rank.
     pub(crate) experts: usize,
     /// Experts `k` that a token chooses.
     pub(crate) per_token: usize,
     /// Sequences of a microbatch.
     pub(crate) rounds: usize,
-    /// Tokens `S` of a sequence.
+    /// Tokens `S` that a rank has of a sequence.
     pub(crate) tokens: usize,
     /// The most rows `C = S min(k, G)` of a sequence for the experts of one rank.
     pub(crate) room: usize,
+    /// Rows of a sequence for the experts of one rank where routing is balanced.
+    pub(crate) expected: usize,
 }
 
 impl Sizes {
@@ -31,14 +35,17 @@ impl Sizes {
         let group = context.ep?;
         let (experts, ranks, tokens) = (spec(context), group.size(), context.shape.tokens_of_sequence());
         let ExpertsSpec { number, per_token, .. } = *experts;
+        let (of_tensor, of_all) = (number / context.tp.size(), context.tp.size() * ranks);
         Some(Sizes {
             ranks,
             position: group.position(),
-            experts: number / ranks,
+            first_expert: context.tp.position() * of_tensor,
+            experts: of_tensor / ranks,
             per_token,
             rounds: context.shape.sequences,
             tokens,
-            room: experts.most_rows(tokens, ranks),
+            room: experts.most_rows(tokens, of_all),
+            expected: (tokens * per_token).div_ceil(of_all),
         })
     }
 
@@ -58,7 +65,7 @@ impl Sizes {
             places: frame.tensor(self.rounds * self.tokens, self.per_token, Dtype::I32),
             slots: frame.tensor(self.rounds, self.rows_of_round(), Dtype::I32),
             offsets: frame.tensor(self.rounds * self.ranks, self.experts + 1, Dtype::I32),
-            expected: self.tokens * self.per_token,
+            expected: self.ranks * self.expected,
         }
     }
 

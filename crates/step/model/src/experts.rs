@@ -11,15 +11,15 @@
 //! and the backward pass of the input writes the former again, times the weight.
 
 use config::ExpertsSpec;
-use device::{DeviceError, ExpertOp, ExpertRows, Op, Orientation, Tensor, TokenRange, Write};
+use device::{DeviceError, ExpertOp, ExpertRows, Op, Orientation, Tensor, Write};
 
 use crate::binding::ExpertsParams;
 use crate::context::Context;
 use crate::expert_biases::ExpertBiases;
 use crate::expert_parallel::{Factor, SpreadExperts};
+use crate::expert_products::{RowTerms, add_products, product};
 use crate::experts_spec::spec;
 use crate::experts_tensors::{ExpertsKept, ExpertsPending, ExpertsSaved, Routed, row_tensor};
-use crate::gradient_sums::{Contributions, sum_contributions};
 use crate::placement::{Partial, Residual, Whole, enter, leave};
 use crate::router::Router;
 use crate::router_balance::RouterBalance;
@@ -35,7 +35,7 @@ pub(crate) struct Experts<'a> {
 /// The output of the activation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ExpertsActivated {
-    /// `[R, F]`; where several ranks divide experts, the weighted sum `[T, D]` of their outputs.
+    /// `[R, F]`; where several ranks divide experts, the block's input `[T, D]`, whose rows are sent to them.
     routed: Tensor,
     /// `[T, F]` of the shared expert.
     shared: Option<Tensor>,
@@ -61,7 +61,7 @@ impl Experts<'_> {
                 context.scratch.scoped(|| {
                     let x = self.gathered(normed.tensor(), rows)?;
                     let write = self.biases(rows).begin(params.up_bias, hidden)?;
-                    self.product(Orientation::Nt, (x, params.up), (hidden, write), rows)
+                    product(context, Orientation::Nt, (x, params.up), (hidden, write), rows)
                 })?;
                 if let Some(activated) = activated {
                     self.activate_at((saved, hidden), activated.routed)?;
@@ -69,10 +69,9 @@ impl Experts<'_> {
             }
             ExpertsKept::Choices(choices) => {
                 self.balance.keep_within_capacity(saved.routed, choices)?;
-                let spread = self.spread(saved.routed, choices);
-                spread.group()?;
+                self.spread(saved.routed, choices).group()?;
                 if let Some(activated) = activated {
-                    spread.forward(params, normed.tensor(), activated.routed)?;
+                    context.submit(Op::Copy { from: normed.tensor(), to: activated.routed })?;
                 }
             }
         }
@@ -100,7 +99,9 @@ impl Experts<'_> {
         let routed = params.activated(self.context, self.context.scratch);
         match saved.kept {
             ExpertsKept::Hidden(hidden) => self.activate_at((saved, hidden), routed)?,
-            ExpertsKept::Choices(_) => panic!("run files refuse expert parallelism of parallel blocks"),
+            ExpertsKept::Choices(_) => {
+                panic!("what experts of other ranks read is laid out before the block is filled")
+            }
         }
         let shared = params.shared.zip(saved.shared);
         let shared = shared.map(|(params, saved)| params.dense.activate(self.context, saved.dense)).transpose()?;
@@ -121,18 +122,15 @@ impl Experts<'_> {
         write: Write,
     ) -> Result<Partial, DeviceError> {
         let (context, routed) = (self.context, saved.routed);
-        match (saved.kept, write) {
-            (ExpertsKept::Hidden(_), _) => context.scratch.scoped(|| {
+        match saved.kept {
+            ExpertsKept::Hidden(_) => context.scratch.scoped(|| {
                 let (y, weights, rows) = (row_tensor(context), Some(routed.weights), routed.rows);
                 let write_rows = self.biases(rows).begin(params.down_bias, y)?;
-                self.product(Orientation::Nt, (activated.routed, params.down), (y, write_rows), rows)?;
+                product(context, Orientation::Nt, (activated.routed, params.down), (y, write_rows), rows)?;
                 context.submit(ExpertOp::CombineRows { y, weights, rows, out: sum, write }.into())
             })?,
-            (ExpertsKept::Choices(_), Write::Assign) => {
-                context.submit(Op::Copy { from: activated.routed, to: sum })?;
-            }
-            (ExpertsKept::Choices(_), Write::Accumulate) => {
-                context.submit(Op::Accumulate { x: activated.routed, into: sum })?;
+            ExpertsKept::Choices(choices) => {
+                self.spread(routed, choices).forward(params, activated.routed, (sum, write))?;
             }
         }
         if let (Some(shared), Some(saved), Some(activated)) = (self.shared(params), saved.shared, activated.shared) {
@@ -151,33 +149,41 @@ impl Experts<'_> {
     ) -> Result<Residual, DeviceError> {
         let (context, rows) = (self.context, saved.routed.rows);
         let shared = self.shared(params).zip(saved.shared).zip(pending.shared);
+        let through_shared = |dy| match &shared {
+            Some(((shared, saved), pending)) => shared.backward_activated(*saved, dy, *pending),
+            None => Ok(()),
+        };
         context.scratch.scoped(|| {
-            let dy = enter(context, dy)?;
-            match saved.kept {
+            let sum = match saved.kept {
                 ExpertsKept::Hidden(hidden) => {
-                    self.backward_activated(params, (saved.routed, hidden), dy.tensor(), pending)?;
-                }
-                ExpertsKept::Choices(choices) => {
-                    let (spread, normed) = (self.spread(saved.routed, choices), enter(context, normed)?);
-                    self.backward_routed(saved.routed, pending, |dweights| {
-                        spread.backward_input(params, [normed, dy].map(Whole::tensor), (pending, input), dweights)
+                    context.scratch.scoped(|| {
+                        let dy = enter(context, dy)?;
+                        self.backward_activated(params, (saved.routed, hidden), dy.tensor(), pending)?;
+                        through_shared(dy)
                     })?;
+                    let sum = Partial::target(context, input);
+                    context.scratch.scoped(|| {
+                        let y = row_tensor(context);
+                        product(context, Orientation::Nn, (pending.hidden, params.up), (y, Write::Assign), rows)?;
+                        let combine = ExpertOp::CombineRows { y, weights: None, rows, out: sum, write: Write::Assign };
+                        context.submit(combine.into())
+                    })?;
+                    sum
                 }
-            }
-            shared.as_ref().map_or(Ok(()), |((shared, saved), pending)| shared.backward_activated(*saved, dy, *pending))
-        })?;
-        context.scratch.scoped(|| {
-            let sum = Partial::target(context, input);
-            match saved.kept {
-                ExpertsKept::Hidden(_) => context.scratch.scoped(|| {
-                    let y = row_tensor(context);
-                    self.product(Orientation::Nn, (pending.hidden, params.up), (y, Write::Assign), rows)?;
-                    let combine = ExpertOp::CombineRows { y, weights: None, rows, out: sum, write: Write::Assign };
-                    context.submit(combine.into())
-                })?,
-                // The sum is there: whole tokens of this rank, whose gradients other ranks sent back.
-                ExpertsKept::Choices(_) => {}
-            }
+                // Other ranks send the gradients of this rank's tokens back at once.
+                ExpertsKept::Choices(choices) => {
+                    let sum = Partial::target(context, input);
+                    context.scratch.scoped(|| {
+                        let (dy, normed) = (enter(context, dy)?, enter(context, normed)?);
+                        let spread = self.spread(saved.routed, choices);
+                        self.backward_routed(saved.routed, pending, |dweights| {
+                            spread.backward_input(params, [normed, dy].map(Whole::tensor), (pending, sum), dweights)
+                        })?;
+                        through_shared(dy)
+                    })?;
+                    sum
+                }
+            };
             if let Some(((shared, _), pending)) = &shared {
                 shared.backward_input(*pending, sum)?;
             }
@@ -198,7 +204,7 @@ impl Experts<'_> {
         self.backward_routed(routed, pending, |dweights| {
             context.scratch.scoped(|| {
                 let (dy, gradient) = (self.gathered(dy, routed.rows)?, params.activated(context, context.scratch));
-                self.product(Orientation::Nn, (dy, params.down), (gradient, Write::Assign), routed.rows)?;
+                product(context, Orientation::Nn, (dy, params.down), (gradient, Write::Assign), routed.rows)?;
                 context.submit(
                     ExpertOp::ActivationBackward {
                         activation: context.model.activation,
@@ -255,16 +261,13 @@ impl Experts<'_> {
             let dy = enter(context, dy)?;
             context.scratch.scoped(|| {
                 if let Some(spread) = &spread {
-                    return spread.backward_weight(
-                        gradients.down,
-                        dy.tensor(),
-                        Factor::Activated(pending.activated),
-                        write,
-                    );
+                    let (accumulators, factor) =
+                        ((gradients.down, gradients.down_bias), Factor::Activated(pending.activated));
+                    return spread.backward_weight(accumulators, dy.tensor(), factor, write);
                 }
                 let dy = self.gathered(dy.tensor(), rows)?;
-                self.gradient_of_weight(gradients.down, (pending.activated, dy), rows, write)?;
-                self.biases(rows).add_weighted_gradient(gradients.down_bias, (dy, saved.routed), write)
+                add_products(context, gradients.down, (dy, pending.activated), (RowTerms::Sequences(rows), write))?;
+                self.biases(rows).add_weighted_gradient(gradients.down_bias, (dy, saved.routed.weights), write)
             })?;
             shared.as_ref().map_or(Ok(()), |(shared, pending)| shared.backward_down(*pending, dy, write))
         })?;
@@ -272,17 +275,13 @@ impl Experts<'_> {
             let normed = enter(context, normed)?;
             context.scratch.scoped(|| {
                 if let Some(spread) = &spread {
-                    return spread.backward_weight(
-                        gradients.up,
-                        normed.tensor(),
-                        Factor::Hidden(pending.hidden),
-                        write,
-                    );
+                    let (accumulators, factor) = ((gradients.up, gradients.up_bias), Factor::Hidden(pending.hidden));
+                    return spread.backward_weight(accumulators, normed.tensor(), factor, write);
                 }
+                self.biases(rows).add_gradient(gradients.up_bias, pending.hidden, write)?;
                 let x = self.gathered(normed.tensor(), rows)?;
-                self.gradient_of_weight(gradients.up, (x, pending.hidden), rows, write)
+                add_products(context, gradients.up, (pending.hidden, x), (RowTerms::Sequences(rows), write))
             })?;
-            self.biases(rows).add_gradient(gradients.up_bias, pending.hidden, write)?;
             self.router().backward_weight(gradients.router, (normed, pending.logits), write)?;
             self.router().backward_bias(gradients.router_bias, pending.logits, write)?;
             shared.as_ref().map_or(Ok(()), |(shared, pending)| shared.backward_up(*pending, normed, write))
@@ -296,37 +295,8 @@ impl Experts<'_> {
         Ok(to)
     }
 
-    /// `out` assigned or added to: each expert's rows of `a` with its matrix of `b`.
-    fn product(
-        &self,
-        orientation: Orientation,
-        (a, b): (Tensor, Tensor),
-        (out, write): (Tensor, Write),
-        rows: ExpertRows,
-    ) -> Result<(), DeviceError> {
-        let tokens = None;
-        self.context.submit(ExpertOp::MatMul { orientation, a, b, out, rows, tokens, write }.into())
-    }
-
-    /// `accumulator` = or += `dy^T x` of the rows of each expert.
-    fn gradient_of_weight(
-        &self,
-        accumulator: Tensor,
-        (b, a): (Tensor, Tensor),
-        rows: ExpertRows,
-        write: Write,
-    ) -> Result<(), DeviceError> {
-        let context = self.context;
-        let (contributions, all) = (Contributions::of_sequences(context), 0..context.shape.tokens());
-        sum_contributions(context, contributions, [accumulator], write, |tokens, [out], write| {
-            let range = TokenRange { start: tokens.start, end: tokens.end };
-            let (orientation, tokens) = (Orientation::Tn, (tokens != all).then_some(range));
-            context.submit(ExpertOp::MatMul { orientation, a, b, out, rows, tokens, write }.into())
-        })
-    }
-
     fn biases(&self, rows: ExpertRows) -> ExpertBiases<'_> {
-        ExpertBiases { context: self.context, rows }
+        ExpertBiases::new(self.context, RowTerms::Sequences(rows), 0)
     }
 
     /// The experts of all ranks that divide them.

@@ -139,6 +139,15 @@ impl FeedForward<'_> {
         }
     }
 
+    /// The same where it is computed with the block's input, as by experts of other ranks; `None` where it can be
+    /// computed later.
+    pub(crate) fn lay_out_at_once(&self, params: &FeedForwardParams) -> Option<Activated> {
+        match params {
+            FeedForwardParams::Dense(_) => None,
+            FeedForwardParams::Experts(_) => self.context.ep.map(|_| self.lay_out_activated(params)),
+        }
+    }
+
     /// The activation's output, in scratch, from its input.
     pub(crate) fn activate(
         &self,

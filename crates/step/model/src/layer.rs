@@ -145,16 +145,27 @@ impl Layer<'_> {
         saved: &LayerSaved,
         output: Residual,
     ) -> Result<(), DeviceError> {
-        self.fill_feed_forward(params, input, saved, None, None)?;
+        let at_once = self.feed_forward().lay_out_at_once(&params.feed_forward);
+        self.fill_feed_forward(params, input, saved, None, at_once)?;
         if self.attention_dropout().is_none() {
-            return self.add_both(params, input, saved, output);
+            return self.add_both(params, input, (saved, at_once), output);
         }
         // Each block has a mask of its own, of its sum.
         let to = self.context.residual(self.context.scratch);
         let middle = self.add_attention(params, ScaledResidual::unscaled(input), saved, to)?;
-        let activated = self.feed_forward().activate(&params.feed_forward, &saved.feed_forward)?;
+        let activated = self.activated(params, (saved, at_once))?;
         let block = self.feed_forward_sum(params, saved, activated, output.tensor())?;
         self.add(ScaledResidual::unscaled(middle), block, output)
+    }
+
+    /// The output of the feed-forward block's activation, unless it was computed at once.
+    fn activated(
+        &self,
+        params: &LayerParams,
+        (saved, at_once): (&LayerSaved, Option<Activated>),
+    ) -> Result<Activated, DeviceError> {
+        let activate = || self.feed_forward().activate(&params.feed_forward, &saved.feed_forward);
+        at_once.map_or_else(activate, Ok)
     }
 
     /// `output[R, D]` assigned: the stream and both parallel blocks, without dropout.
@@ -162,14 +173,13 @@ impl Layer<'_> {
         &self,
         params: &LayerParams,
         input: Residual,
-        saved: &LayerSaved,
+        (saved, at_once): (&LayerSaved, Option<Activated>),
         output: Residual,
     ) -> Result<(), DeviceError> {
         let (context, out) = (self.context, output.tensor());
         let sum = Partial::target(context, out);
         self.attention().project(&params.attention, &saved.attention, sum)?;
-        let activated = self.feed_forward().activate(&params.feed_forward, &saved.feed_forward)?;
-        let activated = (&saved.feed_forward, activated);
+        let activated = (&saved.feed_forward, self.activated(params, (saved, at_once))?);
         let sum = self.feed_forward().project(&params.feed_forward, activated, sum, Write::Accumulate)?;
         let block = Block { sum: leave(context, sum)?, bias: params.attention.output.bias, dropout: None };
         self.add(ScaledResidual::unscaled(input), block, output)?;

@@ -20,6 +20,7 @@ mod dropout;
 mod embedding;
 mod expert_biases;
 mod expert_parallel;
+mod expert_products;
 mod expert_rounds;
 mod experts;
 mod experts_spec;

@@ -168,7 +168,7 @@ mod tests {
             let layout = UnitLayout::new(experts(axes), parallelism.axis_sizes(), 1);
             let groups = PeerGroups::of_units(mesh, &parallelism, [&layout]);
             let own = layout.axes();
-            for needed in [axes, own.shards, own.replicas()] {
+            for needed in [axes.without(Axis::Tp), own.shards, own.replicas()] {
                 assert!(groups.index(PeerGroup::Along(needed)).is_some(), "{axes}: {needed}");
             }
         }

@@ -72,7 +72,8 @@ impl PeerGroups {
         PeerGroups { mesh, list: list.into() }
     }
 
-    /// The groups of a run with these units: along the axes over which each of them is sharded, reduced and split.
+    /// The groups of a run with these units: along the axes over which each of them is sharded and reduced, and those
+    /// over which it is split beside tensor parallelism.
     pub fn of_units<'a>(
         mesh: Mesh,
         parallelism: &Parallelism,
@@ -80,10 +81,9 @@ impl PeerGroups {
     ) -> PeerGroups {
         let of_unit = |layout: &UnitLayout| {
             let (axes, params) = (layout.axes(), || layout.segments.iter().map(|segment| &segment.param));
-            let split: Vec<AxisSet> = params().map(|param| param.sharding.axes()).collect();
+            let split = params().map(|param| param.sharding.axes().difference(parallelism.tensor_axes()));
             let alone = params().map(|param| config::gradient_axes(param, parallelism).difference(axes.data));
-            let of_all = split.iter().copied().fold(AxisSet::NONE, AxisSet::union);
-            [axes.shards, axes.replicas(), of_all].into_iter().chain(alone).chain(split.clone()).collect::<Vec<_>>()
+            [axes.shards, axes.replicas()].into_iter().chain(alone).chain(split).collect::<Vec<_>>()
         };
         PeerGroups::new(mesh, units.into_iter().flat_map(of_unit))
     }

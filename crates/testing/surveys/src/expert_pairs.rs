@@ -10,5 +10,7 @@ mod page;
 pub use choices::{Chosen, chosen};
 pub use compare::{Compared, compare};
 pub use draw::{ExpertPair, draw};
+pub(crate) use draw::{is_legal, model, parallelism, training};
 pub use factors::factors;
+pub(crate) use factors::of_layout;
 pub use page::{Count, page};

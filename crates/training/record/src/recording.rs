@@ -6,7 +6,7 @@ use std::rc::Rc;
 use comm::collectives::Traffic;
 use comm::{CollectiveCall, MetaCommunicator, Operation};
 use config::{
-    GradientSums, LayerRecompute, ModelSpec, Products, SavedInputs, SequenceParallel, Sharding, Tied, Unit, UnitLayout,
+    GradientSums, LayerRecompute, ModelSpec, Products, SavedInputs, SequenceParallel, Tied, Unit, UnitLayout,
 };
 use device::{Communicator, DeviceError, Dtype, Frame, MetaDevice, Record, Stream, Write};
 use mesh::{Axis, AxisSizes};
@@ -131,7 +131,7 @@ impl<'a> Recorder<'a> {
             // With balanced chunks all ranks do as much as the first.
             cp: group(MetaCommunicator::new(Axis::Cp.into(), case.shape.slices.ranks, 0)),
             // With balanced routing, too.
-            ep: (case.ep > 1).then(|| group(MetaCommunicator::new(Sharding::EXPERTS.axes(), case.ep, 0))),
+            ep: (case.ep > 1).then(|| group(MetaCommunicator::new(Axis::Ep.into(), case.ep, 0))),
             other: Frame::measuring(),
             until_input: Frame::measuring(),
             until_weight: Frame::measuring(),

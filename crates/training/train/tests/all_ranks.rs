@@ -235,6 +235,22 @@ fn ranks_that_divide_experts_fit_together() {
     finds(&spread(&zero(1)), 1, |own| own.sequences.replica = 0, expected);
 }
 
+/// dp 2, whose replicas divide experts, x cp 2 x tp 2 x pp 2: rank 8 pp + 4 cp + 2 ep + tp.
+#[test]
+fn ranks_that_divide_experts_and_share_sequences_and_matrices_fit_together() {
+    let model = ["model.experts=8", "model.expert_hidden=32", "model.biases=\"attention\""];
+    let degrees = ["parallelism.dp=2", "parallelism.cp=2", "parallelism.ep=2"];
+    for stage in 0..=3 {
+        let setup = setup(&[&model[..], &degrees, &[&zero(stage)]].concat());
+        for workload in setup.workload_indices() {
+            verified(&setup, workload, |_, _| ()).unwrap();
+        }
+        let peer = setup.mesh.coord(Rank(1));
+        let change = |own: &mut Assignment| own.position.model = ModelCoord::new(peer);
+        finds(&setup, 3, change, (Rule::Shards, "rank 3 must hold shard 1 of 2 of split parameters"));
+    }
+}
+
 /// dp 2 x cp 2 x tp 2 x pp 2: rank 8 pp + 4 dp + 2 cp + tp.
 #[test]
 fn ranks_that_share_sequences_fit_together() {

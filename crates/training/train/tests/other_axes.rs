@@ -1,19 +1,13 @@
-//! A mesh with ranks along `ep` and tp, along which no program divides work then: whoever takes a mesh refuses it by
-//! name, or computes what is right on it.
+//! A mesh with ranks along `ep`, and programs of a run without them: a reduction along the axis is refused by name, and
+//! copies of parameters are told apart.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at once")]
 
-use std::time::Duration;
-
-use comm::Timeouts;
 use config::{ModelCoord, RunConfig, Unit};
 use device::{ArenaSize, Numerics};
 use mesh::{Axis, AxisSet, AxisSizes, Mesh, Rank};
-use program::{GradientAxes, Instr, PeerGroup, PeerGroups};
-use train::{
-    Assignments, Engine, MetaEngine, SequenceBuffers, Setup, Start, StepOrder, ThreadEngine, TokenSource, WorkloadIndex,
-};
-use train::{Copies, pieces};
+use program::{GradientAxes, Instr, PeerGroup};
+use train::{Copies, Engine, MetaEngine, SequenceBuffers, Setup, Start, TokenSource, pieces};
 
 struct NoTokens;
 
@@ -27,45 +21,6 @@ fn setup() -> Setup {
     let RunConfig { model, parallelism, train, .. } =
         RunConfig::load("", "", &degrees.map(ToString::to_string)).unwrap();
     Setup::new(model, parallelism, train).unwrap()
-}
-
-/// The mesh of [`setup`] with two ranks along `ep`.
-fn other_meshes() -> [(Axis, Mesh); 1] {
-    [(Axis::Ep, Mesh::new(AxisSizes { tp: 2, ep: 2, ..AxisSizes::ONE }).unwrap())]
-}
-
-fn refusal(consumer: &str, axis: Axis) -> String {
-    format!("{consumer} must have 1 rank along {axis} where it has several along cp or tp; got 2; use 1")
-}
-
-#[test]
-fn engines_refuse_it() {
-    for (axis, mesh) in other_meshes() {
-        let engines: [Box<dyn Engine>; 2] = [
-            Box::new(MetaEngine::new(PeerGroups::new(mesh, []))),
-            Box::new(ThreadEngine::new(PeerGroups::new(mesh, []), Timeouts::new(Duration::from_secs(1)))),
-        ];
-        for engine in engines {
-            let error =
-                engine.open(Rank(0), ArenaSize::of_device(4096), Numerics::SINGLE).err().map(|error| error.to_string());
-            assert_eq!(error, Some(refusal("the mesh of an engine", axis)));
-        }
-    }
-}
-
-/// Otherwise the ranks along the axis would read the same sequences and own the same shards.
-#[test]
-fn ranks_refuse_it_before_they_choose_sequences_and_shards() {
-    for (axis, mesh) in other_meshes() {
-        let setup = Setup { mesh, ..setup() };
-        let ends = MetaEngine::new(PeerGroups::new(Mesh::new(AxisSizes::only(Axis::Tp, 2)).unwrap(), []));
-        let ends = ends.open(Rank(0), ArenaSize::of_device(0), Numerics::SINGLE).unwrap();
-        let opened = train::Worker::open(&setup, mesh.origin(), &NoTokens, Start::Seed, ends);
-        assert_eq!(opened.err().map(|error| error.to_string()), Some(refusal("the mesh of a run", axis)));
-        let order = StepOrder::new(&setup.model, &setup.parallelism, &setup.train).unwrap();
-        let assigned = Assignments::new(&setup, WorkloadIndex::MAIN, &order).unwrap().of(Rank(0));
-        assert_eq!(assigned.err().map(|error| error.to_string()), Some(refusal("the mesh of a run", axis)));
-    }
 }
 
 /// The verifier refuses such a reduction; an executor that gets one all the same must not leave the axis out.
@@ -94,19 +49,18 @@ fn a_reduction_over_axes_without_a_group_names_them() {
 #[test]
 fn pieces_store_each_element_once_over_all_ranks() {
     let setup = setup();
-    for (axis, mesh) in other_meshes() {
-        for layout in setup.layouts.values() {
-            let mut stored: usize = 0;
-            for rank in mesh.ranks() {
-                let place = ModelCoord::new(mesh.coord(rank));
-                let listed = |copies| -> usize {
-                    pieces(layout, 0..layout.len, place, copies).iter().map(|piece| piece.elements.len()).sum()
-                };
-                stored += listed(Copies::First);
-                assert!(listed(Copies::Every) >= listed(Copies::First));
-            }
-            let elements: usize = layout.segments.iter().map(|segment| segment.param.len()).sum();
-            assert_eq!(stored, elements, "{axis}");
+    let mesh = Mesh::new(AxisSizes { tp: 2, ep: 2, ..AxisSizes::ONE }).unwrap();
+    for layout in setup.layouts.values() {
+        let mut stored: usize = 0;
+        for rank in mesh.ranks() {
+            let place = ModelCoord::new(mesh.coord(rank));
+            let listed = |copies| -> usize {
+                pieces(layout, 0..layout.len, place, copies).iter().map(|piece| piece.elements.len()).sum()
+            };
+            stored += listed(Copies::First);
+            assert!(listed(Copies::Every) >= listed(Copies::First));
         }
+        let elements: usize = layout.segments.iter().map(|segment| segment.param.len()).sum();
+        assert_eq!(stored, elements);
     }
 }

@@ -57,7 +57,6 @@ fn refused(error: SetupError) -> Failure {
             Failure::Work(format!("ranks do not agree:\n  {}", lines.join("\n  ")))
         }
         error @ (SetupError::Mesh(_)
-        | SetupError::Axis(_)
         | SetupError::ShardGroup { .. }
         | SetupError::ExpertRanks { .. }
         | SetupError::SumTree { .. }

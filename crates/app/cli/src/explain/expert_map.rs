@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use config::{ExpertsSpec, Unit};
+use config::{ExpertsSpec, Sharding, Unit};
 use mesh::{Axis, AxisSet, Coord, Rank};
 use train::Setup;
 
@@ -32,11 +32,11 @@ impl ExpertMap {
     pub fn of(setup: &Setup) -> Option<ExpertMap> {
         let experts = setup.model.experts?;
         let (mesh, degrees) = (&setup.mesh, setup.parallelism.degrees);
-        let axes = setup.parallelism.expert_axes();
-        let places = mesh.size(axes);
+        let split = Sharding::EXPERTS;
+        let places = mesh.size(split.axes());
         let own = experts.number / places;
         let is_at =
-            |coord: Coord, place: usize, pp: usize| coord.position(axes) == place && coord.along(Axis::Pp) == pp;
+            |coord: Coord, place: usize, pp: usize| split.slice_of(&coord) == place && coord.along(Axis::Pp) == pp;
         let of_place = |place: usize, pp: usize| mesh.ranks().filter(move |rank| is_at(mesh.coord(*rank), place, pp));
         let row = |place: usize| ExpertRow {
             held: place * own..(place + 1) * own,

@@ -62,13 +62,14 @@ fn kinds(setup: &Setup) -> Vec<(String, AxisSet, String)> {
     }
     let of_units: BTreeSet<UnitAxes> = setup.layouts.values().map(UnitLayout::axes).collect();
     for axes in of_units.into_iter().rev() {
+        let of_experts = axes.data == UnitAxes::TOKENS && setup.parallelism.ep > 1;
+        let of = if of_experts { " of experts" } else { "" };
         let (data, see) = match setup.parallelism.degrees.cp {
-            _ if axes.data == UnitAxes::TOKENS && setup.parallelism.ep > 1 => {
-                ("dp of experts".into(), "see other sequences")
+            _ if !of_experts && axes.data != setup.parallelism.token_axes() => {
+                (axes.data.to_string(), "see other tokens")
             }
-            _ if axes.data != setup.parallelism.token_axes() => (axes.data.to_string(), "see other tokens"),
-            1 => ("dp".into(), "see other sequences"),
-            _ => ("dp+cp".into(), "see other tokens"),
+            1 => (format!("dp{of}"), "see other sequences"),
+            _ => (format!("dp+cp{of}"), "see other tokens"),
         };
         kinds.push((data, axes.data, format!("{weights}, {see}, sum gradients {sums}{order}")));
         let members = setup.parallelism.shard_group();

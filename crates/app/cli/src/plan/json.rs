@@ -96,8 +96,8 @@ fn of_remedies(remedies: &Remedies) -> JsonRemedies {
 
 /// The keys of `--fix`, and the layers of each stage.
 fn layout(parallelism: &Parallelism) -> BTreeMap<String, Value> {
-    let mut layout: BTreeMap<String, Value> =
-        keys(parallelism).into_iter().map(|(key, value)| (key, value_of(&value))).collect();
+    let named = keys(parallelism).into_iter().filter(|(key, _)| key != "ep" || parallelism.ep > 1);
+    let mut layout: BTreeMap<String, Value> = named.map(|(key, value)| (key, value_of(&value))).collect();
     layout.insert("stage_layers".into(), Value::from(parallelism.stage_layers.clone()));
     layout
 }

@@ -169,6 +169,9 @@ fn layout(parallelism: &Parallelism) -> String {
     if parallelism.degrees.cp > 1 {
         text += &format!(" by {}", of("cp_kind"));
     }
+    if parallelism.ep > 1 {
+        text += &format!(", ep {}", parallelism.ep);
+    }
     text += &format!(", zero {}, {}", zero(parallelism, &of("zero")), of("schedule"));
     if of("stages_per_rank") != "1" {
         text += &format!(" with {} stages per rank", of("stages_per_rank"));

@@ -69,7 +69,7 @@ impl HostMemory {
             }
         }
         if memory_every > 0 && hosts.len() > 1 {
-            let state = state_bytes(setup, processes, &hosts)?;
+            let state = state_bytes(setup, processes, &hosts);
             for (number, host) in hosts.iter_mut().enumerate() {
                 let before = if number == 0 { state.len() - 1 } else { number - 1 };
                 host.checkpoint_bytes = KEPT * (state[number] + state[before]);
@@ -118,16 +118,15 @@ impl HostMemory {
 }
 
 /// Bytes of the files of a checkpoint on each of `hosts`.
-fn state_bytes(setup: &Setup, processes: &[HostProcess], hosts: &[HostMemory]) -> Result<Vec<u64>, Failure> {
+fn state_bytes(setup: &Setup, processes: &[HostProcess], hosts: &[HostMemory]) -> Vec<u64> {
     let mut state = vec![0; hosts.len()];
     for HostProcess { host, ranks } in processes {
-        let bytes_of = |rank: &Rank| checkpoint_bytes(setup, *rank).map_err(|error| Failure::Work(error.to_string()));
-        let bytes: u64 = ranks.iter().map(bytes_of).sum::<Result<u64, Failure>>()?;
+        let bytes: u64 = ranks.iter().map(|rank| checkpoint_bytes(setup, *rank)).sum();
         if let Some(number) = hosts.iter().position(|known| known.host == *host) {
             state[number] += bytes;
         }
     }
-    Ok(state)
+    state
 }
 
 /// The connections and the host that needs most, in a line below that of the arenas.

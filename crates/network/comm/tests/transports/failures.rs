@@ -22,6 +22,7 @@ over_every_wire!(
     a_panic_of_one_rank_ends_the_waits_of_all_others,
     a_transport_dropped_by_a_panic_aborts_without_help,
     a_rank_that_leaves_early_is_missed_at_once,
+    a_member_that_leaves_before_an_all_to_all_is_missed_at_once,
     a_loan_to_a_rank_that_leaves_unread_is_an_error,
     different_programs_are_distinguished,
     jitter_does_not_change_the_bits,
@@ -224,6 +225,28 @@ fn a_rank_that_leaves_early_is_missed_at_once(wire: Wire) {
         assert!([Rank(0), Rank(1), Rank(2)].contains(peer));
     }
     assert!(results[1].is_none());
+}
+
+/// Rows of experts, of which every member gives and gets 40,000 bytes.
+fn exchanged(transport: &Arc<dyn Transport>) -> Result<(), CommError> {
+    let (parts, from) = ([40_000; 3], vec![1u8; 3 * 40_000]);
+    communicator(transport).exchange_parts((&from, &parts), (&mut vec![0u8; 3 * 40_000], &parts))
+}
+
+fn a_member_that_leaves_before_an_all_to_all_is_missed_at_once(wire: Wire) {
+    let results = run(wire, 3, |transport| {
+        if transport.rank() == Rank(1) {
+            return None;
+        }
+        let error = exchanged(&transport).err();
+        finish(&transport);
+        error
+    });
+    let errors: Vec<&CommError> = results.iter().flatten().collect();
+    let missed = errors.iter().filter(|error| matches!(error, CommError::PeerLeft { peer: Rank(1), .. })).count();
+    // The second may hear of the first, which ends the world as ranks of runs do.
+    let told = errors.iter().filter(|error| matches!(error, CommError::Aborted { .. })).count();
+    assert!(missed >= 1 && missed + told == 2, "{errors:?}");
 }
 
 fn a_loan_to_a_rank_that_leaves_unread_is_an_error(wire: Wire) {

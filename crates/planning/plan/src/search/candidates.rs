@@ -1,5 +1,5 @@
-//! The layouts that are tried: every combination of degrees, ways to share sequences, forms of ZeRO, schedules,
-//! microbatch sizes, recomputation and sequence parallelism.
+//! The layouts that are tried: every combination of degrees, ranks that divide experts, ways to share sequences, forms
+//! of ZeRO, schedules, microbatch sizes, recomputation and sequence parallelism.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,6 +71,7 @@ pub fn keys(parallelism: &Parallelism) -> BTreeMap<String, String> {
     let sequence_parallel = parallelism.sequence_parallel == SequenceParallel::On;
     let degrees = parallelism.degrees.named().map(|(key, degree)| (key, degree.to_string()));
     let entries = [
+        ("ep", parallelism.ep.to_string()),
         ("cp_kind", context_kind_name(parallelism.context.kind).to_string()),
         ("zero", zero.to_string()),
         ("reduce", reduce.to_string()),
@@ -88,7 +89,7 @@ pub fn keys(parallelism: &Parallelism) -> BTreeMap<String, String> {
 pub fn values(config: &RunConfig, software: Option<&Software>, accelerators: usize, key: &str) -> Option<Vec<String>> {
     let numbers = |values: Vec<usize>| values.iter().map(usize::to_string).collect::<Vec<_>>();
     let degrees = Degrees { dp: 2, cp: 1, tp: 2, pp: 2 };
-    let one = Shape { degrees, context: ContextParallel::DEFAULT }.plain(
+    let one = Shape { degrees, ep: 1, context: ContextParallel::DEFAULT }.plain(
         ScheduleKind::OneForwardOneBackward,
         SequenceParallel::On,
         1,
@@ -107,6 +108,7 @@ pub fn values(config: &RunConfig, software: Option<&Software>, accelerators: usi
         "cp" => Some(numbers(degrees_along(OfferedAxis::Context))),
         "tp" => Some(numbers(degrees_along(OfferedAxis::Tensor))),
         "pp" => Some(numbers(degrees_along(OfferedAxis::Pipeline))),
+        "ep" => Some(numbers(expert_ranks(config, software, &Degrees { dp: accelerators, ..Degrees::ONE }))),
         "cp_kind" => Some(ContextKind::ALL.map(|kind| context_kind_name(kind).to_string()).to_vec()),
         "zero" | "reduce" | "recompute" => Some(of_variants()),
         "schedule" => {
@@ -145,7 +147,9 @@ impl Candidates {
                         continue;
                     }
                     for context in contexts(config, cp) {
-                        choice.add_shape(Shape { degrees, context });
+                        for ep in expert_ranks(config, software, &degrees) {
+                            choice.add_shape(Shape { degrees, ep, context });
+                        }
                     }
                 }
             }
@@ -192,6 +196,9 @@ impl Choice<'_> {
 
     fn add_shape(&mut self, shape: Shape) {
         let degrees = shape.degrees;
+        if !self.agrees_with("ep", &shape.ep.to_string()) {
+            return;
+        }
         let mut refused = None;
         let is_meant = |kind: &ScheduleKind| self.agrees_with("schedule", kind.name());
         let tried = schedules(degrees.pp, &self.stages_per_rank(degrees.pp));
@@ -262,10 +269,22 @@ pub fn has_schedule(software: Option<&Software>, kind: ScheduleKind) -> bool {
     software.is_none_or(|software| software.offers.schedules.contains(&offered))
 }
 
-/// A layout's degrees and how ranks share sequences, before the rest of it is chosen.
+/// How many replicas may divide the experts that a tensor-parallel rank has: 1 without experts, and for other trainers,
+/// none of which is described with its way of dividing experts.
+fn expert_ranks(config: &RunConfig, software: Option<&Software>, degrees: &Degrees) -> Vec<usize> {
+    match (&config.model.experts, software) {
+        (Some(experts), None) => {
+            mesh::divisors(mesh::greatest_common_divisor(degrees.dp, (experts.number / degrees.tp).max(1)))
+        }
+        (Some(_) | None, _) => vec![1],
+    }
+}
+
+/// A layout's degrees and how ranks share sequences and experts, before the rest of it is chosen.
 #[derive(Clone, Copy)]
 struct Shape {
     degrees: Degrees,
+    ep: usize,
     context: ContextParallel,
 }
 
@@ -278,7 +297,7 @@ impl Shape {
             sequence_parallel,
             zero: ZeroStage::Off,
             shard_group: None,
-            ep: 1,
+            ep: self.ep,
             sum_tree: 1,
             schedule: schedule.into(),
             microbatch_size,

@@ -19,8 +19,8 @@ pub struct Floors<'a> {
     splits: BTreeMap<(Key, usize), Option<StageSplit>>,
     /// By schedule, ranks and microbatches: passes that each rank holds at once.
     held: BTreeMap<(ScheduleKind, usize, usize), Vec<usize>>,
-    /// By tp: elements of each unit on one rank, and the axes over which they are sharded.
-    elements: BTreeMap<usize, PerClass<(usize, AxisSet)>>,
+    /// By tp and ep: elements of each unit on one rank, and the axes over which they are sharded.
+    elements: BTreeMap<(usize, usize), PerClass<(usize, AxisSet)>>,
 }
 
 /// Lower bounds of a layout.
@@ -63,7 +63,7 @@ impl<'a> Floors<'a> {
         let split = split.clone()?;
         // Neither replicas nor stages change a rank's elements of a unit.
         let Degrees { dp: _, cp: _, tp, pp } = parallelism.degrees;
-        let elements = self.elements.entry(tp).or_insert_with(|| {
+        let elements = self.elements.entry((tp, parallelism.ep)).or_insert_with(|| {
             let (model, classes) = (&config.model, config.model.classes());
             let layout = |unit| UnitLayout::new(params(model, unit), parallelism.axis_sizes(), 1);
             let layouts = PerClass::new(&classes, |class| layout(classes.first(class)));

@@ -21,6 +21,7 @@ use crate::PreparedStep;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     tp: usize,
+    ep: usize,
     slices: SequenceSlices,
     microbatch_size: usize,
     sequence_parallel: SequenceParallel,
@@ -30,10 +31,11 @@ pub(super) struct Key {
 impl Key {
     pub(super) fn of(parallelism: &Parallelism) -> Key {
         // Passes depend neither on replicas nor on stages.
-        let Parallelism { degrees: Degrees { dp: _, cp: _, tp, pp: _ }, microbatch_size, sequence_parallel, .. } =
-            *parallelism;
+        let Parallelism {
+            degrees: Degrees { dp: _, cp: _, tp, pp: _ }, ep, microbatch_size, sequence_parallel, ..
+        } = *parallelism;
         let slices = parallelism.slices();
-        Key { tp, slices, microbatch_size, sequence_parallel, recompute: parallelism.recompute_to_do().of_layer(0) }
+        Key { tp, ep, slices, microbatch_size, sequence_parallel, recompute: parallelism.recompute_to_do().of_layer(0) }
     }
 }
 
@@ -91,10 +93,10 @@ impl<'a> Recordings<'a> {
     fn recording(&self, parallelism: &Parallelism) -> Result<Recording<'a>, SetupError> {
         let records = UnitRecords::new(StepOrder::case(&self.config.model, parallelism, &self.config.train))?;
         let (units, footprints) = (RecordedUnits::new(&records, self.software), records.footprints());
-        // Passes do not depend on how the ranks next to the tensor-parallel and the context-parallel group are used.
+        // Passes do not depend on how the ranks next to the groups of layers are used.
         let Degrees { dp: _, cp, tp, pp: _ } = parallelism.degrees;
         let alone = Parallelism {
-            degrees: Degrees { dp: 1, cp, tp, pp: 1 },
+            degrees: Degrees { dp: parallelism.ep, cp, tp, pp: 1 },
             zero: ZeroStage::Off,
             schedule: ScheduleKind::OneForwardOneBackward.into(),
             stage_layers: None,

@@ -2,8 +2,9 @@
 //! promise of another order.
 
 use config::{
-    ExpertsSpec, GradientReduction, GradientSums, ModelSpec, Overlap, Parallelism, Precision, Products, Recompute,
-    ScheduleKind, TrainSpec, Unit, ZeroStage,
+    Blocks, ChunkOrder, ContextKind, ContextParallel, Degrees, ExpertsSpec, GradientReduction, GradientSums,
+    LinearLayer, LoraSpec, ModelSpec, Overlap, Parallelism, Precision, Products, Recompute, ScheduleKind,
+    SequenceParallel, TrainSpec, Unit, ZeroStage,
 };
 use device::{Device, DeviceError, ExpertOp, ExpertRows, Op, Stream, Tensor};
 use prove::{Distance, EqualityClass, outcome_from};
@@ -14,19 +15,43 @@ use testkit::wrapped_engine::WrappedEngine;
 use crate::experts::rig::{faults, layout, models, outcome, three, training};
 use crate::resume::rig::in_two;
 
-/// The models that `parallelism.ep` is supported with: without biases of experts.
-fn supported() -> impl Iterator<Item = (&'static str, ModelSpec)> {
-    models().into_iter().filter(|(_, model)| !model.biases.are_in_feed_forward())
+/// The models, and the second one with blocks side by side, whose sums are one where nothing is dropped.
+fn with_parallel_blocks() -> Vec<(&'static str, ModelSpec)> {
+    let mut all = models();
+    let beside = ModelSpec { blocks: Blocks::Parallel, ..all[1].1.clone() };
+    all.push(("experts next to attention without dropout", ModelSpec { dropout: 0.0, ..beside.clone() }));
+    all.push(("experts next to attention", beside));
+    all
 }
 
 /// The same, with matrices of experts of whole blocks of the norm: 48 x 256 elements are three.
 fn blocked() -> Vec<(&'static str, ModelSpec)> {
     let wide = |experts: ExpertsSpec| ExpertsSpec { hidden: 256, ..experts };
-    supported().map(|(name, model)| (name, ModelSpec { experts: model.experts.map(wide), ..model })).collect()
+    let models = with_parallel_blocks().into_iter();
+    models.map(|(name, model)| (name, ModelSpec { experts: model.experts.map(wide), ..model })).collect()
 }
 
 fn spread(dp: usize, ep: usize, pp: usize, microbatch_size: usize) -> Parallelism {
     Parallelism { ep, ..plain_layout(dp, 1, pp, microbatch_size) }
+}
+
+/// The same, where ranks share matrices and sequences, too.
+fn shared(parallelism: Parallelism, tp: usize, cp: usize, kind: ContextKind) -> Parallelism {
+    // Of a ring, masks of dropout are drawn for four tokens at once.
+    let chunks = match kind {
+        ContextKind::Gather => ChunkOrder::Balanced,
+        ContextKind::Heads | ContextKind::Ring => ChunkOrder::Contiguous,
+    };
+    let (degrees, context) = (Degrees { tp, cp, ..parallelism.degrees }, ContextParallel { kind, chunks });
+    Parallelism { degrees, context, ..parallelism }
+}
+
+/// The ranks of one replica that share matrices and sequences as those of `parallelism` do: they have its sums over
+/// hidden dims and over tokens of a sequence.
+fn one_replica(parallelism: &Parallelism) -> Parallelism {
+    let plain = plain_layout(1, 1, 1, 1);
+    let Parallelism { degrees, context, sequence_parallel, .. } = parallelism.clone();
+    Parallelism { degrees: Degrees { dp: 1, pp: 1, ..degrees }, context, sequence_parallel, ..plain }
 }
 
 fn exact() -> TrainSpec {
@@ -68,6 +93,38 @@ fn exact_sums_have_the_bits_of_one_rank_however_experts_are_divided() {
     }
 }
 
+/// With tensor parallelism, which divides experts first, with sequence parallelism, and with each way to share
+/// sequences.
+fn shared_layouts() -> Vec<Parallelism> {
+    let (gather, heads, ring) = (ContextKind::Gather, ContextKind::Heads, ContextKind::Ring);
+    let tokens = SequenceParallel::On;
+    let three = three(GradientReduction::Step);
+    vec![
+        shared(spread(2, 2, 1, 2), 2, 1, gather),
+        Parallelism {
+            sequence_parallel: tokens,
+            recompute: Recompute::FULL,
+            ..shared(spread(4, 2, 1, 1), 2, 1, gather)
+        },
+        Parallelism { sequence_parallel: tokens, zero: three, ..shared(spread(2, 2, 2, 4), 4, 1, gather) },
+        Parallelism { zero: ZeroStage::One, ..shared(spread(4, 2, 1, 1), 1, 2, gather) },
+        shared(spread(2, 2, 2, 2), 1, 2, heads),
+        Parallelism { recompute: Recompute::Selective, ..shared(spread(4, 4, 1, 2), 1, 2, ring) },
+        Parallelism { sequence_parallel: tokens, overlap: Some(Overlap::On), ..shared(spread(2, 2, 1, 2), 2, 2, ring) },
+    ]
+}
+
+#[test]
+fn exact_sums_have_the_bits_of_one_replica_whatever_else_ranks_share() {
+    for (name, model) in blocked() {
+        for parallelism in shared_layouts() {
+            let of = |parallelism| outcome(&layout(&model, parallelism, exact()));
+            let (one, many) = (of(one_replica(&parallelism)), of(parallelism.clone()));
+            assert!(Distance::between(&one, &many, |_| false).same_bits, "{name}, {parallelism:?}");
+        }
+    }
+}
+
 /// Rows are stored and sent as the run stores activations; sums of a token are rounded once, where it is.
 #[test]
 fn narrow_rows_have_the_bits_of_one_rank() {
@@ -82,15 +139,22 @@ fn narrow_rows_have_the_bits_of_one_rank() {
 
 #[test]
 fn single_sums_keep_the_promise_of_another_order() {
-    for (name, model) in supported() {
-        for parallelism in [
-            spread(2, 2, 1, 2),
-            Parallelism { recompute: Recompute::FULL, ..spread(4, 2, 2, 2) },
-            Parallelism { zero: three(GradientReduction::Step), ..spread(4, 4, 1, 2) },
+    let (order, sums) = (EqualityClass::OtherOrder, EqualityClass::OtherSums);
+    let targets = vec![LinearLayer::Query, LinearLayer::Value];
+    let lora = Some(LoraSpec { rank: 4, alpha: 8.0, targets });
+    let mut all = with_parallel_blocks();
+    all.push(("adapters of attention", ModelSpec { lora, ..all[0].1.clone() }));
+    for (name, model) in all {
+        for (expected, parallelism) in [
+            (order, spread(2, 2, 1, 2)),
+            (order, Parallelism { recompute: Recompute::FULL, ..spread(4, 2, 2, 2) }),
+            (order, Parallelism { zero: three(GradientReduction::Step), ..spread(4, 4, 1, 2) }),
+            (sums, shared(spread(2, 2, 1, 2), 2, 1, ContextKind::Gather)),
+            (sums, shared(spread(2, 2, 1, 2), 1, 2, ContextKind::Gather)),
         ] {
             let (class, faults) = faults(&model, parallelism.clone(), &training());
             let none: [&str; 0] = [];
-            assert_eq!((class, faults.as_slice()), (EqualityClass::OtherOrder, &none.map(String::from)[..]), "{name}");
+            assert_eq!((class, faults.as_slice()), (expected, &none.map(String::from)[..]), "{name}");
         }
     }
 }
@@ -108,6 +172,7 @@ fn a_rank_keeps_its_share_of_the_experts() {
     assert_eq!(length(plain_layout(4, 1, 1, 1)), (all, 4));
     assert_eq!(length(spread(4, 2, 1, 1)), (all / 2, 2));
     assert_eq!(length(spread(4, 4, 1, 1)), (all / 4, 1));
+    assert_eq!(length(shared(spread(4, 2, 1, 1), 2, 2, ContextKind::Gather)), (all / 4, 4));
 }
 
 #[test]
@@ -117,6 +182,7 @@ fn a_run_resumes_with_experts_on_other_ranks() {
         (spread(4, 4, 1, 2), Parallelism { zero: three(GradientReduction::Step), ..spread(4, 2, 1, 1) }),
         (Parallelism { zero: ZeroStage::One, ..spread(2, 2, 2, 1) }, one.clone()),
         (one, Parallelism { zero: ZeroStage::One, ..spread(8, 8, 1, 1) }),
+        (shared(spread(2, 1, 1, 2), 2, 1, ContextKind::Gather), shared(spread(4, 4, 1, 1), 2, 1, ContextKind::Gather)),
     ];
     for (number, (before, after)) in pairs.into_iter().enumerate() {
         let (name, model) = blocked().swap_remove(number % 3);

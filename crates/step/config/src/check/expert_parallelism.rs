@@ -4,7 +4,6 @@ use super::{Rules, nearest_of};
 use crate::data_spec::DeviceChoice;
 use crate::degrees::Degrees;
 use crate::layout::SHARD_BLOCK;
-use crate::model::Blocks;
 use crate::parallelism::Parallelism;
 use crate::problem::Problem;
 use crate::run_file::RunConfig;
@@ -19,7 +18,13 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         let rule = "divides experts, and the model has none";
         return rules.report(Problem::of_value("parallelism.ep", ep, rule, "use 1, or set model.experts"));
     };
-    let shared = [dp, group, experts.number].into_iter().fold(0, mesh::greatest_common_divisor);
+    // Experts that tensor parallelism does not divide are refused already.
+    let of_tensor = if experts.number.is_multiple_of(tp) { experts.number / tp } else { ep };
+    let divided = match tp {
+        1 => format!("model.experts = {of_tensor}"),
+        tp => format!("model.experts / parallelism.tp = {} / {tp} = {of_tensor}", experts.number),
+    };
+    let shared = [dp, group, of_tensor].into_iter().fold(0, mesh::greatest_common_divisor);
     let choice = format!("use {}", nearest_of(&mesh::divisors(shared.max(1)), ep, 8));
     let of_matrix = config.model.hidden.saturating_mul(experts.hidden);
     refuse! { rules;
@@ -27,10 +32,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
             format!("must divide parallelism.dp = {dp}, whose ranks divide the experts"), choice.as_str();
         dp.is_multiple_of(ep) && !group.is_multiple_of(ep) => "parallelism.ep" = ep,
             format!("must divide parallelism.shard_group = {group}"), choice.as_str();
-        !experts.number.is_multiple_of(ep) => "parallelism.ep" = ep,
-            format!("must divide model.experts = {}", experts.number), choice.as_str();
-        tp > 1 => "parallelism.ep" = ep, format!("is not supported with parallelism.tp = {tp}"),
-            "use 1 for one of the two";
+        !of_tensor.is_multiple_of(ep) => "parallelism.ep" = ep, format!("must divide {divided}"), choice.as_str();
         sum_tree > 1 => "parallelism.sum_tree" = sum_tree,
             format!("is not supported with parallelism.ep = {ep}, where experts have fewer replicas than other layers"),
             "use 1";
@@ -40,11 +42,5 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         ), format!("use a model.expert_hidden that makes the product a multiple of {SHARD_BLOCK}, or 1");
         config.run.device == DeviceChoice::Cuda => "parallelism.ep" = ep, "has no kernels for GPUs",
             "use 1, or run.device = \"cpu\"";
-        config.model.blocks == Blocks::Parallel => "parallelism.ep" = ep,
-            "is not supported with model.blocks = \"parallel\"", "use 1";
-        config.model.biases.are_in_feed_forward() => "parallelism.ep" = ep,
-            "is not supported with biases of experts", "use 1, or model.biases = false";
-        config.model.lora.is_some() => "parallelism.ep" = ep, "is not supported with model.lora",
-            "use 1, or leave model.lora out";
     }
 }

@@ -53,10 +53,6 @@ fn context_parallelism(config: &RunConfig, rules: &mut Rules) {
     if *cp == 1 || train.sequence_length == 0 {
         return;
     }
-    refuse! { rules;
-        config.parallelism.ep > 1 => "parallelism.ep" = config.parallelism.ep,
-            format!("is not supported with parallelism.cp = {cp}"), "use 1 for one of the two";
-    }
     let (length, chunks) = (train.sequence_length, config.parallelism.slices().num_chunks());
     if !length.is_multiple_of(chunks) {
         let per_rank = chunks / cp;

@@ -45,17 +45,17 @@ impl Exchange<'_> {
     pub(crate) fn received(&self, choices: Tensor) -> Result<Received, DeviceError> {
         let Exchange { context, sizes, .. } = *self;
         let (scratch, choices) = (context.scratch, self.gathered(choices)?);
-        let Sizes { ranks, experts, per_token, room, .. } = sizes;
+        let Sizes { ranks, first_expert, experts, per_token, room, expected, .. } = sizes;
         let rows = ExpertRows {
             places: scratch.tensor(choices.rows, per_token, Dtype::I32),
             slots: scratch.tensor(ranks, room, Dtype::I32),
             offsets: scratch.tensor(ranks, experts + 1, Dtype::I32),
-            expected: (sizes.tokens * per_token).div_ceil(ranks),
+            expected,
         };
         let received = Received { sizes, rows };
         for from in 0..ranks {
             let (choice, rows) = (sizes.tokens_in(from, choices), received.of(from));
-            let first_expert = sizes.position * experts;
+            let first_expert = first_expert + sizes.position * experts;
             context.submit(ExpertOp::GroupRows { choice, first_expert, rows }.into())?;
         }
         Ok(received)
@@ -91,8 +91,8 @@ impl Exchange<'_> {
         (from, given): (Tensor, ExpertRows),
         (to, gotten): (Tensor, ExpertRows),
     ) -> Result<(), DeviceError> {
-        let Sizes { tokens, per_token, .. } = self.sizes;
-        let (given, gotten, expected) = (given.offsets, gotten.offsets, tokens * per_token);
+        let Sizes { ranks, expected, .. } = self.sizes;
+        let (given, gotten, expected) = (given.offsets, gotten.offsets, ranks * expected);
         self.group.exchange_rows(self.context.stream, from, to, ExchangedRows { given, gotten, expected })
     }
 

@@ -14,10 +14,11 @@ use device::{DeviceError, ExpertOp, ExpertRows, Orientation, Tensor, Write};
 
 use crate::binding::ExpertsParams;
 use crate::context::Context;
+use crate::expert_biases::ExpertBiases;
 use crate::expert_parallel::exchange::{Exchange, Received};
+use crate::expert_products::{RowTerms, add_products, product};
 use crate::expert_rounds::Sizes;
 use crate::experts_tensors::{ExpertsPending, Routed};
-use crate::gradient_sums::{Contributions, add_term};
 
 /// The routed experts of one layer and microbatch.
 #[derive(Clone, Copy)]
@@ -54,15 +55,20 @@ impl<'a> SpreadExperts<'a> {
         let sizes = self.sizes();
         (0..sizes.rounds).try_for_each(|round| {
             let (choice, rows) = (sizes.tokens_in(round, self.choices), sizes.sent_in(round, self.routed.rows));
-            self.context.submit(ExpertOp::GroupRows { choice, first_expert: 0, rows }.into())
+            self.context.submit(ExpertOp::GroupRows { choice, first_expert: sizes.first_expert, rows }.into())
         })
     }
 
-    /// The weighted sum `sum[T, D]` of the experts' outputs, assigned, from `x[T, D]`.
+    /// The weighted sum of the experts' outputs, assigned or added to `sum[T, D]`, from `x[T, D]`.
     ///
     /// # Errors
     /// The device's and the communicator's.
-    pub(crate) fn forward(&self, params: &ExpertsParams, x: Tensor, sum: Tensor) -> Result<(), DeviceError> {
+    pub(crate) fn forward(
+        &self,
+        params: &ExpertsParams,
+        x: Tensor,
+        (sum, write): (Tensor, Write),
+    ) -> Result<(), DeviceError> {
         let sizes = self.sizes();
         (0..sizes.rounds).try_for_each(|round| {
             self.context.scratch.scoped(|| {
@@ -73,7 +79,7 @@ impl<'a> SpreadExperts<'a> {
                 }
                 let y = self.exchange.send_back(x, (sent, received))?;
                 let (weights, out) = (sizes.tokens_in(round, self.routed.weights), sizes.tokens_in(round, sum));
-                self.combine((y, Some(weights)), sent, out)
+                self.combine((y, Some(weights)), sent, (out, write))
             })
         })
     }
@@ -86,7 +92,8 @@ impl<'a> SpreadExperts<'a> {
             let y = context.activation(context.scratch, x.rows, params.down.cols);
             let activation = context.model.activation;
             context.submit(ExpertOp::Activation { activation, x: hidden, y, rows }.into())?;
-            self.product(Orientation::Nt, (y, params.down), (x, Write::Assign), rows)
+            let write = self.biases(rows).begin(params.down_bias, x)?;
+            product(context, Orientation::Nt, (y, params.down), (x, write), rows)
         })
     }
 
@@ -95,7 +102,8 @@ impl<'a> SpreadExperts<'a> {
         let context = self.context;
         let width = params.down.cols * context.model.activation.inputs_per_output();
         let hidden = context.activation(context.scratch, x.rows, width);
-        self.product(Orientation::Nt, (x, params.up), (hidden, Write::Assign), rows)?;
+        let write = self.biases(rows).begin(params.up_bias, hidden)?;
+        product(context, Orientation::Nt, (x, params.up), (hidden, write), rows)?;
         Ok(hidden)
     }
 
@@ -133,7 +141,7 @@ impl<'a> SpreadExperts<'a> {
                 }
                 self.exchange.return_weights(all_dweights, sizes.tokens_in(round, dweights))?;
                 let returned = self.exchange.send_back(x, (sent, received))?;
-                self.combine((returned, None), sent, sizes.tokens_in(round, sum))
+                self.combine((returned, None), sent, (sizes.tokens_in(round, sum), Write::Assign))
             })
         })
     }
@@ -150,7 +158,7 @@ impl<'a> SpreadExperts<'a> {
         context.scratch.scoped(|| {
             let hidden = self.hidden(params, rows, x)?;
             let gradient = context.activation(context.scratch, x.rows, params.down.cols);
-            self.product(Orientation::Nn, (dy, params.down), (gradient, Write::Assign), rows)?;
+            product(context, Orientation::Nn, (dy, params.down), (gradient, Write::Assign), rows)?;
             context.submit(
                 ExpertOp::ActivationBackward {
                     activation: context.model.activation,
@@ -164,38 +172,53 @@ impl<'a> SpreadExperts<'a> {
                 }
                 .into(),
             )?;
-            self.product(Orientation::Nn, (left.hidden, params.up), (x, Write::Assign), rows)
+            self.biases(rows).add_to_weights(params.down_bias, dy, dweights)?;
+            product(context, Orientation::Nn, (left.hidden, params.up), (x, Write::Assign), rows)
         })
     }
 
-    /// `accumulator` = or += the gradient of a weight of each expert: one term for each sequence of each rank, from
-    /// `values[T, D]`, which are sent, and the factor that the rows have.
+    /// Accumulators of a weight and its bias = or += their gradients of each expert: one term for each sequence of each
+    /// rank, from `values[T, D]`, which are sent, and the factor that the rows have.
     ///
     /// # Errors
     /// The device's and the communicator's.
     pub(crate) fn backward_weight(
         &self,
-        accumulator: Tensor,
+        (weight, bias): (Tensor, Option<Tensor>),
         values: Tensor,
         factor: Factor,
         write: Write,
     ) -> Result<(), DeviceError> {
         let (context, sizes) = (self.context, self.sizes());
-        let contributions = Contributions::of_sequences(context);
         let mut write = write;
         for round in 0..sizes.rounds {
             context.scratch.scoped(|| {
                 let (received, sent) = (self.received(round)?, sizes.sent_in(round, self.routed.rows));
                 let values = self.exchange.dispatch(sizes.tokens_in(round, values), (sent, received))?;
+                let weights = match (factor, bias) {
+                    (Factor::Activated(_), Some(_)) => {
+                        Some(self.exchange.gathered(sizes.tokens_in(round, self.routed.weights))?)
+                    }
+                    (Factor::Activated(_), None) | (Factor::Hidden(_), _) => None,
+                };
                 for from in 0..sizes.ranks {
                     let (values, rows) = (sizes.rows_from(from, values), received.of(from));
-                    let (a, b) = match factor {
-                        Factor::Activated(activated) => (values, sizes.rows_in(round, from, activated)),
-                        Factor::Hidden(hidden) => (sizes.rows_in(round, from, hidden), values),
-                    };
-                    add_term(context, contributions, [accumulator], write, |[out], write| {
-                        self.product(Orientation::Tn, (a, b), (out, write), rows)
-                    })?;
+                    let terms = (RowTerms::One(rows), write);
+                    match factor {
+                        Factor::Activated(activated) => {
+                            let activated = sizes.rows_in(round, from, activated);
+                            add_products(context, weight, (values, activated), terms)?;
+                            if let Some(weights) = weights {
+                                let weighted = (values, sizes.tokens_in(from, weights));
+                                self.biases(rows).add_weighted_gradient(bias, weighted, write)?;
+                            }
+                        }
+                        Factor::Hidden(hidden) => {
+                            let hidden = sizes.rows_in(round, from, hidden);
+                            add_products(context, weight, (hidden, values), terms)?;
+                            self.biases(rows).add_gradient(bias, hidden, write)?;
+                        }
+                    }
                     write = Write::Accumulate;
                 }
                 Ok::<(), DeviceError>(())
@@ -204,29 +227,23 @@ impl<'a> SpreadExperts<'a> {
         Ok(())
     }
 
+    fn biases(&self, rows: ExpertRows) -> ExpertBiases<'_> {
+        ExpertBiases::new(self.context, RowTerms::One(rows), self.sizes().position * self.sizes().experts)
+    }
+
     /// The rows that this rank is sent in a round.
     fn received(&self, round: usize) -> Result<Received, DeviceError> {
         self.exchange.received(self.sizes().tokens_in(round, self.choices))
     }
 
-    /// `out[S, D]` assigned: the sum of each token's rows of `y[n C, D]`, in ascending order of experts.
+    /// `out[S, D]` = or += the sum of each token's rows of `y[n C, D]`, in ascending order of experts.
     fn combine(
         &self,
         (y, weights): (Tensor, Option<Tensor>),
         rows: ExpertRows,
-        out: Tensor,
-    ) -> Result<(), DeviceError> {
-        self.context.submit(ExpertOp::CombineRows { y, weights, rows, out, write: Write::Assign }.into())
-    }
-
-    fn product(
-        &self,
-        orientation: Orientation,
-        (a, b): (Tensor, Tensor),
         (out, write): (Tensor, Write),
-        rows: ExpertRows,
     ) -> Result<(), DeviceError> {
-        self.context.submit(ExpertOp::MatMul { orientation, a, b, out, rows, tokens: None, write }.into())
+        self.context.submit(ExpertOp::CombineRows { y, weights, rows, out, write }.into())
     }
 
     fn sizes(&self) -> Sizes {

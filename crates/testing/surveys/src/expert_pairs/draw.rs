@@ -68,7 +68,7 @@ pub fn draw(seed: u32, number: u32) -> ExpertPair {
             [first, second].map(|parallelism| Layout { model: model.clone(), parallelism, train: train.clone() });
         let pair = bounded(ExpertPair { number, layouts, text });
         let [a, b] = &pair.layouts;
-        if a.parallelism != b.parallelism && pair.layouts.iter().all(is_legal) {
+        if a.parallelism != b.parallelism && pair.layouts.iter().all(|layout| is_legal(layout, MOST_RANKS)) {
             return pair;
         }
     }
@@ -111,14 +111,14 @@ fn with_bounds(blocks: Blocks) -> Blocks {
     }
 }
 
-/// Whether a run file may have it, on few ranks.
-fn is_legal(layout: &Layout) -> bool {
+/// Whether a run file may have it, on `most_ranks` ranks at most.
+pub(crate) fn is_legal(layout: &Layout, most_ranks: usize) -> bool {
     let Layout { model, parallelism, train } = layout.clone();
     let ranks = parallelism.degrees.world_size();
     let mut config = RunConfig { model, parallelism, train, ..RunConfig::quick_start() };
     config.data.tokenizer = TokenizerSpec::Bytes;
     config.run.ranks = ranks;
-    ranks <= MOST_RANKS && check(&config).is_ok()
+    ranks <= most_ranks && check(&config).is_ok()
 }
 
 fn experts(dice: &mut RandomChoices) -> ExpertsSpec {
@@ -153,7 +153,8 @@ fn balance(dice: &mut RandomChoices) -> Balance {
     }
 }
 
-fn model(dice: &mut RandomChoices) -> ModelSpec {
+/// A model with experts.
+pub(crate) fn model(dice: &mut RandomChoices) -> ModelSpec {
     let (hidden, num_layers) = (dice.one_of(&[32, 32, 48]), dice.one_of(&[2, 3, 4, 4]));
     let kind = dice.one_of(&[NormKind::Layer, NormKind::Rms, NormKind::RmsPlusOne]);
     let (pairing, scaling) = (Pairing::Half, RotaryScaling::Off);
@@ -188,7 +189,8 @@ fn model(dice: &mut RandomChoices) -> ModelSpec {
     }
 }
 
-fn training(dice: &mut RandomChoices) -> TrainSpec {
+/// Its training.
+pub(crate) fn training(dice: &mut RandomChoices) -> TrainSpec {
     let scaling = LossScaling { initial: 256.0, ..LossScaling::USUAL };
     let single = Precision::Fp32(Products::Chained);
     let numbers = [
@@ -221,7 +223,8 @@ fn training(dice: &mut RandomChoices) -> TrainSpec {
     }
 }
 
-fn parallelism(dice: &mut RandomChoices) -> Parallelism {
+/// A layout without `ep`.
+pub(crate) fn parallelism(dice: &mut RandomChoices) -> Parallelism {
     let [dp, tp] = [(); 2].map(|()| dice.one_of(&[1, 2, 2, 4]));
     let (cp, pp) = (dice.one_of(&[1, 2, 2]), dice.one_of(&[1, 2, 2, 4]));
     let form = dice.one_of(&Form::ALL);

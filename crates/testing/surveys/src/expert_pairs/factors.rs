@@ -17,7 +17,8 @@ pub fn factors(pair: &ExpertPair) -> Vec<String> {
     of_both.into_iter().collect()
 }
 
-fn of_layout(Layout { model, parallelism, train }: &Layout) -> Vec<String> {
+/// Those of one layout.
+pub(crate) fn of_layout(Layout { model, parallelism, train }: &Layout) -> Vec<String> {
     let all = [of_model(model), of_training(train), of_parallelism(parallelism)];
     all.concat().into_iter().map(String::from).collect()
 }

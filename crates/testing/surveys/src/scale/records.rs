@@ -114,8 +114,7 @@ fn state(run: &LargeRun) -> Result<RunState, String> {
 
 /// The file of `rank`: weights and both moments of everything that it answers for, as a save writes them.
 fn written_file(setup: &Setup, rank: Rank) -> Result<WrittenFile, String> {
-    let position = RankPosition::new(&setup.parallelism, &setup.mesh, setup.mesh.coord(rank));
-    let position = position.map_err(|error| error.to_string())?;
+    let position = RankPosition::new(&setup.parallelism, setup.mesh.coord(rank));
     let view = &setup.program_of(WorkloadIndex::MAIN, position.stage).view;
     let units: Vec<Unit> = saved_units(view).collect();
     let mut list = vec![];

@@ -56,7 +56,7 @@ impl<'a> Assignments<'a> {
     /// See [`SetupError`].
     pub fn of(&self, rank: Rank) -> Result<Assignment, SetupError> {
         let Assignments { setup, workload, ref compiler, .. } = *self;
-        let position = RankPosition::new(&setup.parallelism, &setup.mesh, setup.mesh.coord(rank))?;
+        let position = RankPosition::new(&setup.parallelism, setup.mesh.coord(rank));
         let (program, sizes) = compiler.compile(position.stage)?;
         let workload = setup.workload_of(workload);
         let sequences = SequenceOrder {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use config::{Kept, Sharding, StateKind, Unit, UnitLayout};
-use mesh::{AxisSet, OwnedBox, TilingFault, tiling_fault};
+use mesh::{AxisSet, OwnedBox, Rank, TilingFault, tiling_fault};
 use rayon::prelude::*;
 
 use super::{PeerGroup, Rule, Seen, Violation, World};
@@ -38,23 +38,25 @@ struct Holders {
     stored: Vec<usize>,
 }
 
-/// The ranks that hold different parts of a unit, and those that share its products where it has no parts.
-fn split(layout: &UnitLayout) -> PeerGroup {
+/// The axes along which ranks hold different parts of a unit beside those of tensor parallelism.
+fn split(layout: &UnitLayout, tensor: AxisSet) -> AxisSet {
     let axes = layout.segments.iter().map(|segment| segment.param.sharding.axes());
-    let axes = axes.fold(AxisSet::NONE, AxisSet::union);
-    if axes.is_empty() { PeerGroup::TENSOR } else { PeerGroup::Along(axes) }
+    axes.fold(AxisSet::NONE, AxisSet::union).difference(tensor)
 }
 
 /// The shards of a rank must follow from its positions in its groups.
 fn positions(setup: &Setup, world: &World, seen: &[Seen]) -> Vec<String> {
     let mut found = vec![];
     let is_sharded = setup.parallelism.zero.keeps(StateKind::Optimizer) == Kept::Shard;
-    let splits: BTreeSet<PeerGroup> = setup.layouts.values().map(split).collect();
+    let tensor = setup.parallelism.tensor_axes();
+    let mut splits: BTreeSet<AxisSet> = setup.layouts.values().map(|layout| split(layout, tensor)).collect();
+    splits.remove(&AxisSet::NONE);
+    splits.insert(tensor);
     for (rank, own) in seen.iter().enumerate() {
-        for which in &splits {
-            let (size, position) = (world.members(rank, *which).len(), world.position(rank, *which));
-            let PeerGroup::Along(axes) = *which else { continue };
-            let (own_size, own_position) = own.position.model.share(axes);
+        for axes in &splits {
+            let which = PeerGroup::Along(*axes);
+            let (size, position) = (world.members(rank, which).len(), world.position(rank, which));
+            let (own_size, own_position) = own.position.model.share(*axes);
             if (own_size, own_position) != (size, position) {
                 found.push(format!(
                     "rank {rank} must hold shard {position} of {size} of split parameters, as its {which}; got shard {} \
@@ -149,16 +151,28 @@ impl Check<'_> {
     /// In each model replica, or sharding group of them where parameters are sharded: split parameters once, replicated
     /// ones once on every rank that holds a part of the others.
     fn filled(&self, layout: &UnitLayout, ranks: &[usize]) -> Vec<String> {
+        let splits: BTreeSet<AxisSet> = layout.segments.iter().map(|segment| segment.param.sharding.axes()).collect();
+        splits.into_iter().flat_map(|axes| self.filled_over(axes, layout, ranks)).collect()
+    }
+
+    /// The same of the parameters that are split over `axes`.
+    fn filled_over(&self, axes: AxisSet, layout: &UnitLayout, ranks: &[usize]) -> Vec<String> {
         let is_sharded = self.setup.parallelism.zero.keeps(StateKind::Parameters) == Kept::Shard;
-        let (shards, split_over) = (PeerGroup::Along(layout.axes().shards), split(layout));
+        let tensor = self.setup.parallelism.tensor_axes();
+        let groups = [axes.intersection(tensor), axes.difference(tensor)].into_iter().filter(|axes| !axes.is_empty());
+        let (shards, groups) =
+            (PeerGroup::Along(layout.axes().shards), groups.map(PeerGroup::Along).collect::<Vec<PeerGroup>>());
         let is_first = |rank: &&usize| {
-            self.world.position(**rank, split_over) == 0 && !(is_sharded && self.world.position(**rank, shards) != 0)
+            groups.iter().all(|which| self.world.position(**rank, *which) == 0)
+                && !(is_sharded && self.world.position(**rank, shards) != 0)
         };
         let mut found = vec![];
         for first in ranks.iter().filter(is_first) {
-            let mut split = Boxes::new(layout);
-            for part in self.world.members(*first, split_over) {
-                let mut own = Boxes::new(layout);
+            let parts = groups.iter().fold(vec![Rank(*first)], |parts, which| {
+                parts.iter().flat_map(|part| self.world.members(part.0, *which).to_vec()).collect()
+            });
+            let mut all = Boxes::new(layout);
+            for part in &parts {
                 let members = match is_sharded {
                     true => self.world.members(part.0, shards),
                     false => std::slice::from_ref(part),
@@ -166,14 +180,10 @@ impl Check<'_> {
                 for rank in members {
                     let position = &self.seen[rank.0].position;
                     let kept = position.shards.kept(layout, StateKind::Parameters);
-                    own.add(rank.0, pieces(layout, kept, position.model, Copies::Every));
-                }
-                found.extend(own.faults("filled", |sharding| sharding == Sharding::Replicated));
-                for (all, own) in split.of_parameters.iter_mut().zip(own.of_parameters) {
-                    all.extend(own);
+                    all.add(rank.0, pieces(layout, kept, position.model, Copies::Every));
                 }
             }
-            found.extend(split.faults("filled", |sharding| sharding != Sharding::Replicated));
+            found.extend(all.faults("filled", |sharding| sharding.axes() == axes));
         }
         found
     }

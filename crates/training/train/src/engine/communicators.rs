@@ -1,6 +1,5 @@
 //! The communicators of one rank, by group.
 
-use config::{Degrees, UnsupportedAxis};
 use device::{Communicator, DeviceError};
 use mesh::{AxisSet, Group, Rank};
 use program::{PeerGroup, PeerGroups};
@@ -24,27 +23,13 @@ impl Communicators {
     /// Opens every group of `rank` with `open`.
     ///
     /// # Errors
-    /// A mesh with ranks along axes that no program divides work along.
+    /// The errors of `open`.
     pub fn open(
-        groups: &PeerGroups,
-        rank: Rank,
-        mut open: impl FnMut(PeerGroup, Group) -> Box<dyn Communicator>,
-    ) -> Result<Communicators, DeviceError> {
-        Communicators::try_open(groups, rank, |which, group| Ok(open(which, group)))
-    }
-
-    /// Returns the same as [`Communicators::open`], where `open` may fail.
-    ///
-    /// # Errors
-    /// The errors of [`Communicators::open`] and of `open`.
-    pub fn try_open(
         groups: &PeerGroups,
         rank: Rank,
         mut open: impl FnMut(PeerGroup, Group) -> Result<Box<dyn Communicator>, DeviceError>,
     ) -> Result<Communicators, DeviceError> {
         let mesh = groups.mesh();
-        let degrees = Degrees::of(mesh, "the mesh of an engine");
-        degrees.map_err(|unsupported: UnsupportedAxis| DeviceError::Communication(Box::new(unsupported)))?;
         let peers = groups.of(rank);
         let groups = peers.each().map(|(which, group)| Ok((which, open(which, group.clone())?)));
         let groups = groups.collect::<Result<_, DeviceError>>()?;

@@ -80,7 +80,7 @@ impl Engine for MetaEngine {
         let communicators = Communicators::open(&self.groups, rank, |which, group| {
             let communicator = Arc::new(MetaCommunicator::new(axes(which), group.size(), group.position()));
             opened.push(Arc::clone(&communicator));
-            Box::new(communicator)
+            Ok(Box::new(communicator))
         });
         self.ranks[rank.0].communicators().append(&mut opened);
         Ok(RankEngine {

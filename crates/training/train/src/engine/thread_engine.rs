@@ -223,7 +223,7 @@ impl ThreadEngine {
         mut open: impl FnMut(GroupTransports<'_>, Group) -> Result<Box<dyn Communicator>, DeviceError>,
     ) -> Result<Communicators, DeviceError> {
         let transports = self.ends_of(rank)?;
-        Communicators::try_open(&self.groups, rank, |which, group| {
+        Communicators::open(&self.groups, rank, |which, group| {
             open(GroupTransports { transports, hosts: &self.hosts, channels: channels(which) }, group)
         })
     }

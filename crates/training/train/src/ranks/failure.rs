@@ -140,7 +140,7 @@ fn device_error_in<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a DeviceErr
     match error.downcast_ref::<OpenError>() {
         Some(OpenError::Device(error)) => Some(error),
         Some(OpenError::Fetch(error)) => of_fetch(error),
-        Some(OpenError::Axis(_) | OpenError::Bind(_)) => None,
+        Some(OpenError::Bind(_)) => None,
         None => error.downcast_ref::<FetchError>().and_then(of_fetch),
     }
 }

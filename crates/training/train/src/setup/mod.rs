@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 use config::{
     Degrees, Microbatches, ModelSpec, Parallelism, SampleSpec, SequenceParallel, TrainSpec, Unit, UnitLayout,
-    UnsupportedAxis,
 };
 use device::{Dtype, Write};
 use mesh::{Mesh, MeshError};
@@ -77,9 +76,6 @@ pub enum SetupError {
     /// The degrees do not make a mesh.
     #[error(transparent)]
     Mesh(#[from] MeshError),
-    /// The mesh has ranks along an axis that no run divides work along.
-    #[error(transparent)]
-    Axis(#[from] UnsupportedAxis),
     /// The replicas do not make sharding groups.
     #[error("sharding groups of {shard_group} replicas do not divide dp {dp}; change one of the two")]
     ShardGroup {

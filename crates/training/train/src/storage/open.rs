@@ -1,7 +1,6 @@
 //! Opening a rank with the state that a run begins with, and saving its state.
 
 use checkpoint::{CheckpointFolder, RunState, StatePart};
-use config::UnsupportedAxis;
 use device::{DeviceError, Stream};
 use mesh::Coord;
 use model::BindError;
@@ -37,7 +36,7 @@ impl<'a> Worker<'a> {
         start: Start<'_>,
         engine: RankEngine,
     ) -> Result<Worker<'a>, OpenError> {
-        let rank = RankPosition::new(&setup.parallelism, &setup.mesh, coord)?;
+        let rank = RankPosition::new(&setup.parallelism, coord);
         let position = RunPosition::new(setup, rank, WorkloadIndex::MAIN);
         let RankEngine { device, memory, communicators } = engine;
         let calls = CallClock::default();
@@ -105,9 +104,6 @@ impl<'a> Worker<'a> {
 /// Why a rank could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The mesh has ranks along an axis that no run divides work along.
-    #[error(transparent)]
-    Axis(#[from] UnsupportedAxis),
     /// Declared and read parameters differ.
     #[error(transparent)]
     Bind(#[from] BindError),

@@ -11,7 +11,7 @@ use checkpoint::{
     BLOCK_BYTES, CheckpointError, CheckpointFolder, Committer, Finished, Hash, PieceCollector, PieceEntry, PieceFile,
     ProcessWriter, RunState, SavedIn, StatePart, file_bytes,
 };
-use config::{KeptRunFile, ModelCoord, ParamSpec, Unit, UnitLayout, UnsupportedAxis, router_corrections, router_loads};
+use config::{KeptRunFile, ModelCoord, ParamSpec, Unit, UnitLayout, router_corrections, router_loads};
 use device::{MemoryReader, Tensor};
 use mesh::{Rank, Region};
 use program::saved_units;
@@ -180,11 +180,8 @@ fn kept_elements(setup: &Setup, layout: &UnitLayout, part: StatePart) -> Range<u
 }
 
 /// Bytes of the file of `rank` in every checkpoint of `setup`; 0 for a rank that answers for nothing.
-///
-/// # Errors
-/// A mesh with ranks along an axis that runs do not have.
-pub fn checkpoint_bytes(setup: &Setup, rank: Rank) -> Result<u64, UnsupportedAxis> {
-    let rank = RankPosition::new(&setup.parallelism, &setup.mesh, setup.mesh.coord(rank))?;
+pub fn checkpoint_bytes(setup: &Setup, rank: Rank) -> u64 {
+    let rank = RankPosition::new(&setup.parallelism, setup.mesh.coord(rank));
     let mut entries = vec![];
     let view = &setup.program(rank.stage).view;
     for unit in saved_units(view) {
@@ -199,7 +196,7 @@ pub fn checkpoint_bytes(setup: &Setup, rank: Rank) -> Result<u64, UnsupportedAxi
         let is_stored = |param: &ParamSpec| param.unit == unit && routers::stores(&rank, layout, param);
         entries.extend(of_routers.filter(is_stored).map(|param| whole(&param)));
     }
-    Ok(file_bytes(&entries))
+    file_bytes(&entries)
 }
 
 /// The inputs of the saving thread.

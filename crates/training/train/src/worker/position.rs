@@ -1,7 +1,7 @@
 //! The positions that a rank derives from its coordinate before it reads or computes anything.
 
-use config::{Degrees, ModelCoord, Parallelism, UnsupportedAxis};
-use mesh::{Axis, Coord, Mesh};
+use config::{ModelCoord, Parallelism};
+use mesh::{Axis, Coord};
 use model::TensorParallel;
 
 use super::unit_state::ShardPlace;
@@ -25,20 +25,16 @@ pub struct RankPosition {
 
 impl RankPosition {
     /// Of the rank at `coord` of the mesh of `parallelism`.
-    ///
-    /// # Errors
-    /// A mesh with ranks along another axis: they would read the same sequences and own the same shards.
-    pub fn new(parallelism: &Parallelism, mesh: &Mesh, coord: Coord) -> Result<RankPosition, UnsupportedAxis> {
-        Degrees::of(mesh, "the mesh of a run")?;
+    pub fn new(parallelism: &Parallelism, coord: Coord) -> RankPosition {
         let model = ModelCoord::new(coord);
         let (size, position) = model.share(parallelism.tensor_axes());
-        Ok(RankPosition {
+        RankPosition {
             stage: coord.along(Axis::Pp),
             model,
             tensor: TensorParallel { size, position },
             replica: coord.position(parallelism.sequence_axes()),
             slice: coord.position(parallelism.context_axes()),
             shards: ShardPlace::new(parallelism.zero, coord),
-        })
+        }
     }
 }

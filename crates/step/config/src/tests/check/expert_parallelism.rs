@@ -20,11 +20,17 @@ fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
 
 #[test]
 fn ranks_that_divide_experts_are_a_part_of_dp() {
-    for more in [&[][..], &["parallelism.ep=4"], &["parallelism.shard_group=2"]] {
+    for (ranks, more) in [
+        (8, &[][..]),
+        (8, &["parallelism.ep=4"]),
+        (8, &["parallelism.shard_group=2"]),
+        (16, &["parallelism.ep=4", "parallelism.tp=2"]),
+        (32, &["parallelism.cp=2", "parallelism.tp=2"]),
+    ] {
         let overrides: Vec<String> = with(more).iter().map(ToString::to_string).collect();
         let config = RunConfig::load("", "", &overrides).expect("legal");
         let sizes = config.parallelism.axis_sizes();
-        assert_eq!((config.run.ranks, sizes.dp_outer * sizes.dp_inner * sizes.ep), (8, 4), "{more:?}");
+        assert_eq!((config.run.ranks, sizes.dp_outer * sizes.dp_inner * sizes.ep), (ranks, 4), "{more:?}");
         assert_eq!(RunConfig::load("", &config.to_toml(), &[]).expect("legal"), config);
     }
     assert!(!RunConfig::quick_start().to_toml().contains("\nep ="), "a default is not written");
@@ -44,6 +50,10 @@ fn ep_divides_replicas_groups_and_experts() {
         ),
         (&["model.experts=5"], "parallelism.ep = 2 must divide model.experts = 5; use 1"),
         (
+            &["parallelism.ep=4", "parallelism.tp=4"],
+            "parallelism.ep = 4 must divide model.experts / parallelism.tp = 8 / 4 = 2; use 1 or 2",
+        ),
+        (
             &["model.expert_hidden=48"],
             "parallelism.ep = 2 needs matrices of experts of whole blocks of the norm, 4096 elements; got model.hidden x \
              model.expert_hidden = 6144; use a model.expert_hidden that makes the product a multiple of 4096, or 1",
@@ -59,22 +69,11 @@ fn ep_divides_replicas_groups_and_experts() {
 
 #[test]
 fn what_ep_is_not_supported_with_is_refused_by_name() {
-    for (more, expected) in [
-        ("parallelism.tp=2", "parallelism.ep = 2 is not supported with parallelism.tp = 2; use 1 for one of the two"),
-        ("parallelism.cp=2", "parallelism.ep = 2 is not supported with parallelism.cp = 2; use 1 for one of the two"),
-        (
-            "parallelism.sum_tree=2",
-            "parallelism.sum_tree = 2 is not supported with parallelism.ep = 2, where experts have fewer replicas than \
-             other layers; use 1",
-        ),
-        ("model.blocks=\"parallel\"", "parallelism.ep = 2 is not supported with model.blocks = \"parallel\"; use 1"),
-        (
-            "model.lora={ rank = 8, alpha = 16.0, targets = [\"query\"] }",
-            "parallelism.ep = 2 is not supported with model.lora; use 1, or leave model.lora out",
-        ),
-    ] {
-        assert_eq!(said(&with(&[more])), expected, "{more}");
-    }
+    assert_eq!(
+        said(&with(&["parallelism.sum_tree=2"])),
+        "parallelism.sum_tree = 2 is not supported with parallelism.ep = 2, where experts have fewer replicas than other \
+         layers; use 1"
+    );
     let cuda = said(&with(&["run.device=\"cuda\""]));
     assert!(cuda.contains("parallelism.ep = 2 has no kernels for GPUs; use 1, or run.device = \"cpu\""), "{cuda}");
 }
