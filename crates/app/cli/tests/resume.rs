@@ -330,7 +330,7 @@ fn a_finished_run_is_kept_until_it_is_overwritten() {
     let run = folder.run("run");
     succeeds(&mut train(&run, &[]));
     let first = learned(&run);
-    let message = succeeds(&mut train(&run, &["train.learning_rate=0.001"]));
+    let message = succeeds(&mut train(&run, &["train.learning_rate=0.003"]));
     let kept = message.trim_end().strip_prefix(&format!("{} is kept as ", run.display())).expect("a name");
     assert!(learned(Path::new(kept)) == first && learned(&run) != first);
     let resumed = succeeds(&mut resume(Path::new(kept), &["train.steps=7"]));

@@ -270,15 +270,15 @@ impl Resumed {
     }
 }
 
-/// The least ratio of the next learning rate to that of the schedule before from which it jumps.
+/// The ratio of the next learning rate to the last one, and to the next one of the schedule before, from which it jumps.
 const JUMP: f32 = 1.25;
 
-/// A warning where the learning rate after `steps` steps is far above that of the schedule `before`: of a run that was
-/// to end there, as a rule, whose rate has fallen.
+/// A warning where the learning rate after `steps` steps is far above the last one, which the schedule `before` would
+/// not be: of a run that was to end there, as a rule, whose rate has fallen.
 fn rate_jump(before: &TrainSpec, now: &TrainSpec, steps: u32) -> Option<String> {
     let last = before.learning_rate_at(steps.checked_sub(1)?);
     let (planned, next) = (before.learning_rate_at(steps), now.learning_rate_at(steps));
-    let is_jump = steps < now.steps && next > JUMP * planned;
+    let is_jump = steps < now.steps && next > JUMP * planned.max(last);
     is_jump.then(|| {
         format!(
             "warning: the learning rate jumps from {last:.2e} in step {steps} to {next:.2e} in step {}: its schedule is that of \
