@@ -82,7 +82,7 @@ impl<'a> EventLog<'a> {
             return;
         }
         let text = format!(
-            "the {} cannot be written: {error}; the run continues without it, and train.log has its lines\n",
+            "{WARNING}the {} cannot be written: {error}; the run continues without it, and train.log has its lines\n",
             stream.name()
         );
         match stream {

@@ -270,7 +270,8 @@ impl Resumed {
     }
 }
 
-/// The ratio of the next learning rate to the last one, and to the next one of the schedule before, from which it jumps.
+/// The ratio of the next learning rate to the last one, and to the next one of the schedule before, from which it
+/// jumps.
 const JUMP: f32 = 1.25;
 
 /// A warning where the learning rate after `steps` steps is far above the last one, which the schedule `before` would
