@@ -453,7 +453,8 @@ mod tests {
                     file.rewind().and_then(|()| file.read_to_string(&mut text)).expect("text");
                     text
                 });
-                let lost = format!("\nwarning: the standard output cannot be written: {}; ", std::io::Error::from(kind));
+                let lost =
+                    format!("\nwarning: the standard output cannot be written: {}; ", std::io::Error::from(kind));
                 assert_eq!((log.matches(&lost).count(), log.lines().count()), (1, 3), "{log}");
                 assert_eq!(records.lines().count(), 2, "{records}");
             }
