@@ -56,7 +56,9 @@ fn main() -> ExitCode {
 /// The exit code after help, a version, or the message for arguments that cannot be used.
 fn answered(error: &clap::Error) -> ExitCode {
     let command = std::env::args_os().nth(1).unwrap_or_default();
-    if let Some(remedy) = arguments::unknown_option::key_meant(error, &command.to_string_lossy()) {
+    let command = command.to_string_lossy();
+    let meant = arguments::unknown_option::key_meant(error, &command);
+    if let Some(remedy) = meant.or_else(|| arguments::unknown_option::place_meant(error, &command)) {
         stderr::tell(&remedy);
         return ExitCode::from(Failure::Input(remedy).exit_code());
     }

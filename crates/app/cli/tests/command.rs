@@ -24,7 +24,7 @@ fn check_says_what_a_legal_run_is() {
          ranks   8 = dp 2 x tp 2 x pp 2\n\
          step    2,048 tokens: 16 sequences of 128, 4 microbatches of 2 per replica\n\
          run     240 steps on embedded text, results in runs/latest\n\
-         rate    linear to 0.003 in 20 steps, cosine to 0.0003 in 220 steps\n\
+         rate    linear to 0.001 in 60 steps, cosine to 0.0001 in 180 steps\n\
          memory  11.6 MB of arena per rank at most, 20.0 MB available; 85.1 MB of arenas in 8 ranks together\n\
          \n\
          bytes of one rank\n\

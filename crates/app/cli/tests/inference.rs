@@ -47,6 +47,8 @@ fn run() -> &'static str {
             "model.dropout=0.1",
             "data.tokenizer=bytes",
             "train.steps=12",
+            "train.warmup_steps=1",
+            "train.learning_rate=0.003",
             "run.evaluate_every=6",
             "run.evaluate_tokens=0",
             "train.global_batch=8",

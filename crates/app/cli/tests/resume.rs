@@ -115,12 +115,12 @@ fn a_run_goes_on_with_the_same_bits() {
         assert_eq!(resumes.contains("\"changed\":{}"), more.is_empty(), "{resumes}");
     }
     // More steps than there were.
-    succeeds(&mut resume(&whole, &["train.steps=8", "train.learning_rate=0.001"]));
+    succeeds(&mut resume(&whole, &["train.steps=8", "train.learning_rate=0.003"]));
     let resumes = fs::read_to_string(whole.join("resumes.jsonl")).expect("a record");
-    let changed = "\"changed\":{\"train.learning_rate\":[0.003,0.001],\"train.steps\":[6,8]}";
+    let changed = "\"changed\":{\"train.learning_rate\":[0.001,0.003],\"train.steps\":[6,8]}";
     assert!(resumes.contains(changed), "{resumes}");
     assert_eq!(learned(&whole).1.len(), 8);
-    assert!(fs::read_to_string(whole.join("run.toml")).expect("a file").contains("learning_rate = 0.001\n"));
+    assert!(fs::read_to_string(whole.join("run.toml")).expect("a file").contains("learning_rate = 0.003\n"));
 }
 
 /// Experts on two of three layers, with one for all tokens.
@@ -229,7 +229,14 @@ fn grace_has_an_end() {
     let mut reported = String::new();
     child.stderr.take().expect("messages").read_to_string(&mut reported).expect("text");
     assert_eq!(child.wait().expect("an end").code(), Some(143), "{reported}");
-    assert!(reported.contains("SIGTERM: the run has not ended within run.grace_seconds = 0.1; "), "{reported}");
+    let message = "SIGTERM: the run has not ended within run.grace_seconds = 0.1; ";
+    assert!(reported.contains(message), "{reported}");
+    let log = fs::read_to_string(folder.run("slow").join("train.log")).expect("a log");
+    assert!(log.lines().any(|line| line.starts_with(message)), "{log}");
+    let told = pleach(&["blame", &folder.run("slow").display().to_string()], &[]).output().expect("an output");
+    let told = String::from_utf8(told.stdout).expect("text");
+    assert!(told.contains("\nThe run did not end in time after a signal.\n"), "{told}");
+    assert!(told.contains("Set run.grace_seconds to more than"), "{told}");
 }
 
 #[test]
@@ -323,7 +330,7 @@ fn a_finished_run_is_kept_until_it_is_overwritten() {
     let run = folder.run("run");
     succeeds(&mut train(&run, &[]));
     let first = learned(&run);
-    let message = succeeds(&mut train(&run, &["train.learning_rate=0.001"]));
+    let message = succeeds(&mut train(&run, &["train.learning_rate=0.003"]));
     let kept = message.trim_end().strip_prefix(&format!("{} is kept as ", run.display())).expect("a name");
     assert!(learned(Path::new(kept)) == first && learned(&run) != first);
     let resumed = succeeds(&mut resume(Path::new(kept), &["train.steps=7"]));

@@ -226,11 +226,11 @@ fn what_cannot_be_simulated_is_refused_with_what_would_do() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         stderr(&output)
     };
-    assert!(
-        refused(&["simulate", "--cluster=a100"]).starts_with(
-            "--cluster a100: there is no such file, and no profile of that name; there are a100-80g-dgx, "
-        )
-    );
+    let unknown = |name: &str| refused(&["simulate", &format!("--cluster={name}")]);
+    let nothing = |name: &str| format!("--cluster {name}: there is no such file, and no profile of that name; ");
+    assert!(unknown("mi300").starts_with(&(nothing("mi300") + "there are a100-80g-dgx, ")));
+    assert_eq!(unknown("H100"), nothing("H100") + "did you mean h100-80g-dgx, h100-96g-500w?\n");
+    assert_eq!(unknown("h200"), nothing("h200") + "did you mean h200-141g-dgx?\n");
     assert_eq!(
         refused(&["simulate", "--cluster=h100-80g-dgx", "--software"]),
         "--software: the profile h100-80g-dgx has no [software]; megatron-2020, megatron-2021, megatron-2022, \
@@ -470,4 +470,18 @@ fn rows_that_pleach_has_no_words_for_are_left_out_and_reported() {
     let none = validate(&["--rows", "cp = 2"]);
     assert!(stderr(&none).contains("no selected row (1) is a run that pleach can plan"), "{}", stderr(&none));
     std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
+fn a_drawing_says_how_many_ranks_it_leaves_out() {
+    let drawn = |stages: usize| {
+        let keys = ["model.num_layers", "parallelism.pp"].map(|key| format!("--set={key}={stages}"));
+        let others = ["parallelism.dp=1", "parallelism.tp=1"].map(|key| format!("--set={key}"));
+        let arguments = keys.iter().chain(&others).map(String::as_str);
+        let output = pleach(&["simulate", "--cluster=h100-80g-dgx"].into_iter().chain(arguments).collect::<Vec<_>>());
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output)
+    };
+    assert!(drawn(16).contains("\none step, 12 of 16 pipeline ranks; "));
+    assert!(drawn(12).contains("\none step; "));
 }

@@ -128,6 +128,11 @@ fn norms_of_short_heads_are_named_instead_of_compared() {
     let expected = " (no bound): nothing is promised; norms of heads (model.qk_norm) have a bound from model.head_dim = 8 on; \
                     got 4\n";
     assert!(said.ends_with(expected) && said.matches("(no bound)").count() == 3, "{said}");
+    let strict = pleach(&[&["prove", files[0].as_str(), &files[1], "--strict"], &short[..]].concat());
+    let refused = "--strict: no bound for first gradients and losses and weights\n";
+    assert_eq!((strict.status.code(), stderr(&strict).as_str()), (Some(1), refused), "{}", stdout(&strict));
+    let bounded = pleach(&["prove", &files[0], &files[1], "--strict"]);
+    assert_eq!(bounded.status.code(), Some(0), "{}", stderr(&bounded));
     assert!(line(&[&short[..], &["--set", "model.head_dim=8"]].concat()).ends_with("): the promise holds\n"));
     let narrow =
         "): the promise holds; bounds are derived from model.hidden = 32 on; 16 may exceed them without a fault\n";

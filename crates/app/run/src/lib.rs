@@ -32,6 +32,7 @@ mod watch;
 pub use failure::Failure;
 pub use run_file::RunFile;
 pub use spec::{Origin, TrainSpec};
+pub use training::event_log::WARNING;
 pub use training::observer::{EndedStep, Measured, Observer, Visibility};
 pub use training::open::Run;
 

@@ -129,6 +129,9 @@ impl RunFile {
             )));
         }
         match read_text(path, InputKind::RunFile) {
+            Ok(text) if text.trim_start().starts_with('{') => Err(Failure::Input(format!(
+                "{name} is JSON, and a run file is TOML; use --from FOLDER if it is the config.json of a model"
+            ))),
             Ok(text) => Ok((name, text)),
             Err(error) => Err(Failure::Input(format!("{name} {error}"))),
         }

@@ -118,7 +118,7 @@ impl TrainSpec {
         rate as f32
     }
 
-    /// The phases of the learning rate in words, such as "linear to 0.003 in 20 steps, then cosine to 0.0003 in 220
+    /// The phases of the learning rate in words, such as "linear to 0.001 in 60 steps, then cosine to 0.0001 in 180
     /// steps".
     pub fn learning_rate_phases(&self) -> String {
         let (peak, minimum) = (self.learning_rate, self.min_learning_rate);

@@ -22,6 +22,10 @@ pub fn advice(cause: &Cause) -> &'static str {
             "Look for the process in the logs of its host (dmesg) and of the scheduler: it was killed, the host lost power, or memory \
              ran out."
         }
+        CauseKind::Grace => {
+            "A run ends after the step, or the pass of a measurement, that the signal finds it in. Set run.grace_seconds to more than \
+             that takes, and give it as much time in the scheduler; a smaller run.save_every loses less."
+        }
         CauseKind::NonFinite => {
             "No weight was changed. A lower learning rate, a longer warm-up or clipping may help, and so may \
              train.on_nonfinite = \"skip\"."

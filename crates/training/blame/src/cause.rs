@@ -18,6 +18,8 @@ pub enum CauseKind {
     Silent,
     /// The process ended without a word, and nobody saw its exit code.
     Vanished,
+    /// The run had not ended within `run.grace_seconds` after a signal.
+    Grace,
     /// A loss or a gradient was not finite.
     NonFinite,
     /// A loss or a gradient norm was far above those of the steps before, or the run diverged.

@@ -130,6 +130,11 @@ impl Parts {
             None => format!("process {}", part.process),
         };
         let culprit = match (own.about, own.rank) {
+            // Nobody is to blame; where the ranks of this process were tells what took so long.
+            (None, None) if own.cause.kind == CauseKind::Grace => {
+                let Culprit { step, moment, instruction, .. } = self.culprit_of_process(part.process, None);
+                Culprit { step, moment, instruction, ..Culprit::default() }
+            }
             // Who is late may wait for another rank itself.
             (Some(late), _) => self.culprit_of_rank(waits::origin(late, &self.histories)),
             (None, Some(rank)) => {

@@ -89,6 +89,7 @@ impl Report {
             CauseKind::Deadline => format!("did not do {its} part in time"),
             CauseKind::Silent => "gave no sign of life".into(),
             CauseKind::Vanished => "ended without giving a reason".into(),
+            CauseKind::Grace => "did not end in time after a signal".into(),
             CauseKind::NonFinite => "computed a loss or a gradient that is not a finite number".into(),
             CauseKind::Spike => "computed a loss or a gradient norm that is far above those of the steps before".into(),
             CauseKind::Corruption => format!("{has} wrong bits"),

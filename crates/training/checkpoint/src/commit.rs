@@ -57,6 +57,19 @@ pub(crate) fn commit(
     Ok(Committed { path, steps, data_bytes: manifest.data_bytes() })
 }
 
+/// Replaces the manifest of a committed checkpoint by `manifest`, which has the same files: at any moment one of the
+/// two is there.
+///
+/// # Errors
+/// A disk that refuses.
+pub(crate) fn replace_manifest(folder: &CheckpointFolder, manifest: &Manifest) -> Result<(), CheckpointError> {
+    let path = folder.committed(manifest.state.steps);
+    let (file, partial) = (path.join(MANIFEST), path.join(format!(".{MANIFEST}.partial")));
+    let text = manifest.to_bytes().map_err(std::io::Error::from);
+    replace(folder.storage(), (&partial, &file), &tried(&file, text)?)?;
+    tried(&path, folder.storage().sync_folder(&path))
+}
+
 /// Gives the folder `draft`, whose files are all on the disk, the name of the checkpoint after `steps` steps, and makes
 /// `latest` say so. Returns its path.
 ///
@@ -92,11 +105,16 @@ fn point_to(folder: &CheckpointFolder, steps: u32) -> Result<(), CheckpointError
     let (latest, storage) = (folder.path().join(LATEST), folder.storage());
     let partial = folder.path().join(format!(".{LATEST}.partial"));
     let name = format!("{}\n", folder_name(steps));
-    // One that a killed process left would be in the way; its absence is not an error.
-    let _ = std::fs::remove_file(&partial);
-    tried(&partial, write_new(storage, &partial, name.as_bytes()))?;
-    tried(&latest, storage.rename(&partial, &latest))?;
+    replace(storage, (&partial, &latest), name.as_bytes())?;
     tried(&folder.committed(steps), storage.sync_folder(folder.path()))
+}
+
+/// Writes `bytes` to `partial` and gives that the name `path`.
+fn replace(storage: &dyn Storage, (partial, path): (&Path, &Path), bytes: &[u8]) -> Result<(), CheckpointError> {
+    // One that a killed process left would be in the way; its absence is not an error.
+    let _ = std::fs::remove_file(partial);
+    tried(partial, write_new(storage, partial, bytes))?;
+    tried(path, storage.rename(partial, path))
 }
 
 fn write_new(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
@@ -105,6 +123,6 @@ fn write_new(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> std::io::Resul
     file.sync()
 }
 
-fn tried(path: &Path, done: std::io::Result<()>) -> Result<(), CheckpointError> {
+fn tried<T>(path: &Path, done: std::io::Result<T>) -> Result<T, CheckpointError> {
     done.map_err(|reason| CheckpointError::Write { path: path.into(), reason })
 }

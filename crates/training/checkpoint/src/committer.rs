@@ -15,6 +15,13 @@ pub trait PieceCollector: Sync {
     /// Takes the pieces of one process, once they are on the disk. Returns the result of the checkpoint where this call
     /// commits it.
     fn deliver(&self, pieces: ProcessPieces) -> Option<Finished>;
+
+    /// Adds the held-out loss that was measured after `steps` steps to their checkpoint on the disk. It may have been
+    /// committed before the measurement, or be on its way. Called by rank 0 alone.
+    ///
+    /// # Errors
+    /// A disk that refuses; the checkpoint stays as it was committed.
+    fn measured(&self, steps: u32, held_out_loss: f64) -> Result<(), CheckpointError>;
 }
 
 /// Commits a checkpoint as soon as `num_processes` processes have delivered. It lives in the process that has the lock
@@ -27,12 +34,15 @@ pub struct Committer<'a> {
     num_processes: usize,
     /// Deliveries by steps: a process may be a checkpoint ahead.
     arrived: Mutex<BTreeMap<u32, Vec<ProcessPieces>>>,
+    /// Held-out losses of checkpoints that are not committed yet, by steps. Locked during a commit, so that a loss is
+    /// in the manifest either by the commit or after it.
+    losses: Mutex<BTreeMap<u32, f64>>,
 }
 
 impl<'a> Committer<'a> {
     /// Commits to `store`.
     pub fn new(store: &'a Store, num_processes: usize) -> Committer<'a> {
-        Committer { store, in_memory: None, num_processes, arrived: Mutex::default() }
+        Committer { store, in_memory: None, num_processes, arrived: Mutex::default(), losses: Mutex::default() }
     }
 
     /// The same, which commits checkpoints in memory to `manifests`.
@@ -50,7 +60,7 @@ impl<'a> Committer<'a> {
 impl PieceCollector for Committer<'_> {
     fn deliver(&self, pieces: ProcessPieces) -> Option<Finished> {
         let (steps, data) = (pieces.steps(), pieces.data());
-        let all = {
+        let mut all = {
             let mut arrived = lock(&self.arrived);
             let of_step = arrived.entry(steps).or_default();
             of_step.push(pieces);
@@ -63,7 +73,19 @@ impl PieceCollector for Committer<'_> {
             SavedIn::Disk => Some(self.store),
             SavedIn::Memory => self.in_memory,
         };
+        let mut losses = lock(&self.losses);
+        if let Some(loss) = losses.remove(&steps) {
+            all.iter_mut().for_each(|pieces| pieces.state.held_out_loss = Some(loss));
+        }
         let refused = || CheckpointError::Process("this run has no checkpoints in memory".into());
         Some(store.map_or_else(|| Finished { outcome: Err(refused()), not_retired: None }, |store| store.commit(all)))
+    }
+
+    fn measured(&self, steps: u32, held_out_loss: f64) -> Result<(), CheckpointError> {
+        let mut losses = lock(&self.losses);
+        if !self.store.add_held_out_loss(steps, held_out_loss)? {
+            losses.insert(steps, held_out_loss);
+        }
+        Ok(())
     }
 }

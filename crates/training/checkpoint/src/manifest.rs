@@ -207,6 +207,16 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// Whether it is of the same checkpoint as `other`: the two differ at most in the held-out loss, which is added
+    /// after a measurement.
+    pub(crate) fn has_same_data(&self, other: &Manifest) -> bool {
+        let unmeasured = |manifest: &Manifest| {
+            let state = RunState { held_out_loss: None, ..manifest.state.clone() };
+            Manifest { state, ..manifest.clone() }
+        };
+        unmeasured(self) == unmeasured(other)
+    }
+
     /// Bytes of all files with data.
     pub fn data_bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()

@@ -85,11 +85,18 @@ impl Mirror {
                 continue;
             }
             let with: Vec<PathBuf> = self.with.iter().filter(|file| file.is_file()).cloned().collect();
-            let manifest = self.stored.upload(&path, &with)?;
+            let is_there = self.known.as_ref().is_some_and(|known| known.contains_key(&steps));
+            let manifest = match is_there {
+                // Its measurement ended after its upload.
+                true => self.stored.upload_manifest(&path)?,
+                false => self.stored.upload(&path, &with)?,
+            };
             if let Some(known) = &mut self.known {
                 known.insert(steps, manifest.state.held_out_loss);
             }
-            on_uploaded(Uploaded { steps, data_bytes: manifest.data_bytes() });
+            if !is_there {
+                on_uploaded(Uploaded { steps, data_bytes: manifest.data_bytes() });
+            }
             self.retire()?;
         }
         Ok(())
@@ -118,7 +125,7 @@ impl Mirror {
             };
             let own = here.iter().find(|found| found.steps == steps).map(|found| read_manifest(&found.path));
             let is_other = match own {
-                Some(Ok(own)) => own != manifest,
+                Some(Ok(own)) => !own.has_same_data(&manifest),
                 Some(Err(_)) => false,
                 None => steps > newest,
             };
@@ -131,17 +138,20 @@ impl Mirror {
         Ok(known)
     }
 
-    /// Checkpoints of the folder that the store lacks, the newest first, without those that the rules would discard.
+    /// Checkpoints of the folder that the store lacks, or has without their held-out loss, the newest first, without
+    /// those that the rules would discard.
     fn wanted(&self) -> Result<Vec<Found>, StoredError> {
         let known = self.known.clone().unwrap_or_default();
-        let mut all = saved(&known);
-        let mut missing = vec![];
-        for found in committed(&self.checkpoints)?.into_iter().filter(|found| !known.contains_key(&found.steps)) {
+        let (mut all, mut missing) = (known.clone(), vec![]);
+        let is_whole = |found: &Found| known.get(&found.steps).is_some_and(Option::is_some);
+        for found in committed(&self.checkpoints)?.into_iter().filter(|found| !is_whole(found)) {
             let Ok(manifest) = read_manifest(&found.path) else { continue };
-            all.push(Saved { steps: found.steps, held_out_loss: manifest.state.held_out_loss });
-            missing.push(found);
+            let held_out_loss = manifest.state.held_out_loss;
+            if all.insert(found.steps, held_out_loss).is_none() || held_out_loss.is_some() {
+                missing.push(found);
+            }
         }
-        let given_up = self.retention.given_up(&all);
+        let given_up = self.retention.given_up(&saved(&all));
         missing.retain(|found| !given_up.contains(&found.steps));
         Ok(missing)
     }

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, read_manifest};
 use crate::checkpoint_error::CheckpointError;
 use crate::checkpoint_folder::{CheckpointFolder, SavedIn};
-use crate::commit::{Committed, commit};
+use crate::commit::{Committed, commit, replace_manifest};
 use crate::disk::Storage;
 use crate::holds::Holds;
 use crate::lock::FolderLock;
@@ -141,6 +141,21 @@ impl Store {
             }
         };
         Finished { outcome, not_retired }
+    }
+
+    /// Writes the held-out loss into the manifest of the checkpoint after `steps` steps, and removes the checkpoints
+    /// that no rule keeps now. Returns whether there is such a checkpoint.
+    pub(crate) fn add_held_out_loss(&self, steps: u32, held_out_loss: f64) -> Result<bool, CheckpointError> {
+        let path = self.folder.committed(steps);
+        if !path.join(MANIFEST).is_file() {
+            return Ok(false);
+        }
+        let mut manifest = read_manifest(&path)?;
+        manifest.state.held_out_loss = Some(held_out_loss);
+        replace_manifest(&self.folder, &manifest)?;
+        // What cannot be removed is told by the next commit.
+        let _ = self.retire();
+        Ok(true)
     }
 
     /// Removes what was not committed, or not removed to the end.

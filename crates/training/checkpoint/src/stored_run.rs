@@ -141,6 +141,16 @@ impl StoredRun {
         Ok(manifest)
     }
 
+    /// Brings the manifest of the checkpoint in the folder `path` into the store, which has its data.
+    ///
+    /// # Errors
+    /// Files that cannot be read, and failures of requests.
+    pub fn upload_manifest(&self, path: &Path) -> Result<Manifest, StoredError> {
+        let manifest = read_manifest(path)?;
+        self.upload_file(&path.join(MANIFEST), &format!("{}/{MANIFEST}", name_of(manifest.state.steps)))?;
+        Ok(manifest)
+    }
+
     fn upload_file(&self, path: &Path, name: &str) -> Result<(), StoredError> {
         let unreadable = |reason| CheckpointError::Read { path: path.to_path_buf(), reason };
         let mut file = files::open(path, InputKind::Data).map_err(|error| unreadable(error.into()))?;

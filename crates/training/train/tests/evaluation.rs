@@ -1,6 +1,12 @@
 //! Evaluations: the same loss whatever the layout, and nothing of a run changed by them.
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use checkpoint::{Checkpoint, Committer, Disk, Retention, Store, committed};
 
 use config::{
     Balance, Biases, ExpertsSpec, Gathering, GradientReduction, ModelSpec, Parallelism, Recheck, Reshard, RouterScores,
@@ -10,8 +16,8 @@ use testkit::layout::engine;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
 use train::{
-    Assembly, Evaluation, EvaluationReport, Observer, Ports, Setup, Start, StepReport, StopRequest, TensorMap,
-    Validation, run, run_evaluation,
+    Assembly, Ending, Evaluation, EvaluationReport, Observer, Ports, Saving, Setup, Start, StepReport, StopRequest,
+    TensorMap, Validation, run, run_evaluation,
 };
 
 #[derive(Default)]
@@ -173,4 +179,83 @@ fn texts_of_their_own_are_measured_under_their_names_and_change_nothing() {
         assert_ne!(other.loss, evaluation.loss);
     }
     assert_eq!(trained.losses, train(&plain, None).losses);
+}
+
+/// Requests to stop within the first measurement, once the checkpoint that is due with it is there.
+struct StopsInMeasurement<'a> {
+    log: Log,
+    folder: &'a PathBuf,
+    is_committed: AtomicBool,
+}
+
+impl Observer for StopsInMeasurement<'_> {
+    fn step(&self, report: &StepReport) -> StopRequest {
+        self.log.step(report)
+    }
+
+    fn stop_request(&self) -> StopRequest {
+        if self.is_committed.load(Ordering::Relaxed) { StopRequest::Stop } else { StopRequest::None }
+    }
+
+    fn evaluating(&self, _share: f64, _elapsed: Duration) {
+        let begun = Instant::now();
+        while committed(self.folder).expect("a folder").is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(600), "no checkpoint while the text is measured");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.is_committed.store(true, Ordering::Relaxed);
+    }
+
+    fn evaluation(&self, report: &EvaluationReport) {
+        self.log.evaluation(report);
+    }
+}
+
+/// Trains with a checkpoint and a measurement after every second step; the folder has the checkpoints.
+fn saved_run(name: &str, layout: &Parallelism, observe: impl FnOnce(&PathBuf, &dyn Fn(&dyn Observer) -> Ending)) {
+    let folder = std::env::temp_dir().join(format!("pleach-evaluation-{name}-{}", std::process::id()));
+    let keep_all = Retention { newest: usize::MAX, every: 0, best: 0 };
+    let store = Store::open(&folder, Arc::new(Disk), keep_all).expect("a store");
+    let (committer, tokens) = (Committer::new(&store, 1), text());
+    let held_out_text = ProofText { seed: 8, ..tokens };
+    let train = TrainSpec { steps: 4, ..training() };
+    let setup = Setup::with_evaluation(model(), layout.clone(), train, 4 * SEQUENCES).expect("a legal run");
+    observe(&folder, &|observer| {
+        let saving = Some(Saving::with(&committer).every(2));
+        // Several passes of every layout.
+        let evaluation = Some(Evaluation { sequences: 4 * SEQUENCES, ..held_out(&held_out_text, 2) });
+        let ports = Ports { saving, evaluation, ..Ports::new(&tokens, observer) };
+        run(&setup, &*engine(&setup, 1), ports).expect("a run")
+    });
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
+fn a_checkpoint_is_committed_before_the_measurement_that_is_due_with_it() {
+    for (name, layout) in [("one", plain_layout(1, 1, 1, 1)), ("eight", plain_layout(2, 2, 2, 1))] {
+        saved_run(name, &layout, |folder, run| {
+            let observer = StopsInMeasurement { log: Log::default(), folder, is_committed: AtomicBool::new(false) };
+            assert_eq!(run(&observer), Ending::Stopped { steps: 2 }, "{name}");
+            let found: Vec<u32> = committed(folder).expect("a folder").iter().map(|found| found.steps).collect();
+            assert_eq!(found, [2], "{name}: the stop adds no second checkpoint of the step");
+            assert!(observer.log.evaluations.into_inner().expect("no panic").is_empty(), "{name}");
+        });
+    }
+}
+
+#[test]
+fn a_checkpoint_has_the_loss_of_the_measurement_after_it() {
+    saved_run("losses", &plain_layout(2, 1, 2, 2), |folder, run| {
+        let log = Log::default();
+        assert_eq!(run(&log), Ending::Finished);
+        let measured = log.evaluations.into_inner().expect("no panic");
+        let found = committed(folder).expect("a folder");
+        let saved = found.iter().rev().map(|found| {
+            let checkpoint = Checkpoint::open(&found.path).expect("a checkpoint");
+            (found.steps, checkpoint.state().held_out_loss)
+        });
+        let expected: Vec<_> = measured.iter().map(|report| (report.step, Some(report.loss))).collect();
+        assert_eq!(saved.collect::<Vec<_>>(), expected);
+        assert_eq!(expected.iter().map(|(steps, _)| *steps).collect::<Vec<_>>(), [2, 4]);
+    });
 }

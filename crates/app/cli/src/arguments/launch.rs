@@ -49,6 +49,6 @@ pub struct LaunchArguments {
     #[arg(long)]
     pub dry_run: bool,
     /// Command of pleach, e.g. train RUN.toml; or another launcher with such a command
-    #[arg(value_name = "COMMAND", last = true, required = true)]
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     pub command: Vec<String>,
 }

@@ -69,7 +69,7 @@ pub enum Command {
     Check(CheckArguments),
     /// Run two layouts for a few steps and compare their distance with its bound
     #[command(after_help = PROVE_EXIT_CODES)]
-    Prove(PairArguments),
+    Prove(ProveArguments),
     /// Find the first value that differs between two layouts: step, unit, element and ranks
     #[command(after_help = EXIT_CODES)]
     Diff(PairArguments),
@@ -228,6 +228,17 @@ pub struct PairArguments {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `prove`.
+#[derive(Debug, Args)]
+pub struct ProveArguments {
+    /// The two layouts.
+    #[command(flatten)]
+    pub pair: PairArguments,
+    /// Exit with code 1 where losses, weights or gradients have no bound
+    #[arg(long)]
+    pub strict: bool,
 }
 
 impl PairArguments {

@@ -1,5 +1,5 @@
 //! Options that do not exist because they are keys of the run file: `--lr`, `--tp`, and all that Megatron-LM calls by
-//! other names.
+//! other names; and arguments in a place where a command expects another one.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory};
@@ -18,6 +18,35 @@ pub fn key_meant(error: &clap::Error, name: &str) -> Option<String> {
     }
     let key = config::key_of_option(option)?;
     Some(format!("{option} is {key} here, a key of the run file; write --set {key}=VALUE\n"))
+}
+
+/// The remedy for an argument of `error` that the command `name` expects elsewhere: a run file beside `--resume`, a
+/// folder without `--from`. `None` for others.
+pub fn place_meant(error: &clap::Error, name: &str) -> Option<String> {
+    let strings = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => vec![text.as_str()],
+        Some(ContextValue::Strings(texts)) => texts.iter().map(String::as_str).collect(),
+        Some(_) | None => vec![],
+    };
+    let argument = *strings(ContextKind::InvalidArg).first()?;
+    let takes = |option: &str| {
+        let all = Arguments::command();
+        all.find_subcommand(name)
+            .is_some_and(|command| command.get_arguments().any(|argument| argument.get_long() == Some(option)))
+    };
+    let in_conflict = [strings(ContextKind::InvalidArg), strings(ContextKind::PriorArg)].concat();
+    let conflicts = |beginning: &str| in_conflict.iter().any(|argument| argument.starts_with(beginning));
+    match error.kind() {
+        ErrorKind::ArgumentConflict if conflicts("[RUN.toml]") && conflicts("--resume ") => {
+            let remedy =
+                "--resume reads the run file of its folder: leave the other one out, and change keys with --set";
+            Some(format!("{remedy}\n"))
+        }
+        ErrorKind::UnknownArgument if !argument.starts_with('-') && takes("from") && !takes("resume") => {
+            Some(format!("{name} takes a run by --from: write `pleach {name} --from {argument}`\n"))
+        }
+        _ => None,
+    }
 }
 
 fn takes_keys(all: &Command, name: &str) -> bool {
@@ -73,6 +102,19 @@ mod tests {
             remedy(&["plan", "--cp", "2"]),
             expected("--cp is parallelism.cp here, a key of the run file; write --set parallelism.cp=VALUE\n")
         );
+        let placed = |arguments: &[&str]| {
+            let error = Arguments::try_parse_from(std::iter::once("pleach").chain(arguments.iter().copied()));
+            place_meant(&error.expect_err("an argument in a wrong place"), arguments[0])
+        };
+        let resumed =
+            "--resume reads the run file of its folder: leave the other one out, and change keys with --set\n";
+        assert_eq!(placed(&["train", "a.toml", "--resume", "runs/a"]), expected(resumed));
+        assert_eq!(placed(&["train", "--resume", "runs/a", "a.toml"]), expected(resumed));
+        for command in ["eval", "generate", "forward"] {
+            let told = format!("{command} takes a run by --from: write `pleach {command} --from runs/a`\n");
+            assert_eq!(placed(&[command, "runs/a"]), expected(&told));
+        }
+        assert_eq!(placed(&["train", "--from", "a", "--resume", "b"]), None);
         assert_eq!(remedy(&["train", "--batch"]), None);
         assert_eq!(remedy(&["doctor", "--steps"]), None);
         assert_eq!(remedy(&["trian", "--steps"]), None);

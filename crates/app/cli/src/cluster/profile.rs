@@ -81,10 +81,14 @@ fn profile_of(option: &str, name: &str) -> Result<Cluster, Failure> {
         None if Path::new(name).exists() => read_text(Path::new(name), InputKind::Profile)
             .map_err(|error| Failure::Input(format!("{option} {name} {error}")))?,
         None => {
-            let known: Vec<&str> = names().collect();
+            let meant = name.to_ascii_lowercase();
+            let near: Vec<&str> = names().filter(|known| !meant.is_empty() && known.contains(&meant)).collect();
+            let remedy = match near.as_slice() {
+                [] => format!("there are {}", names().collect::<Vec<_>>().join(", ")),
+                near => format!("did you mean {}?", near.join(", ")),
+            };
             return Err(Failure::Input(format!(
-                "{option} {name}: there is no such file, and no profile of that name; there are {}",
-                known.join(", ")
+                "{option} {name}: there is no such file, and no profile of that name; {remedy}"
             )));
         }
     };

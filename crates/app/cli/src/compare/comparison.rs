@@ -205,7 +205,7 @@ mod tests {
             "a.toml and b.toml: different runs\n\
              they compute different functions, so there is no bound\n  \
              train.steps         240 | 5\n  \
-             train.warmup_steps  20 | 0\n  \
+             train.warmup_steps  60 | 1\n  \
              data.path           (not set) | \"text\"\n"
         );
         for [first, second] in

@@ -15,7 +15,7 @@ use run::verdict::Verdict;
 use serde_json::json;
 use train::{ForwardingSink, Start, TensorMap};
 
-use crate::arguments::PairArguments;
+use crate::arguments::ProveArguments;
 use crate::arguments::format::Format;
 use crate::compare::pair::{Pair, RunRanks, Runs};
 use crate::screen::output::print;
@@ -24,8 +24,9 @@ use crate::screen::output::print;
 ///
 /// # Errors
 /// Input that cannot be used, the failure of a rank, or a broken promise.
-pub fn prove(arguments: &PairArguments) -> Result<(), Failure> {
+pub fn prove(arguments: &ProveArguments) -> Result<(), Failure> {
     let signals = interrupt::ends_at_once()?;
+    let ProveArguments { pair: arguments, strict } = arguments;
     let pair = Pair::open(arguments)?;
     let Some(proof) = pair.with("prove", &signals, Proof::of)?.flatten() else { return Ok(()) };
     print(&match arguments.format() {
@@ -33,7 +34,11 @@ pub fn prove(arguments: &PairArguments) -> Result<(), Failure> {
         Format::Json => format!("{}\n", proof.json()),
     })?;
     if proof.faults.is_empty() {
-        return Ok(());
+        return match proof.without_bound().as_slice() {
+            [] => Ok(()),
+            missing if *strict => Err(Failure::Work(format!("--strict: no bound for {}", missing.join(" and ")))),
+            _ => Ok(()),
+        };
     }
     let reasons: Vec<&str> = proof.faults.iter().chain(&proof.narrow).map(String::as_str).collect();
     Err(Failure::Work(format!("the promise of docs/numerics.md does not hold: {}", reasons.join("; "))))
@@ -79,6 +84,19 @@ impl Proof {
         }))
     }
 
+    /// The values that have no bound, where the two runs promise bounds and have not the same bits.
+    fn without_bound(&self) -> Vec<&'static str> {
+        match (self.class.promises(), self.distance.same_bits) {
+            (Promised::Bits, _) | (_, true) => vec![],
+            (Promised::Bounds | Promised::Nothing, false) => {
+                let Distances { loss, weight, .. } = &self.distances;
+                let gradient = self.distances.gradient();
+                let bounds = [("first gradients", gradient.bound), ("losses", loss.bound), ("weights", weight.bound)];
+                bounds.into_iter().filter(|(_, bound)| bound.is_none()).map(|(what, _)| what).collect()
+            }
+        }
+    }
+
     fn json(&self) -> String {
         let Proof { steps, class, distance, distances: Distances { loss, weight, .. }, .. } = self;
         let gradient = self.distances.gradient();
@@ -88,6 +106,7 @@ impl Proof {
             "holds": self.faults.is_empty(),
             "faults": self.faults,
             "left_out": self.left_out,
+            "without_bound": self.without_bound(),
             "narrow": self.narrow,
             "same_bits": distance.same_bits,
             "weights_xxh3": self.weights.map(|hash| format!("{hash:016x}")),
@@ -144,11 +163,12 @@ impl fmt::Display for Proof {
             format!("{}{bound}", figure(*distance))
         };
         let gradients = self.distances.gradient();
-        let is_bounded = [&gradients, loss, weight].into_iter().any(|bounded| bounded.bound.is_some());
-        let verdict = match (class.promises(), self.faults.is_empty(), is_bounded) {
-            (Promised::Bounds, true, false) => "nothing is promised",
-            (_, true, _) => "the promise holds",
-            (_, false, _) => "the promise does not hold",
+        let missing = self.without_bound();
+        let verdict = match (self.faults.is_empty(), missing.len()) {
+            (false, _) => "the promise does not hold".into(),
+            (true, 0) => "the promise holds".into(),
+            (true, 3) => "nothing is promised".into(),
+            (true, _) => format!("no bound for {}; the promise holds for the rest", missing.join(" and ")),
         };
         let [gradient, loss, weight] = [&gradients, loss, weight].map(written);
         write!(f, "{class}; distances: first gradients {gradient}, losses {loss}, weights {weight}: {verdict}")?;
@@ -222,7 +242,7 @@ mod tests {
         assert_eq!(
             proof(EqualityClass::OtherOrder, false, None, &[]),
             "a.toml and b.toml, 3 steps: other order; distances: first gradients 1.8e-7 (at most 4.6e-7), \
-             losses 0 (at most 2.7e-7), weights 3.2e-9 (no bound): the promise holds"
+             losses 0 (at most 2.7e-7), weights 3.2e-9 (no bound): no bound for weights; the promise holds for the rest"
         );
         assert_eq!(
             proof(EqualityClass::SameOrder, false, None, &["the bits differ"]),
@@ -233,6 +253,9 @@ mod tests {
     #[test]
     fn the_line_says_why_there_is_no_bound() {
         let of = |class| proof_without(class, false, None, &[], Some("the rates are high"));
-        assert!(of(EqualityClass::OtherSums).ends_with("(no bound): the promise holds; the rates are high"));
+        assert!(
+            of(EqualityClass::OtherSums)
+                .ends_with("(no bound): no bound for weights; the promise holds for the rest; the rates are high")
+        );
     }
 }

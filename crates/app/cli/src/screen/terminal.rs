@@ -27,8 +27,16 @@ pub fn errors_have_codes() -> bool {
 
 /// Colours for a terminal that has codes, unless `NO_COLOR` is set and not empty.
 pub fn colour() -> Colour {
-    let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    if has_codes() && !is_refused { Colour::On } else { Colour::Off }
+    if has_codes() && !is_colour_refused() { Colour::On } else { Colour::Off }
+}
+
+/// The same for a terminal that reads the standard error.
+pub fn colour_of_errors() -> Colour {
+    if errors_have_codes() && !is_colour_refused() { Colour::On } else { Colour::Off }
+}
+
+fn is_colour_refused() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
 fn knows_codes() -> bool {

@@ -44,6 +44,11 @@ const MARGIN: usize = 9;
 /// The operations that MFU counts.
 const CONVENTION: &str = "matrix products and causal attention, forward and backward; recomputation not counted";
 
+/// How many of `ranks` pipeline ranks a drawing has; nothing where it has all of them.
+fn drawn_ranks(ranks: usize) -> String {
+    if ranks > ROWS { format!(", {ROWS} of {ranks} pipeline ranks") } else { String::new() }
+}
+
 /// Predicts a step, prints where its time and memory go, and draws it where that was asked for.
 ///
 /// # Errors
@@ -234,7 +239,8 @@ impl StepReport<'_> {
         text += &format!("\n{}.\n\n", capitalised(&self.bottleneck()));
         text += &self.memory_table(columns);
         let drawing = lines(trace, columns.map_or(COLUMNS, |columns| columns.saturating_sub(MARGIN).max(1)), ROWS);
-        wrapped(&text, columns) + &wrapped(&format!("\none step; {}\n", legend(&drawing)), columns) + &drawing
+        let drawn = drawn_ranks(trace.ranks.len());
+        wrapped(&text, columns) + &wrapped(&format!("\none step{drawn}; {}\n", legend(&drawing)), columns) + &drawing
     }
 
     /// How far predictions were from measured runs on such accelerators.

@@ -8,7 +8,7 @@ use run::failure::Failure;
 use run::messages::stderr::{harmless, write_message};
 use run::records::step_line::{Colour, RemainingTime};
 use run::signals::interrupt::Interrupt;
-use run::{EndedStep, Measured, Observer, Visibility};
+use run::{EndedStep, Measured, Observer, Visibility, WARNING};
 use sync::lock;
 
 use crate::arguments::TrainArguments;
@@ -103,13 +103,21 @@ impl Observer for Screen {
     fn note(&self, line: &str) -> io::Result<()> {
         match &mut *lock(&self.0) {
             Form::Lines => write_line(&harmless(line)),
-            Form::Live(bar, _) => bar.say_above(&wrapped(&harmless(line), terminal::columns())),
+            Form::Live(bar, colour) => {
+                bar.say_above(&coloured(&wrapped(&harmless(line), terminal::columns()), *colour))
+            }
             Form::Json | Form::Quiet => Ok(()),
         }
     }
 
     fn say(&self, text: &str) -> io::Result<()> {
         write_message(&mut io::stdout(), &wrapped(text, terminal::columns()))
+    }
+
+    fn warn(&self, text: &str) -> io::Result<()> {
+        let mut errors = io::stderr();
+        let text = coloured(&harmless(text), terminal::colour_of_errors());
+        errors.write_all(text.as_bytes()).and_then(|()| errors.flush())
     }
 
     fn clear(&self) -> io::Result<()> {
@@ -124,8 +132,28 @@ impl Observer for Screen {
     }
 }
 
+/// A line whose first word is yellow where it is that of a warning.
+fn coloured(line: &str, colour: Colour) -> String {
+    match (line.strip_prefix(WARNING), colour) {
+        (Some(rest), Colour::On) => format!("\x1b[33m{}\x1b[0m {rest}", WARNING.trim_end()),
+        (Some(_), Colour::Off) | (None, _) => line.into(),
+    }
+}
+
 fn write_line(line: &str) -> io::Result<()> {
     let mut out = io::stdout();
     writeln!(out, "{line}")?;
     out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_of_a_warning_is_coloured_where_colours_are_wanted() {
+        assert_eq!(coloured("warning: step 3", Colour::On), "\x1b[33mwarning:\x1b[0m step 3");
+        assert_eq!(coloured("warning: step 3", Colour::Off), "warning: step 3");
+        assert_eq!(coloured("step 3: warning: ", Colour::On), "step 3: warning: ");
+    }
 }

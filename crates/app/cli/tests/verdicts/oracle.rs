@@ -347,7 +347,7 @@ fn recomputation(values: &Values) -> bool {
 }
 
 fn train(values: &Values) -> bool {
-    let (steps, rate) = (int(values, "train.steps", 240), num(values, "train.learning_rate", 3e-3));
+    let (steps, rate) = (int(values, "train.steps", 240), num(values, "train.learning_rate", 1e-3));
     let context = resolved_model(values).context;
     let length = int(values, "train.sequence_length", context);
     let least = num(values, "train.min_learning_rate", rate / 10.0);
@@ -362,7 +362,7 @@ fn train(values: &Values) -> bool {
         && rate <= 1.0
         && least >= 0.0
         && least <= rate
-        && int(values, "train.warmup_steps", (steps / 10).min(20)) <= steps
+        && int(values, "train.warmup_steps", (steps / 4).min(100)) <= steps
         && recipes::schedule_lengths(values, steps)
         && decay >= 0.0
         && decay * rate < 1.0

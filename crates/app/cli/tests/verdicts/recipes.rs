@@ -101,7 +101,7 @@ pub fn muon(values: &Values) -> bool {
 
 /// Lengths belong to a schedule, and the decay has room after the warm-up.
 pub fn schedule_lengths(values: &Values, steps: i128) -> bool {
-    let warmup = int(values, "train.warmup_steps", (steps / 10).min(20));
+    let warmup = int(values, "train.warmup_steps", (steps / 4).min(100));
     let decay = match values.get("train.decay_length") {
         None => (0.2 * steps as f64).round().max(1.0),
         Some(Value::Integer(decay)) if *decay > 0 => *decay as f64,

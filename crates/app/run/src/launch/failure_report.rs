@@ -118,6 +118,7 @@ fn is_sudden(cause: &Cause) -> bool {
         // The system kills a process, or a rank finds no memory.
         CauseKind::OutOfMemory => cause.signal.is_some(),
         CauseKind::Deadline
+        | CauseKind::Grace
         | CauseKind::NonFinite
         | CauseKind::Spike
         | CauseKind::Corruption

@@ -157,7 +157,7 @@ mod tests {
         let record = serde_json::to_string(&changed).expect("JSON");
         assert_eq!(
             record,
-            "{\"train.batch_ramp\":[null,{\"increment\":4,\"sequences\":9,\"start\":4}],\"train.learning_rate\":[0.003,0.5]}"
+            "{\"train.batch_ramp\":[null,{\"increment\":4,\"sequences\":9,\"start\":4}],\"train.learning_rate\":[0.001,0.5]}"
         );
     }
 }

@@ -24,6 +24,7 @@ use crate::places::disk::Disk;
 use crate::places::kept_run_file::kept_run_file;
 use crate::places::names::{RUN_FILE, WEIGHTS};
 use crate::places::own_places;
+use crate::presets;
 use crate::process_group::meeting::Meeting;
 use crate::run_file::RunFile;
 use crate::source::file_hash::{file_hash, sampled_hash};
@@ -327,6 +328,12 @@ fn run_file(folder: &Path) -> Result<(String, KeptRunFile), Failure> {
         let model = HuggingFaceFolder::open(folder)?.model;
         let run_file = KeptRunFile::new(hugging_face_run::run_file(&model, folder)?);
         return Ok((format!("the run of {}", folder.display()), run_file));
+    }
+    if let Some(preset) = presets::named(folder)? {
+        return Err(Failure::Input(format!(
+            "preset:{0} is a run file without weights; `pleach train preset:{0}` trains it from drawn weights",
+            preset.name
+        )));
     }
     let name = folder.join(RUN_FILE).display().to_string();
     if !folder.join(RUN_FILE).exists() && folder.join(ADAPTER_CONFIG).is_file() {

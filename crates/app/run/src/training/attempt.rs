@@ -1,7 +1,8 @@
 //! This start of a run, for the report of its failure: the rings of its ranks, and what this process knows when it
 //! fails.
 
-use std::path::Path;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,10 +14,14 @@ use train::{Ending, Ports, Rings, TrainError};
 use crate::failure::Failure;
 use crate::layout::without_host;
 use crate::messages::stderr::tell;
+use crate::places::names::LOG;
 use crate::places::newest_checkpoint::{newest_checkpoint, shown_by};
 use crate::process_group::group::ProcessGroup;
 use crate::process_group::member::GroupMember;
 use crate::process_group::process_ranks::ProcessRanks;
+use crate::signal::Signal;
+use crate::signals::exit_deadline::ExitDeadline;
+use crate::signals::interrupt::Interrupt;
 use crate::training::session::Session;
 use crate::watch::fail_status;
 
@@ -98,6 +103,16 @@ impl<'a> RunAttempt<'a> {
         self.done.store(steps, Ordering::Relaxed);
     }
 
+    /// Ends this process where it has not ended within `run.grace_seconds` after a signal, and writes that down.
+    ///
+    /// # Errors
+    /// A thread that cannot be started.
+    pub fn exit_deadline(&self, interrupt: &Interrupt) -> Result<ExitDeadline, Failure> {
+        let record = LastRecord { attempt: self.rings.attempt.clone(), run: self.run.to_path_buf(), part: self.part() };
+        let seconds = self.config.run.grace_seconds;
+        ExitDeadline::begin(seconds, interrupt, |signal, text| record.grace_ended(signal, text))
+    }
+
     /// Notes the failure of a rank of this process, at once: this process may be ended before it concludes.
     pub fn note(&self, failure: OwnFailure) {
         lock(&self.own).get_or_insert(failure);
@@ -176,7 +191,13 @@ impl<'a> RunAttempt<'a> {
     }
 
     fn add_part(&self) {
-        let part = ProcessPart {
+        // A run that has failed has a message already, and nobody is helped by a second one about its report.
+        let _ = self.rings.attempt.add_process(&self.part());
+    }
+
+    /// Everything that this process knows now.
+    fn part(&self) -> ProcessPart {
+        ProcessPart {
             process: self.rings.process,
             host: self.rings.host.clone(),
             pid: std::process::id(),
@@ -184,9 +205,7 @@ impl<'a> RunAttempt<'a> {
             at_ns: blame::now_ns(),
             own: lock(&self.own).clone(),
             heard: self.reported_failure(),
-        };
-        // A run that has failed has a message already, and nobody is helped by a second one about its report.
-        let _ = self.rings.attempt.add_process(&part);
+        }
     }
 
     fn reported_failure(&self) -> Option<ReportedFailure> {
@@ -194,6 +213,32 @@ impl<'a> RunAttempt<'a> {
         let (kind, _) = CauseKind::of_text(&failure.report.cause);
         let (process, host, rank) = (failure.process, failure.host, failure.report.rank);
         Some(ReportedFailure { process, host, rank, kind, text: failure.report.cause })
+    }
+}
+
+/// What is left to write where a process ends before its run does.
+#[derive(Debug)]
+struct LastRecord {
+    attempt: Attempt,
+    run: PathBuf,
+    part: ProcessPart,
+}
+
+impl LastRecord {
+    /// Writes that the grace after `signal` has ended, in the words `text`: for `pleach blame`, and from process 0 into
+    /// `train.log` and the file of the run's state. Nothing depends on whether they arrive.
+    fn grace_ended(self, signal: Signal, text: &str) {
+        let cause = Cause { signal: Some(signal.number()), ..Cause::new(CauseKind::Grace, text) };
+        let moment = Moment::InStep;
+        let own = OwnFailure { rank: None, about: None, step: 0, moment, instruction: String::new(), cause };
+        let part = ProcessPart { at_ns: blame::now_ns(), own: Some(own), ..self.part };
+        let _ = self.attempt.add_process(&part);
+        if part.process == 0 {
+            if let Ok(mut log) = files::open_to_append(&self.run.join(LOG)) {
+                let _ = writeln!(log, "{text}");
+            }
+            fail_status(&self.run);
+        }
     }
 }
 

@@ -82,7 +82,7 @@ impl<'a> EventLog<'a> {
             return;
         }
         let text = format!(
-            "the {} cannot be written: {error}; the run continues without it, and train.log has its lines\n",
+            "{WARNING}the {} cannot be written: {error}; the run continues without it, and train.log has its lines\n",
             stream.name()
         );
         match stream {
@@ -117,12 +117,17 @@ impl<'a> EventLog<'a> {
     pub fn tell(&self, text: &str) {
         match self.observer.visibility() {
             Visibility::Shown => self.say(text),
-            Visibility::Hidden => self.warn(text),
+            Visibility::Hidden => self.reach(text),
         }
     }
 
-    /// Writes a warning, which is for everyone, on the standard error; on the stream of the steps where it is lost.
+    /// Writes a warning, which is for everyone, on the standard error; on the stream of the steps where it is lost. It
+    /// begins with the word, which is added where it is missing.
     pub fn warn(&self, text: &str) {
+        self.reach(&with_word(text));
+    }
+
+    fn reach(&self, text: &str) {
         self.log(text);
         if self.has(Stream::Errors)
             && let Err(error) = self.observer.warn(text)
@@ -133,6 +138,13 @@ impl<'a> EventLog<'a> {
             self.show(text);
         }
     }
+}
+
+/// The beginning of a warning, which screens may colour.
+pub const WARNING: &str = "warning: ";
+
+fn with_word(text: &str) -> String {
+    if text.starts_with(WARNING) { text.into() } else { format!("{WARNING}{text}") }
 }
 
 #[cfg(test)]
@@ -154,5 +166,11 @@ mod tests {
         event_log.log("one\n");
         event_log.log("two\n");
         assert!(files::is_full(&event_log.take_failure().expect("a failure")));
+    }
+
+    #[test]
+    fn a_warning_has_the_word_once() {
+        assert_eq!(with_word("not saved\n"), "warning: not saved\n");
+        assert_eq!(with_word("warning: not saved\n"), "warning: not saved\n");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use checkpoint::{Committer, SavedIn};
+use checkpoint::{CheckpointError, Committer, SavedIn};
 use train::{
     EvaluationReport, Observer, RouterReport, SampleReport, SaveReport, Start, StepReport, StopRequest, WorkTimes,
     Worker,
@@ -16,6 +16,7 @@ use crate::process_group::delivery::{self, Destinations, PieceDestination};
 use crate::process_group::member::{GroupMember, Part};
 use crate::signals::interrupt::Interrupt;
 use crate::text::run_text::Text;
+use crate::training::attempt::RunAttempt;
 use crate::training::once_per_run::OncePerRun;
 use crate::training::progress::Progress;
 use crate::training::ranks::{RankOutputs, Ranks};
@@ -40,8 +41,10 @@ impl<'a> FirstProcess<'a> {
         folder: &'a RunFolder,
         uploads: Option<&'a Uploads>,
         start: Start<'_>,
+        attempt: &RunAttempt<'_>,
     ) -> Result<FirstProcess<'a>, Failure> {
-        match session.process_group.once("the files of the run", || OncePerRun::prepare(session, folder, start))? {
+        let prepare = || OncePerRun::prepare(session, folder, start, attempt);
+        match session.process_group.once("the files of the run", prepare)? {
             Part::First(once) => Ok(FirstProcess { folder, uploads, once }),
             Part::Other(_) => Err(Failure::Work("process 0 is another process".into())),
         }
@@ -132,7 +135,13 @@ impl Observer for SignalObserver<'_, '_> {
         self.progress.evaluating(share, elapsed);
     }
 
+    fn loss_not_saved(&self, step: u32, error: &CheckpointError) {
+        self.progress.loss_not_saved(step, error);
+    }
+
     fn evaluation(&self, report: &EvaluationReport) {
+        // The manifest of a checkpoint that was uploaded before has the loss now.
+        self.uploads.into_iter().for_each(Uploads::ask);
         self.progress.evaluation(report);
     }
 

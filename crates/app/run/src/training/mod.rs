@@ -3,7 +3,7 @@
 mod algorithms_file;
 mod attempt;
 mod candidates;
-mod event_log;
+pub mod event_log;
 mod first_process;
 mod library_versions;
 mod measured_trace;

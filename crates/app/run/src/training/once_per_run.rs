@@ -65,6 +65,7 @@ impl<'a> OncePerRun<'a> {
         session: &'a Session<'a>,
         folder: &'a RunFolder,
         start: Start<'_>,
+        attempt: &RunAttempt<'_>,
     ) -> Result<OncePerRun<'a>, Failure> {
         let Session { request: RunRequest { spec, observer }, verdict, text, .. } = *session;
         let config = &verdict.config;
@@ -83,7 +84,7 @@ impl<'a> OncePerRun<'a> {
         }
         let watchers = Arc::new(Watchers::open(config, folder.path(), start.steps())?);
         let interrupt = session.signals.noted();
-        let exit_deadline = ExitDeadline::begin(config.run.grace_seconds, &interrupt)?;
+        let exit_deadline = attempt.exit_deadline(&interrupt)?;
         let steps = config.train.steps;
         observer.started(start.steps(), steps);
         let event_log = Arc::new(EventLog::new(observer, folder.log(start.steps())?));

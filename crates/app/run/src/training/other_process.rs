@@ -9,6 +9,7 @@ use crate::process_group::member::GroupMember;
 use crate::process_group::signal_relay::relay_while;
 use crate::signals::exit_deadline::ExitDeadline;
 use crate::signals::interrupt::Interrupt;
+use crate::training::attempt::RunAttempt;
 use crate::training::measured_trace::{Recorder, Recording};
 use crate::training::ranks::{RankOutputs, Ranks};
 use crate::training::session::Session;
@@ -48,9 +49,13 @@ impl<'a> OtherProcess<'a> {
     ///
     /// # Errors
     /// Failures of other processes.
-    pub fn open(session: &Session<'_>, member: &'a GroupMember) -> Result<OtherProcess<'a>, Failure> {
+    pub fn open(
+        session: &Session<'_>,
+        member: &'a GroupMember,
+        attempt: &RunAttempt<'_>,
+    ) -> Result<OtherProcess<'a>, Failure> {
         let interrupt = session.signals.noted();
-        let exit_deadline = ExitDeadline::begin(session.verdict.config.run.grace_seconds, &interrupt)?;
+        let exit_deadline = attempt.exit_deadline(&interrupt)?;
         session.process_group.once("the files of the run", || Ok(()))?;
         Ok(OtherProcess { member, interrupt, _exit_deadline: exit_deadline })
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use checkpoint::{Committed, Finished, SavedIn};
+use checkpoint::{CheckpointError, Committed, Finished, SavedIn};
 use config::figures::bytes;
 use device::DeviceError;
 use sync::{into_inner, lock};
@@ -18,7 +18,7 @@ use crate::records::record;
 use crate::records::step_line::{Colour, RemainingTime, clock};
 use crate::records::unwritten::unwritten_checkpoint;
 use crate::signals::interrupt::Interrupt;
-use crate::training::event_log::{EventLog, Stream};
+use crate::training::event_log::{EventLog, Stream, WARNING};
 use crate::training::measured_trace::Recorder;
 use crate::training::observer::{EndedStep, Measured, Observer};
 use crate::training::uploads::Message;
@@ -173,7 +173,7 @@ impl Outputs<'_> {
             }
         };
         if let Some(anomaly) = &report.anomaly {
-            self.note(&anomaly_line(report.step, anomaly));
+            self.note(&format!("{WARNING}{}", anomaly_line(report.step, anomaly)));
         }
         let is_due = report.step == 1 || report.step == steps || report.step.is_multiple_of(self.log_every);
         let step = EndedStep { report, rates, steps, is_due, record: &record };
@@ -298,6 +298,11 @@ impl train::Observer for Progress<'_> {
             // The disk has the last state of a run.
             SavedIn::Memory => {}
         }
+    }
+
+    fn loss_not_saved(&self, step: u32, error: &CheckpointError) {
+        let reason = unwritten_checkpoint(error);
+        lock(&self.outputs).warn(&format!("the checkpoint after step {step} has no held-out loss: {reason}\n"));
     }
 
     fn evaluating(&self, share: f64, elapsed: Duration) {
@@ -448,7 +453,8 @@ mod tests {
                     file.rewind().and_then(|()| file.read_to_string(&mut text)).expect("text");
                     text
                 });
-                let lost = format!("\nthe standard output cannot be written: {}; ", std::io::Error::from(kind));
+                let lost =
+                    format!("\nwarning: the standard output cannot be written: {}; ", std::io::Error::from(kind));
                 assert_eq!((log.matches(&lost).count(), log.lines().count()), (1, 3), "{log}");
                 assert_eq!(records.lines().count(), 2, "{records}");
             }

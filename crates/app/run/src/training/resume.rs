@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use checkpoint::{Checkpoint, Found, Hash, MANIFEST, SavedIn};
-use config::{BatchOrigin, DataSpec, KeptRun, TokenizerSpec, shown_setting};
+use config::{BatchOrigin, DataSpec, KeptRun, TokenizerSpec, TrainSpec, shown_setting};
 use data::TOKENIZER_FILE;
 use serde_json::json;
 use train::{Start, check_tensors};
@@ -124,7 +124,7 @@ fn set_aside_for_next_start(folder: &Path, candidate: &Candidate, damage: &str) 
 /// The folder of a run that resumes; newer checkpoints that are `damaged` are set aside.
 fn reopened(
     verdict: &Verdict,
-    Resumed { candidate, left_out, .. }: &Resumed,
+    Resumed { candidate, left_out, rate_note, .. }: &Resumed,
     changed: &Changed,
     damaged: Vec<(Found, SavedIn)>,
 ) -> Result<RunFolder, Failure> {
@@ -145,6 +145,7 @@ fn reopened(
     }
     left_out.iter().for_each(|line| folder.note(line.clone()));
     other_model::notes(changed).into_iter().for_each(|note| folder.note(note));
+    rate_note.iter().for_each(|note| folder.note(note.clone()));
     let (steps, path) = (state.steps, checkpoint.path().display());
     folder.note(match (candidate.data, verdict.config.train.steps == steps) {
         (SavedIn::Memory, _) => format!("resuming after step {steps} from the memory of the hosts\n"),
@@ -163,6 +164,8 @@ struct Resumed {
     changed: Changed,
     /// Lines about keys that act, and that nobody answers for.
     left_out: Vec<String>,
+    /// A warning of a learning rate that jumps.
+    rate_note: Option<String>,
     /// Whether a key of `[data]` is among them.
     changes_text: bool,
 }
@@ -261,8 +264,30 @@ impl Resumed {
         let limit = shared_limit(&config);
         let verdict: Verdict = judge(config, &places, limit, Planned::EveryBatch).map_err(Failure::Run)?;
         let changed = changes(state.run.text(), &verdict.config.to_toml());
-        Ok(Resumed { candidate, verdict, changed, left_out, changes_text })
+        let before = with_changes(&state.run, &name, &[]).map(|(kept, _)| kept.config.train);
+        let rate_note = before.ok().and_then(|before| rate_jump(&before, &verdict.config.train, state.steps));
+        Ok(Resumed { candidate, verdict, changed, left_out, rate_note, changes_text })
     }
+}
+
+/// The ratio of the next learning rate to the last one, and to the next one of the schedule before, from which it
+/// jumps.
+const JUMP: f32 = 1.25;
+
+/// A warning where the learning rate after `steps` steps is far above the last one, which the schedule `before` would
+/// not be: of a run that was to end there, as a rule, whose rate has fallen.
+fn rate_jump(before: &TrainSpec, now: &TrainSpec, steps: u32) -> Option<String> {
+    let last = before.learning_rate_at(steps.checked_sub(1)?);
+    let (planned, next) = (before.learning_rate_at(steps), now.learning_rate_at(steps));
+    let is_jump = steps < now.steps && next > JUMP * planned.max(last);
+    is_jump.then(|| {
+        format!(
+            "warning: the learning rate jumps from {last:.2e} in step {steps} to {next:.2e} in step {}: its schedule is that of \
+             train.steps = {} now; --set train.schedule=constant --set train.learning_rate={last:?} goes on with it\n",
+            steps + 1,
+            now.steps
+        )
+    })
 }
 
 /// That the run in `folder` has done all of its `steps`, with the way to continue; `asked` are the settings that came
@@ -302,4 +327,25 @@ fn other_text(checkpoint: &Checkpoint, before: Hash, (now, data): (Hash, &DataSp
         checkpoint.path().display(),
         data.held_out
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finished_run_whose_rate_jumps_is_warned_about_with_the_way_to_keep_it() {
+        let ended = config::RunConfig::quick_start().train;
+        let longer = TrainSpec { steps: 480, ..ended.clone() };
+        let note = rate_jump(&ended, &longer, 240).expect("the rate rises");
+        assert!(note.starts_with("warning: the learning rate jumps from 1.00e-4 in step 240 to "), "{note}");
+        assert!(note.contains(" in step 241: its schedule is that of train.steps = 480 now; "), "{note}");
+        assert_eq!(
+            [rate_jump(&ended, &ended, 240), rate_jump(&ended, &ended, 7), rate_jump(&ended, &longer, 0)],
+            [None, None, None]
+        );
+        let last = ended.learning_rate_at(239);
+        let kept = TrainSpec { schedule: config::LearningRateSchedule::Constant, learning_rate: last, ..longer };
+        assert_eq!(rate_jump(&ended, &kept, 240), None);
+    }
 }

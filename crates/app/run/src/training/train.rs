@@ -93,11 +93,11 @@ fn from(
 ) -> Result<(), Failure> {
     match part {
         Part::First(folder) => {
-            let first = FirstProcess::open(session, folder, uploads, start)?;
+            let first = FirstProcess::open(session, folder, uploads, start, attempt)?;
             with_ranks(session, start, attempt, |ranks, notes| first.train(ranks, notes))
         }
         Part::Other(member) => {
-            let other = OtherProcess::open(session, member)?;
+            let other = OtherProcess::open(session, member, attempt)?;
             with_ranks(session, start, attempt, |ranks, _| other.train(ranks))
         }
     }

@@ -248,6 +248,10 @@ impl Reader {
         if let Some(home) = self.section_of(name) {
             return Problem::of_key(&shown, format!("belongs to [{home}]"), format!("write {home}.{name}"));
         }
+        if let Some((table, field)) = key.rsplit_once('.').filter(|(table, _)| self.declared.contains_key(*table)) {
+            let remedy = format!("write it as a field: `--set '{table}={{ {field} = ... }}'`");
+            return Problem::of_key(&shown, "is not a key", remedy);
+        }
         let known = || self.keys().filter_map(|key| key.split_once('.'));
         let siblings: Vec<&str> = known().filter(|(home, _)| *home == section).map(|(_, name)| name).collect();
         let near = nearest(name, siblings.iter().copied());

@@ -51,29 +51,29 @@ fn phases_in_words() {
         "steps=240",
         "schedule=linear warmup_steps=0",
         "schedule=constant steps=1",
-        "schedule=wsd decay_shape=1-sqrt",
+        "schedule=wsd decay_shape=1-sqrt warmup_steps=20",
         "schedule=wsd steps=100 warmup_steps=10 decay_length=90",
-        "schedule=cosine-restarts steps=400 restart_steps=50 restart_growth=2",
-        "schedule=cosine-restarts steps=400 restart_steps=50",
-        "schedule=cosine-restarts steps=2147483647 restart_steps=1",
+        "schedule=cosine-restarts steps=400 restart_steps=50 restart_growth=2 warmup_steps=20",
+        "schedule=cosine-restarts steps=400 restart_steps=50 warmup_steps=20",
+        "schedule=cosine-restarts steps=2147483647 restart_steps=1 warmup_steps=20",
     ]
     .map(|keys| format!("{keys}: {}\n", run(keys).learning_rate_phases()))
     .concat();
     assert_eq!(
         described,
         "\
-steps=240: linear to 0.003 in 20 steps, cosine to 0.0003 in 220 steps
-schedule=linear warmup_steps=0: linear to 0.0003 in 240 steps
-schedule=constant steps=1: 0.003 for 1 step
-schedule=wsd decay_shape=1-sqrt: linear to 0.003 in 20 steps, 0.003 for 172 steps, 1-sqrt to 0.0003 in 48 steps
-schedule=wsd steps=100 warmup_steps=10 decay_length=90: linear to 0.003 in 10 steps, linear to 0.0003 in 90 steps
-schedule=cosine-restarts steps=400 restart_steps=50 restart_growth=2: linear to 0.003 in 20 steps, \
-cosine to 0.0003 in 50 steps, cosine to 0.0003 in 100 steps, cosine to 0.0003 in 200 steps, \
-cosine toward 0.0003 in 30 of 400 steps
-schedule=cosine-restarts steps=400 restart_steps=50: linear to 0.003 in 20 steps, cosine to 0.0003 in 50 steps, \
-cosine to 0.0003 in 50 steps, cosine to 0.0003 in 50 steps, 4 more, cosine toward 0.0003 in 30 of 50 steps
-schedule=cosine-restarts steps=2147483647 restart_steps=1: linear to 0.003 in 20 steps, cosine to 0.0003 in 1 step, \
-cosine to 0.0003 in 1 step, cosine to 0.0003 in 1 step, 2147483623 more, cosine to 0.0003 in 1 step
+steps=240: linear to 0.001 in 60 steps, cosine to 0.0001 in 180 steps
+schedule=linear warmup_steps=0: linear to 0.0001 in 240 steps
+schedule=constant steps=1: 0.001 for 1 step
+schedule=wsd decay_shape=1-sqrt warmup_steps=20: linear to 0.001 in 20 steps, 0.001 for 172 steps, 1-sqrt to 0.0001 in 48 steps
+schedule=wsd steps=100 warmup_steps=10 decay_length=90: linear to 0.001 in 10 steps, linear to 0.0001 in 90 steps
+schedule=cosine-restarts steps=400 restart_steps=50 restart_growth=2 warmup_steps=20: linear to 0.001 in 20 steps, \
+cosine to 0.0001 in 50 steps, cosine to 0.0001 in 100 steps, cosine to 0.0001 in 200 steps, \
+cosine toward 0.0001 in 30 of 400 steps
+schedule=cosine-restarts steps=400 restart_steps=50 warmup_steps=20: linear to 0.001 in 20 steps, cosine to 0.0001 in 50 steps, \
+cosine to 0.0001 in 50 steps, cosine to 0.0001 in 50 steps, 4 more, cosine toward 0.0001 in 30 of 50 steps
+schedule=cosine-restarts steps=2147483647 restart_steps=1 warmup_steps=20: linear to 0.001 in 20 steps, cosine to 0.0001 in 1 step, \
+cosine to 0.0001 in 1 step, cosine to 0.0001 in 1 step, 2147483623 more, cosine to 0.0001 in 1 step
 "
     );
 }

@@ -101,6 +101,44 @@ fn what_no_rule_keeps_is_removed_and_what_is_not_committed_does_not_count() {
     assert!(steps(&folder).is_empty());
 }
 
+/// A checkpoint is written before a measurement, whose loss is added where it is then.
+#[test]
+fn a_loss_that_is_measured_later_is_added_and_counts() {
+    let folder = Folder::new();
+    let retention = Retention { newest: 1, every: 0, best: 1 };
+    let store = Store::open(&folder.0, Arc::new(Disk), retention).expect("a store");
+    let committer = Committer::new(&store, 1);
+    let delivered = |steps| {
+        let (mut pieces_of_all, writer) = (None, ProcessWriter::new(2));
+        for rank in 0..2 {
+            let file = put((&writer, store.folder()), rank, &state(steps), &pieces(rank));
+            pieces_of_all = writer.finish(steps, file, &pieces(rank));
+        }
+        committer.deliver(pieces_of_all.expect("all pieces")).expect("one process").outcome.expect("committed");
+    };
+    let loss = |steps: u32| {
+        let path = folder.0.join(format!("step-{steps:08}"));
+        let checkpoint = Checkpoint::open(&path).expect("a checkpoint");
+        check(&checkpoint).expect("whole");
+        checkpoint.state().held_out_loss
+    };
+    // After the commit.
+    delivered(1);
+    assert_eq!(loss(1), None);
+    committer.measured(1, 1.5).expect("added");
+    assert_eq!(loss(1), Some(1.5));
+    // Before the commit.
+    committer.measured(2, 2.5).expect("kept");
+    delivered(2);
+    assert_eq!((loss(1), loss(2)), (Some(1.5), Some(2.5)));
+    // The best one so far gives way when the loss of a better one is known.
+    delivered(3);
+    assert_eq!(steps(&folder), [3, 1]);
+    committer.measured(3, 1.0).expect("added");
+    assert_eq!((steps(&folder), loss(3)), (vec![3], Some(1.0)));
+    assert!(!folder.names().iter().any(|name| name.contains("partial")), "{:?}", folder.names());
+}
+
 #[test]
 fn a_folder_without_checkpoints_is_told() {
     let folder = Folder::new();

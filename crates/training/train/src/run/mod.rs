@@ -9,7 +9,7 @@ pub mod work_times;
 
 use std::time::{Duration, Instant};
 
-use checkpoint::ProcessWriter;
+use checkpoint::{CheckpointFolder, PieceCollector, ProcessWriter, SavedIn};
 use config::{Overlap, Recheck};
 use device::{DeviceError, DeviceKind};
 use mesh::Rank;
@@ -227,63 +227,77 @@ fn run_steps<'a>(
         }
         hashes.take(&*worker.ports.device, step + 1, started.elapsed())?;
         let is_last = step + 1 == setup.train.steps;
+        let due = ports.saving.and_then(|saving| match is_last || outcome.stop {
+            true => Some((saving, saving.disk.folder)),
+            false => saving.folder_after(step + 1).map(|folder| (saving, folder)),
+        });
+        let is_on_disk = |(_, folder): &(Saving<'a>, &'a CheckpointFolder)| folder.data() == SavedIn::Disk;
+        // Before measurements, which may take long: an end in one of them loses no step.
+        let saved = due.filter(is_on_disk);
+        saved.map_or(Ok(()), |due| save(worker, due, step + 1, progress))?;
         // A request to stop skips the measurement.
-        let mut stop_check = StopCheck { stop_request, ..stop_check };
-        let between = if outcome.stop {
-            Between::stopped()
-        } else {
-            measure(worker, measured, (step + 1, is_last), (&mut stop_check, progress))?
-        };
-        stop_request = stop_check.stop_request;
-        let due = |saving: Saving<'a>| {
-            let last = (is_last || between.is_stopped).then_some(saving.disk.folder);
-            last.or_else(|| saving.folder_after(step + 1)).map(|folder| (saving, folder))
-        };
-        if let Some((saving, folder)) = ports.saving.and_then(due) {
-            let state = saving.state(worker, step + 1, between.held_out_loss);
-            progress.named("begin to save", || worker.save(state, folder))?;
+        if outcome.stop {
+            return Ok(Ending::Stopped { steps: step + 1 });
         }
-        if between.is_stopped {
+        let collector = saved.map(|(saving, _)| saving.collector);
+        let mut stop_check = StopCheck { stop_request, ..stop_check };
+        let ended = measure(worker, (measured, collector), (step + 1, is_last), (&mut stop_check, progress))?;
+        stop_request = stop_check.stop_request;
+        let is_stopped = ended == Measurement::Stopped;
+        // The memory of hosts ends with the run.
+        let rest = if is_stopped { ports.saving.map(|saving| (saving, saving.disk.folder)) } else { due };
+        if saved.is_none() {
+            rest.map_or(Ok(()), |due| save(worker, due, step + 1, progress))?;
+        }
+        if is_stopped {
             return Ok(Ending::Stopped { steps: step + 1 });
         }
     }
     Ok(Ending::Finished)
 }
 
-/// The results of the work between two steps, the same on all ranks.
-struct Between {
-    held_out_loss: Option<f64>,
-    /// Whether any rank requested to stop, in the step or since.
-    is_stopped: bool,
+/// Begins to save the state after `steps` steps.
+fn save<'a>(
+    worker: &mut Worker<'a>,
+    (saving, folder): (Saving<'a>, &CheckpointFolder),
+    steps: u32,
+    progress: &Progress,
+) -> Result<(), DeviceError> {
+    let state = saving.state(worker, steps);
+    progress.named("begin to save", || worker.save(state, folder))
 }
 
-impl Between {
-    fn stopped() -> Between {
-        Between { held_out_loss: None, is_stopped: true }
-    }
+/// How the measurements between two steps ended, the same on all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Measurement {
+    Done,
+    /// A rank requested to stop meanwhile.
+    Stopped,
 }
 
-/// Measures and generates what is due after `steps` steps.
+/// Measures and generates what is due after `steps` steps. `collector` takes the held-out loss, where the state after
+/// these steps is saved.
 fn measure<'a>(
     worker: &mut Worker<'a>,
-    measured: &'a Measured<'a>,
+    (measured, collector): (&'a Measured<'a>, Option<&dyn PieceCollector>),
     (steps, is_last): (u32, bool),
     (stop_check, progress): (&mut StopCheck<'_>, &Progress),
-) -> Result<Between, Stop> {
+) -> Result<Measurement, Stop> {
     let is_due = |evaluation: &Evaluation<'_>| is_last || evaluation.is_due_after(steps);
-    let mut held_out_loss = None;
     if let Some((_, tokens)) = measured.held_out.as_ref().filter(|(evaluation, _)| is_due(evaluation)) {
         let Some(report) = evaluate(worker, tokens, (steps, progress), stop_check)? else {
-            return Ok(Between::stopped());
+            return Ok(Measurement::Stopped);
         };
-        held_out_loss = Some(report.loss);
         if stop_check.is_asking {
+            if let Some(Err(error)) = collector.map(|collector| collector.measured(steps, report.loss)) {
+                stop_check.observer.loss_not_saved(steps, &error);
+            }
             stop_check.observer.evaluation(&report);
         }
     }
     for (own, tokens) in measured.validation.iter().filter(|(own, _)| is_due(&own.evaluation)) {
         let Some(report) = evaluate(worker, tokens, (steps, progress), stop_check)? else {
-            return Ok(Between { held_out_loss, is_stopped: true });
+            return Ok(Measurement::Stopped);
         };
         if stop_check.is_asking {
             stop_check.observer.validation(own.name, &report);
@@ -295,7 +309,7 @@ fn measure<'a>(
             reports.iter().for_each(|report| stop_check.observer.sampled(report));
         }
     }
-    Ok(Between { held_out_loss, is_stopped: false })
+    Ok(Measurement::Done)
 }
 
 /// Whether the step that has just been done was the first to update weights.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use checkpoint::CheckpointError;
 use device::DeviceError;
 
 use crate::execute::routers::{RouterFigures, RouterReport};
@@ -72,6 +73,10 @@ pub trait Observer: Sync {
 
     /// Called after each pass of an evaluation with the share of it that is done; by default nothing is done.
     fn evaluating(&self, _share: f64, _elapsed: Duration) {}
+
+    /// Called where the held-out loss after `step` steps could not be added to their checkpoint, which stays without
+    /// it; by default nothing is done.
+    fn loss_not_saved(&self, _step: u32, _error: &CheckpointError) {}
 
     /// Called after each evaluation; by default nothing is done.
     fn evaluation(&self, _report: &EvaluationReport) {}

@@ -415,12 +415,14 @@ impl Workload {
     }
 
     /// One pass of an evaluation over `sequences` sequences: all of them if they are few, otherwise enough to keep a
-    /// pipeline busy.
+    /// pipeline busy, and no more than a training step takes time for: a signal is looked for in every pass.
     fn evaluate(parallelism: &Parallelism, train: &TrainSpec, sequences: u64) -> Workload {
         let Parallelism { degrees: Degrees { dp, pp, .. }, microbatch_size, .. } = *parallelism;
         let shape = shape(parallelism, train, microbatch_size);
         let all = (sequences as usize).div_ceil(dp * microbatch_size).max(1);
-        Workload { purpose: Purpose::Evaluate, num_microbatches: all.min(MICROBATCHES_PER_STAGE * pp), shape }
+        let of_step = FORWARD_PASSES_OF_STEP * parallelism.num_microbatches(train.global_batch);
+        let most = (MICROBATCHES_PER_STAGE * pp).min(of_step.max(pp));
+        Workload { purpose: Purpose::Evaluate, num_microbatches: all.min(most), shape }
     }
 
     /// Whether this workload's tokens are sharded over tensor parallelism. A program that generates keeps them whole:
@@ -482,6 +484,9 @@ pub(crate) fn shape(parallelism: &Parallelism, train: &TrainSpec, sequences: usi
 /// Microbatches of an evaluation's pass per pipeline stage: a pipeline of `p` stages idles for `p - 1` of `8 p + p - 1`
 /// cells.
 const MICROBATCHES_PER_STAGE: usize = 8;
+
+/// Forward passes of a microbatch that take the time of its training: the backward pass computes twice as much.
+const FORWARD_PASSES_OF_STEP: usize = 3;
 
 /// The flat buffers of all units.
 pub fn layouts(model: &ModelSpec, parallelism: &Parallelism) -> BTreeMap<Unit, UnitLayout> {

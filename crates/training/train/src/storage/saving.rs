@@ -69,13 +69,14 @@ impl<'a> Saving<'a> {
     }
 
     /// The state of the run after `steps` steps; the same on every rank.
-    pub(crate) fn state(&self, worker: &Worker<'_>, steps: u32, held_out_loss: Option<f64>) -> RunState {
+    pub(crate) fn state(&self, worker: &Worker<'_>, steps: u32) -> RunState {
         RunState {
             steps,
             sequences: worker.position.setup.train.batches().at(steps).first_sequence,
             skipped_steps: worker.state.loss_scale.skipped_steps(),
             loss_scale: worker.state.loss_scale.state(),
-            held_out_loss,
+            // A measurement adds its loss later.
+            held_out_loss: None,
             data_xxh3: self.data_xxh3,
             spikes: worker.spike_state(),
             run: KeptRunFile::new(self.run),

@@ -11,12 +11,14 @@ use checkpoint::SpikeState;
 /// Steps that the median is of.
 pub const WINDOW: usize = 50;
 /// Steps before a value can be a spike.
-pub const LEAST_STEPS: usize = 20;
+pub const LEAST_STEPS: usize = 5;
+/// Steps before which the limit is twice as high: the median of few steps says little.
+const EARLY_STEPS: usize = 20;
 /// Factor from the median absolute deviation to the standard deviation of a normal distribution.
 const TO_DEVIATION: f64 = 1.4826;
 /// Least deviation of losses and of norms that counts, as a share of the median: values that hardly differ are not
-/// spikes.
-const LEAST_DEVIATION: [f64; 2] = [0.01, 0.1];
+/// spikes, and the norms of healthy steps now and then have twice the median.
+const LEAST_DEVIATION: [f64; 2] = [0.01, 0.25];
 /// Share of the newest loss in the smoothed one.
 const SMOOTHING: f64 = 0.1;
 /// Smoothed loss from which a run diverges, as a multiple of its minimum.
@@ -153,8 +155,8 @@ impl SpikeWatch {
     pub fn judge(&mut self, loss: f64, norm: f64) -> Option<Spike> {
         let kinds = [(SpikeKind::Loss, loss, &mut self.losses), (SpikeKind::GradientNorm, norm, &mut self.norms)];
         for ((kind, value, recent), least_deviation) in kinds.into_iter().zip(LEAST_DEVIATION) {
-            if let Some((usual, score)) = recent.score(value, least_deviation).filter(|(_, score)| *score > self.limit)
-            {
+            let limit = if recent.values.len() < EARLY_STEPS { 2.0 * self.limit } else { self.limit };
+            if let Some((usual, score)) = recent.score(value, least_deviation).filter(|(_, score)| *score > limit) {
                 return Some(Spike { kind, value, usual, score });
             }
         }
@@ -238,6 +240,24 @@ mod tests {
             run[170].1 *= 20.0;
             let expected = [(150, SpikeKind::Loss), (170, SpikeKind::GradientNorm)];
             assert_eq!(found(&mut SpikeWatch::new(8.0), &run), expected, "seed {seed}");
+        }
+    }
+
+    /// The norms of a real run of twelve warm-up steps, one of which jumps.
+    #[test]
+    fn a_norm_that_jumps_in_the_warm_up_is_found() {
+        let norms = [2.7, 1.9, 1.1, 1.0, 1.0, 0.9, 0.9, 0.8, 0.8, 0.7, 0.7, 47.7, 0.7];
+        let run: Vec<_> = norms.iter().enumerate().map(|(step, norm)| (7.0 - 0.06 * step as f64, *norm)).collect();
+        assert_eq!(found(&mut SpikeWatch::new(8.0), &run), [(11, SpikeKind::GradientNorm)]);
+    }
+
+    /// Norms of healthy steps have a long tail.
+    #[test]
+    fn a_norm_of_twice_the_median_now_and_then_is_no_spike() {
+        for seed in 0..20 {
+            let mut run = steps(600, seed);
+            run.iter_mut().skip(40).step_by(37).for_each(|(_, norm)| *norm *= 2.0);
+            assert_eq!(found(&mut SpikeWatch::new(8.0), &run), [], "seed {seed}");
         }
     }
 

@@ -271,8 +271,8 @@ fn groups_name_parameters_and_their_updates_stay_sane() {
             "train.groups has head.norm.bias in group 1 and in group 2; name it in one group",
         ),
         (
-            &["train.groups=[{ parameters = [\"*\"], learning_rate_scale = 100, weight_decay = 5 }]"],
-            "train.groups has weight_decay = 5.0, which times its learning rate, 0.3, is 1 or more, which flips the signs of weights; \
+            &["train.groups=[{ parameters = [\"*\"], learning_rate_scale = 500, weight_decay = 5 }]"],
+            "train.groups has weight_decay = 5.0, which times its learning rate, 0.5, is 1 or more, which flips the signs of weights; \
              use a smaller product",
         ),
         (
@@ -321,7 +321,7 @@ fn training_numbers_are_sane() {
         ),
         (
             &["train.min_learning_rate=0.01"],
-            "train.min_learning_rate = 0.01 must be at most train.learning_rate = 0.003; use at most 0.003",
+            "train.min_learning_rate = 0.01 must be at most train.learning_rate = 0.001; use at most 0.001",
         ),
         (
             &["train.steps=10", "train.warmup_steps=20"],
