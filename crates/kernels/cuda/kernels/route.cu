@@ -161,15 +161,17 @@ route_backward(Matrix<const f32> logits, Routing routing, Matrix<const i32> choi
             sum = fmaf(shares.of(row[chosen[i]]).share, gradients[i], sum);
         }
         const bool is_whole_softmax = routing.scores == Scores::SOFTMAX && routing.weights == Weights::SCORES;
-        for (u32 i = team_lane(); is_own && i < experts; i += TEAM) {
-            dlogits.row(token)[i] = is_whole_softmax ? shares.of(row[i]).share * -sum * routing.scale : 0.0f;
-        }
-        __syncwarp();
         const bool is_each_alone = routing.scores == Scores::SIGMOID && routing.weights == Weights::SCORES;
         const f32 subtracted = is_each_alone ? 0.0f : sum;
-        for (u32 i = team_lane(); is_own && i < per_token; i += TEAM) {
-            const ShareAndSlope s = shares.of(row[chosen[i]]);
-            dlogits.row(token)[chosen[i]] = s.share * s.slope * (gradients[i] - subtracted) * routing.scale;
+        for (u32 i = team_lane(); is_own && i < experts; i += TEAM) {
+            const ShareAndSlope s = shares.of(row[i]);
+            f32 gradient = is_whole_softmax ? s.share * -sum * routing.scale : 0.0f;
+            for (u32 slot = 0; slot < per_token; slot++) {
+                if (chosen[slot] == (i32)i) {
+                    gradient = s.share * s.slope * (gradients[slot] - subtracted) * routing.scale;
+                }
+            }
+            dlogits.row(token)[i] = gradient;
         }
     }
 }

@@ -210,7 +210,8 @@ fn kernels_fit_their_registers_on_every_gpu_and_spill_nothing() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What `source` has on a GPU and must not: too many registers, memory of threads, products that wait for each other.
+/// Faults of the kernels of `source` on a GPU: too many registers, memory of threads, products that wait for each
+/// other.
 fn excesses(compiler: &Compiler, source: &Kernels, architecture: &str) -> Vec<String> {
     let options: Vec<&str> = OPTIONS.iter().copied().chain(["--ptxas-options=-v"]).collect();
     let text = Source::new(format!("{}.cu", source.name), source.whole());

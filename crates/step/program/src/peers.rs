@@ -73,7 +73,7 @@ impl PeerGroups {
     }
 
     /// The groups of a run with these units: along the axes over which each of them is sharded and reduced, and those
-    /// over which it is split beside tensor parallelism.
+    /// over which it is split in addition to tensor parallelism.
     pub fn of_units<'a>(
         mesh: Mesh,
         parallelism: &Parallelism,

@@ -1,5 +1,5 @@
-//! Layouts whose ranks divide experts, drawn by a seed, each with a layout of one replica: with exact sums both have the
-//! same bits.
+//! Layouts whose ranks divide experts, drawn by a seed, each with a layout of one replica: with exact sums both have
+//! the same bits.
 
 use config::{Degrees, ExpertsSpec, GradientSums, ModelSpec, Parallelism, TrainSpec, ZeroStage};
 use testkit::layout::Layout;
@@ -70,6 +70,6 @@ fn one_replica(many: &Parallelism) -> Parallelism {
 pub fn factors(SpreadLayout { many, .. }: &SpreadLayout) -> Vec<String> {
     let Parallelism { degrees: Degrees { dp, .. }, ep, microbatch_size, .. } = many.parallelism;
     let named = [(dp > ep, "replicas of experts"), (microbatch_size > 1, "several rounds")];
-    let acting = named.into_iter().filter_map(|(acts, name)| acts.then(|| name.to_string()));
+    let acting = named.into_iter().filter(|(acts, _)| *acts).map(|(_, name)| name.to_string());
     of_layout(many).into_iter().chain([format!("ep {ep}")]).chain(acting).collect()
 }

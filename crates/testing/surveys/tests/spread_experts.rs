@@ -1,5 +1,5 @@
-//! A seeded sample of layouts whose ranks divide experts, each with the bits of one replica: `PLEACH_CASES=300 cargo test
-//! --release -p surveys --test suite spread_experts -- --nocapture` compares 300 and prints what was drawn.
+//! A seeded sample of layouts whose ranks divide experts, each with the bits of one replica: `PLEACH_CASES=300 cargo
+//! test --release -p surveys --test suite spread_experts -- --nocapture` compares 300 and prints what was drawn.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 

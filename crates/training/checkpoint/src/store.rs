@@ -153,7 +153,7 @@ impl Store {
         let mut manifest = read_manifest(&path)?;
         manifest.state.held_out_loss = Some(held_out_loss);
         replace_manifest(&self.folder, &manifest)?;
-        // What cannot be removed is told by the next commit.
+        // The next commit reports a folder that cannot be removed.
         let _ = self.retire();
         Ok(true)
     }

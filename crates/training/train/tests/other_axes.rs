@@ -1,5 +1,5 @@
 //! A mesh with ranks along `ep`, and programs of a run without them: a reduction along the axis is refused by name, and
-//! copies of parameters are told apart.
+//! copies of parameters are distinguished.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at once")]
 

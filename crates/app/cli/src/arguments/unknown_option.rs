@@ -20,7 +20,7 @@ pub fn key_meant(error: &clap::Error, name: &str) -> Option<String> {
     Some(format!("{option} is {key} here, a key of the run file; write --set {key}=VALUE\n"))
 }
 
-/// The remedy for an argument of `error` that the command `name` expects elsewhere: a run file beside `--resume`, a
+/// The remedy for an argument of `error` that the command `name` expects elsewhere: a run file with `--resume`, a
 /// folder without `--from`. `None` for others.
 pub fn place_meant(error: &clap::Error, name: &str) -> Option<String> {
     let strings = |kind| match error.get(kind) {
@@ -36,17 +36,14 @@ pub fn place_meant(error: &clap::Error, name: &str) -> Option<String> {
     };
     let in_conflict = [strings(ContextKind::InvalidArg), strings(ContextKind::PriorArg)].concat();
     let conflicts = |beginning: &str| in_conflict.iter().any(|argument| argument.starts_with(beginning));
-    match error.kind() {
-        ErrorKind::ArgumentConflict if conflicts("[RUN.toml]") && conflicts("--resume ") => {
-            let remedy =
-                "--resume reads the run file of its folder: leave the other one out, and change keys with --set";
-            Some(format!("{remedy}\n"))
-        }
-        ErrorKind::UnknownArgument if !argument.starts_with('-') && takes("from") && !takes("resume") => {
-            Some(format!("{name} takes a run by --from: write `pleach {name} --from {argument}`\n"))
-        }
-        _ => None,
+    let kind = error.kind();
+    if kind == ErrorKind::ArgumentConflict && conflicts("[RUN.toml]") && conflicts("--resume ") {
+        let remedy = "--resume reads the run file of its folder: leave the other one out, and change keys with --set";
+        return Some(format!("{remedy}\n"));
     }
+    let is_folder = kind == ErrorKind::UnknownArgument && !argument.starts_with('-');
+    (is_folder && takes("from") && !takes("resume"))
+        .then(|| format!("{name} takes a run by --from: write `pleach {name} --from {argument}`\n"))
 }
 
 fn takes_keys(all: &Command, name: &str) -> bool {

@@ -47,7 +47,8 @@ fn full() -> Stdio {
 
 fn lost(stream: &str, reason: &str) -> String {
     format!(
-        "the standard {stream} cannot be written: {reason}; the run continues without it, and train.log has its lines"
+        "warning: the standard {stream} cannot be written: {reason}; the run continues without it, and train.log has \
+         its lines"
     )
 }
 

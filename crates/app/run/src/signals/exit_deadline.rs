@@ -19,8 +19,8 @@ pub struct ExitDeadline {
 }
 
 impl ExitDeadline {
-    /// Begins to watch `interrupt`. `record` writes down which signal has not ended the process, in the words that are
-    /// told.
+    /// Begins to watch `interrupt`. `record` writes down which signal has not ended the process, with the message that
+    /// is printed.
     ///
     /// # Errors
     /// A thread that cannot be started.

@@ -216,7 +216,7 @@ impl<'a> RunAttempt<'a> {
     }
 }
 
-/// What is left to write where a process ends before its run does.
+/// The last records of a process that ends before its run does.
 #[derive(Debug)]
 struct LastRecord {
     attempt: Attempt,

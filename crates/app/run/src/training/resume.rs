@@ -145,7 +145,6 @@ fn reopened(
     }
     left_out.iter().for_each(|line| folder.note(line.clone()));
     other_model::notes(changed).into_iter().for_each(|note| folder.note(note));
-    rate_note.iter().for_each(|note| folder.note(note.clone()));
     let (steps, path) = (state.steps, checkpoint.path().display());
     folder.note(match (candidate.data, verdict.config.train.steps == steps) {
         (SavedIn::Memory, _) => format!("resuming after step {steps} from the memory of the hosts\n"),
@@ -154,6 +153,7 @@ fn reopened(
         }
         (SavedIn::Disk, false) => format!("resuming after step {steps} from {path}\n"),
     });
+    rate_note.iter().for_each(|note| folder.note(note.clone()));
     Ok(folder)
 }
 
@@ -283,7 +283,7 @@ fn rate_jump(before: &TrainSpec, now: &TrainSpec, steps: u32) -> Option<String> 
     is_jump.then(|| {
         format!(
             "warning: the learning rate jumps from {last:.2e} in step {steps} to {next:.2e} in step {}: its schedule is that of \
-             train.steps = {} now; --set train.schedule=constant --set train.learning_rate={last:?} goes on with it\n",
+             train.steps = {} now; --set train.schedule=constant --set train.learning_rate={last:?} continues with it\n",
             steps + 1,
             now.steps
         )

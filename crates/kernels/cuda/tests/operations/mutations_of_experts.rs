@@ -4,10 +4,16 @@ use crate::operations::bench::{Cases, Order};
 use crate::operations::experts::{activation, balance, products, route, rows};
 use crate::operations::mutations::{Implied, assert_found, assert_found_in};
 
-const ROUTE: &[Implied] = &[];
+const ROUTE: &[Implied] = &[(
+    "route.cu: __syncwarp();: left out, place 5 of 5",
+    "after the last sum over the team each thread reads its own places alone, which it alone writes again",
+)];
 const ROWS: &[Implied] = &[];
 const CHAINS: &[Implied] = &[];
-const BLOCKS: &[Implied] = &[];
+const BLOCKS: &[Implied] = &[(
+    "product_blocks_output.cuh: __syncthreads();: left out, place 1 of 4",
+    "sums that continue are in tiles of 64 here, which are read in one turn; products of whole matrices have larger ones",
+)];
 const ACTIVATION: &[Implied] = &[];
 const BALANCE: &[Implied] = &[];
 const LOSSES: &[Implied] = &[];

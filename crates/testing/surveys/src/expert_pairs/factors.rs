@@ -17,7 +17,7 @@ pub fn factors(pair: &ExpertPair) -> Vec<String> {
     of_both.into_iter().collect()
 }
 
-/// Those of one layout.
+/// The factors of one layout.
 pub(crate) fn of_layout(Layout { model, parallelism, train }: &Layout) -> Vec<String> {
     let all = [of_model(model), of_training(train), of_parallelism(parallelism)];
     all.concat().into_iter().map(String::from).collect()

@@ -38,7 +38,7 @@ struct Holders {
     stored: Vec<usize>,
 }
 
-/// The axes along which ranks hold different parts of a unit beside those of tensor parallelism.
+/// The axes along which ranks hold different parts of a unit in addition to those of tensor parallelism.
 fn split(layout: &UnitLayout, tensor: AxisSet) -> AxisSet {
     let axes = layout.segments.iter().map(|segment| segment.param.sharding.axes());
     axes.fold(AxisSet::NONE, AxisSet::union).difference(tensor)
