@@ -35,7 +35,8 @@ impl ExitDeadline {
             let message = || {
                 let signal = interrupt.signal()?;
                 Some(format!(
-                    "{signal}: the run has not ended within run.grace_seconds = {seconds:?}; checkpoints that were committed before are valid"
+                    "{signal}: the run has not ended within run.grace_seconds = {seconds:?}; checkpoints that were \
+                     committed before are valid"
                 ))
             };
             if let Some(message) = watch(&ended, message, Duration::from_secs_f32(seconds)) {
