@@ -111,7 +111,7 @@ fn a_host_that_is_frozen_for_longer_ends_all_processes_by_name() {
 #[needs::namespaces]
 #[test]
 fn a_rank_that_is_late_is_named_before_its_heartbeat() {
-    let keys = ["run.heartbeat_seconds=60", "run.timeout_seconds=3"];
+    let keys = ["run.heartbeat_seconds=60", "run.timeout_seconds=10"];
     let (fault, others, own) = ends_after_frost(2, &keys);
     // The first that is late waits for a rank of the host, or for one that waits for it. Process 0 adds who does not
     // answer.
