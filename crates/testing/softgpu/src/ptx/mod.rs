@@ -1,6 +1,7 @@
 //! PTX as text: tokens, declarations, statements.
 
 mod lexer;
+mod live;
 mod parser;
 mod registers;
 mod reuse;
