@@ -50,6 +50,8 @@ pub enum Nesting {
     /// Its rows are JSON texts: objects of its structs without fields that are null, arrays of its lists. A row that is
     /// null has an empty text.
     Json,
+    /// Its rows are JSON texts, and so are those of lists of whole numbers, which may be negative then.
+    Numbers,
 }
 
 /// The remedy for a column of values that are not read, where it is nested or not.

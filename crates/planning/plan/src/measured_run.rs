@@ -261,6 +261,7 @@ fn train(row: &Row, sequence_length: usize) -> Result<TrainSpec, TableError> {
         clip_norm: Some(1.0),
         embedding_gradient_scale: 1.0,
         ema_decay: None,
+        schedule_steps: None,
         optimizer: config::Optimizer::AdamW,
         groups: vec![],
         anomalies: Anomalies::default(),

@@ -128,6 +128,17 @@ pub enum Positions {
 
 names! { Positions: "sequence" = Sequence, "document" = Document }
 
+/// Files of a folder or a pattern that cannot be read: the key `data.odd_files`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OddFiles {
+    /// `"refuse"`: an error that names all of them.
+    Refuse,
+    /// `"skip"`: each is reported and left out.
+    Skip,
+}
+
+names! { OddFiles: "refuse" = Refuse, "skip" = Skip }
+
 /// The label of a place that has no target: its loss and its gradient are zero, and it does not count.
 pub const IGNORED_LABEL: i32 = -100;
 
@@ -274,6 +285,8 @@ pub struct DataSpec {
     pub blanks: Option<BlanksSpec>,
     /// How conversations become text; `None` where documents are text.
     pub chat: Option<ChatSpec>,
+    /// Files of folders and patterns that cannot be read.
+    pub odd_files: OddFiles,
     /// Share of the text of each source, by whole documents, that is measured on and never trained on: `data.held_out`.
     pub held_out: f32,
     /// Texts of their own to measure on, each with a name: `data.validation`.

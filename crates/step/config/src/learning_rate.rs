@@ -31,6 +31,18 @@ pub enum LearningRateSchedule {
     },
 }
 
+impl LearningRateSchedule {
+    /// Whether it has an end, which [`TrainSpec::schedule_steps`] sets.
+    pub fn has_steps(self) -> bool {
+        match self {
+            LearningRateSchedule::Cosine
+            | LearningRateSchedule::Linear
+            | LearningRateSchedule::WarmupStableDecay { .. } => true,
+            LearningRateSchedule::Constant | LearningRateSchedule::CosineRestarts { .. } => false,
+        }
+    }
+}
+
 /// Length of the decay at the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DecayLength {
@@ -82,12 +94,19 @@ enum Phase {
     Stable { steps: u32 },
     /// From peak to minimum within `of` steps, of which the run has `steps`.
     Decay { shape: DecayShape, steps: u32, of: u32 },
+    /// The minimum.
+    Rest { steps: u32 },
 }
 
 /// Phases that a description names at the beginning of a longer list.
 const FIRST_PHASES: usize = 4;
 
 impl TrainSpec {
+    /// Steps from the first one to the end of the schedule: those of the run, unless a key says otherwise.
+    pub fn schedule_length(&self) -> u32 {
+        self.schedule_steps.unwrap_or(self.steps)
+    }
+
     /// Learning rate of `step`, counted from 0: linear warm-up that reaches the peak at `warmup_steps`, then the
     /// schedule.
     pub fn learning_rate_at(&self, step: u32) -> f32 {
@@ -97,7 +116,8 @@ impl TrainSpec {
             return (peak * f64::from(step + 1) / f64::from(self.warmup_steps)) as f32;
         }
         let since = step - self.warmup_steps;
-        let whole = self.steps.saturating_sub(self.warmup_steps).max(1);
+        let length = self.schedule_length();
+        let whole = length.saturating_sub(self.warmup_steps).max(1);
         let progress = (f64::from(since) / f64::from(whole)).min(1.0);
         let fall = |shape: DecayShape, progress| minimum + (peak - minimum) * shape.left(progress);
         let rate = match self.schedule {
@@ -106,8 +126,8 @@ impl TrainSpec {
             LearningRateSchedule::Linear => peak + (minimum - peak) * progress,
             LearningRateSchedule::Constant => peak,
             LearningRateSchedule::WarmupStableDecay { decay, shape } => {
-                let decay = decay.steps(self.steps);
-                let first = self.steps.saturating_sub(decay);
+                let decay = decay.steps(length);
+                let first = length.saturating_sub(decay);
                 fall(shape, (f64::from(step.saturating_sub(first)) / f64::from(decay.max(1))).min(1.0))
             }
             LearningRateSchedule::CosineRestarts { first_steps, growth } => {
@@ -128,6 +148,7 @@ impl TrainSpec {
             Phase::Decay { shape, steps, of } if steps == of => {
                 format!("{} to {minimum:?} in {}", shape.name(), counted(*steps))
             }
+            Phase::Rest { steps } => format!("{minimum:?} for {}", counted(*steps)),
             Phase::Decay { shape, steps, of } => {
                 format!("{} toward {minimum:?} in {steps} of {}", shape.name(), counted(*of))
             }
@@ -147,20 +168,26 @@ impl TrainSpec {
     /// one before them.
     fn phases(&self) -> (Vec<Phase>, usize) {
         let whole = self.steps.saturating_sub(self.warmup_steps);
+        // Steps of the schedule after the warm-up, and those of the run after the schedule.
+        let (of, rest) = (
+            self.schedule_length().saturating_sub(self.warmup_steps),
+            self.steps.saturating_sub(self.schedule_length().max(self.warmup_steps)),
+        );
         let mut unlisted = 0;
-        let mut phases = vec![Phase::WarmUp { steps: self.warmup_steps }];
+        let mut phases = vec![Phase::WarmUp { steps: self.warmup_steps.min(self.steps) }];
+        let mut falling = |shape| {
+            phases.extend([Phase::Decay { shape, steps: whole.min(of), of }, Phase::Rest { steps: rest }]);
+        };
         match self.schedule {
-            LearningRateSchedule::Cosine => {
-                phases.push(Phase::Decay { shape: DecayShape::Cosine, steps: whole, of: whole });
-            }
-            LearningRateSchedule::Linear => {
-                phases.push(Phase::Decay { shape: DecayShape::Linear, steps: whole, of: whole });
-            }
+            LearningRateSchedule::Cosine => falling(DecayShape::Cosine),
+            LearningRateSchedule::Linear => falling(DecayShape::Linear),
             LearningRateSchedule::Constant => phases.push(Phase::Stable { steps: whole }),
             LearningRateSchedule::WarmupStableDecay { decay, shape } => {
-                let steps = decay.steps(self.steps).min(whole);
-                phases.push(Phase::Stable { steps: whole - steps });
-                phases.push(Phase::Decay { shape, steps, of: steps });
+                let decay = decay.steps(self.schedule_length()).min(of);
+                let stable = whole.min(of - decay);
+                phases.push(Phase::Stable { steps: stable });
+                phases.push(Phase::Decay { shape, steps: whole.min(of) - stable, of: decay });
+                phases.push(Phase::Rest { steps: rest });
             }
             LearningRateSchedule::CosineRestarts { first_steps, growth } => {
                 let (mut left, mut of) = (whole, first_steps.max(1));
@@ -176,7 +203,9 @@ impl TrainSpec {
             }
         }
         let has_steps = |phase: &Phase| match phase {
-            Phase::WarmUp { steps } | Phase::Stable { steps } | Phase::Decay { steps, .. } => *steps > 0,
+            Phase::WarmUp { steps } | Phase::Stable { steps } | Phase::Decay { steps, .. } | Phase::Rest { steps } => {
+                *steps > 0
+            }
         };
         phases.retain(has_steps);
         (phases, unlisted)

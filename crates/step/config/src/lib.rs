@@ -56,7 +56,7 @@ pub use check::{check, check_sizes};
 pub use context_parallel::{ChunkOrder, ContextKind, ContextParallel, SequenceSlices};
 pub use data_spec::{
     AttentionChoice, BlanksSpec, ChatDate, ChatSpec, CollectivesChoice, DataSpec, DeviceChoice, EngineChoice,
-    GpuCollectives, GpuGraphs, IGNORED_LABEL, InstructionsSpec, LongConversations, Marks, OnLoss, Positions,
+    GpuCollectives, GpuGraphs, IGNORED_LABEL, InstructionsSpec, LongConversations, Marks, OddFiles, OnLoss, Positions,
     ProductAlgorithms, ProductKernels, Recheck, RewrittenAnswers, RunSpec, SourceSpec, TokenizerSpec, TransportChoice,
     ValidationSpec, Visible,
 };

@@ -30,6 +30,8 @@ pub struct TrainSpec {
     pub warmup_steps: u32,
     /// Shape after the warm-up.
     pub schedule: LearningRateSchedule,
+    /// Steps of the schedule, where they are not [`TrainSpec::steps`].
+    pub schedule_steps: Option<u32>,
     /// How gradients become updates.
     pub optimizer: Optimizer,
     /// Decoupled weight decay; not applied to norms and biases.

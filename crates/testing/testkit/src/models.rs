@@ -111,6 +111,7 @@ pub fn proof_training() -> TrainSpec {
         clip_norm: Some(1.0),
         embedding_gradient_scale: 1.0,
         ema_decay: None,
+        schedule_steps: None,
         optimizer: config::Optimizer::AdamW,
         groups: vec![],
         anomalies: Anomalies::default(),

@@ -42,8 +42,8 @@ pub struct Batches {
     batches: config::BatchSizes,
     /// Windows of each corpus.
     num_windows: Vec<u64>,
-    /// The conversations of each window, by corpus; none where documents are cut into windows.
-    packs: Vec<Packs>,
+    /// The conversations or rows of each window, by corpus; `None` where documents are cut into windows.
+    packs: Vec<Option<Packs>>,
     blanks: Option<Blanks>,
 }
 
@@ -94,6 +94,8 @@ pub enum Targets {
     Blanks,
     /// The labels of answers in conversations.
     Answers,
+    /// Those that labels or masks next to tokens of a table name.
+    Labels,
 }
 
 /// A window: the corpus and its number there.
@@ -121,15 +123,13 @@ impl Batches {
         let (mixture, sequence_length) = (text.into(), train.sequence_length);
         let (mut num_windows, mut packs) = (Vec::with_capacity(mixture.ingredients.len()), vec![]);
         for ingredient in &mixture.ingredients {
-            if let Packing::Conversations(long) = mixture.packing {
-                let own = Packs::of(ingredient, part, sequence_length, long)?;
-                ingredient.corpus.check_vocabulary(vocabulary)?;
-                num_windows.push(own.len() as u64);
-                packs.push(own);
-                continue;
-            }
+            let own = Packs::of(ingredient, part, sequence_length, mixture.packing_of(&ingredient.corpus))?;
             ingredient.corpus.check_vocabulary(vocabulary)?;
-            num_windows.push(windows(ingredient, part, sequence_length, rest_of(order))?);
+            num_windows.push(match &own {
+                Some(own) => own.len() as u64,
+                None => windows(ingredient, part, sequence_length, rest_of(order))?,
+            });
+            packs.push(own);
         }
         if num_windows.is_empty() {
             return Err(DataError::TooShort { part, source_name: String::new(), tokens: 0, sequence_length });
@@ -151,10 +151,14 @@ impl Batches {
     /// The same text with blanks to fill, where there are any: in whole windows only.
     ///
     /// # Errors
-    /// Less text than one window.
+    /// Less text than one window; labels next to the tokens.
     pub fn with_blanks(self, blanks: Option<Blanks>) -> Result<Batches, DataError> {
         if blanks.is_none() {
             return Ok(self);
+        }
+        if let Some(corpus) = self.packs.iter().position(Option::is_some) {
+            let source_name = self.mixture.ingredients[corpus].name.clone();
+            return Err(DataError::LabelsWithBlanks { part: self.part, source_name });
         }
         let whole = |own| windows(own, self.part, self.sequence_length, Rest::LeftOut);
         let num_windows = self.mixture.ingredients.iter().map(whole).collect::<Result<_, _>>()?;
@@ -166,13 +170,16 @@ impl Batches {
         match (&self.blanks, self.mixture.packing) {
             (Some(_), _) => Targets::Blanks,
             (None, Packing::Conversations(_)) => Targets::Answers,
-            (None, Packing::Continuous) => Targets::All,
+            (None, Packing::Continuous | Packing::Rows) => match self.packs.iter().any(Option::is_some) {
+                true => Targets::Labels,
+                false => Targets::All,
+            },
         }
     }
 
     /// Conversations that the sequences have not, or not whole; none where documents are cut into windows.
     pub fn left_out(&self) -> LeftOut {
-        self.packs.iter().map(Packs::left_out).fold(LeftOut::default(), LeftOut::and)
+        self.packs.iter().flatten().map(Packs::left_out).fold(LeftOut::default(), LeftOut::and)
     }
 
     /// Sequences of one epoch of every corpus together.
@@ -248,7 +255,7 @@ impl Batches {
         }
         let window = self.window(step, sequence);
         let corpus = &self.mixture.ingredients[window.corpus].corpus;
-        if let Some(packs) = self.packs.get(window.corpus) {
+        if let Some(packs) = &self.packs[window.corpus] {
             return packs.fill(corpus, window.number as usize, tokens, labels, positions, visible);
         }
         let start = window.number as usize * length;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use config::SourceSpec;
 
 use crate::error::DataError;
+use crate::odd_files::OddFilesRule;
 use crate::token_file::TokenFile;
 use crate::tokenize::{Input, Key, Listener, write};
 use crate::tokenizer::Tokenizer;
@@ -24,9 +25,10 @@ pub(crate) fn token_file(
     folder: &Path,
     source: &SourceSpec,
     tokenizer: &Tokenizer,
+    odd_files: &OddFilesRule,
     listener: &dyn Listener,
 ) -> Result<TokenFile, DataError> {
-    let inputs = Input::of(source)?;
+    let inputs = Input::of(source, odd_files)?;
     let key = Key::of(&inputs, std::slice::from_ref(source), tokenizer)?;
     let path = folder.join(format!("{key}.tokens"));
     fs::create_dir_all(folder).map_err(|reason| DataError::Unwritable { path: folder.to_path_buf(), reason })?;

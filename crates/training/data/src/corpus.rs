@@ -8,6 +8,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::document::{Document, Rendered};
 use crate::error::DataError;
+use crate::learned_tokens::Learned;
 use crate::tokenizer::Tokenizer;
 use crate::tokens::{TokenType, Tokens};
 
@@ -75,16 +76,21 @@ impl Corpus {
         Ok(Corpus::of(tokens, Some(is_answer.into()), Names::Given(names.collect()), ranges))
     }
 
-    /// Documents of tokens with their names.
-    pub(crate) fn of_rows(rows: Vec<(String, Vec<u32>)>) -> Corpus {
+    /// Documents of tokens with their names, and whether each token is learned.
+    pub(crate) fn of_rows(rows: Vec<(String, Learned)>) -> Corpus {
         let (mut row, mut end, mut ranges, mut names) = (Vec::new(), 0, Vec::new(), Vec::new());
-        for (name, tokens) in rows {
+        let (mut is_learned, is_partly) = (Vec::new(), rows.iter().any(|(_, row)| row.learned.is_some()));
+        for (name, Learned { tokens, learned }) in rows {
             tokens.iter().for_each(|token| TokenType::U32.encode(*token, &mut row));
+            if is_partly {
+                is_learned.extend(learned.unwrap_or_else(|| vec![true; tokens.len()]));
+            }
             ranges.push(end..end + tokens.len());
             end += tokens.len();
             names.push(name);
         }
-        Corpus::of(Tokens::owned(row, TokenType::U32), None, Names::Given(names.into()), ranges)
+        let learned = is_partly.then(|| is_learned.into());
+        Corpus::of(Tokens::owned(row, TokenType::U32), learned, Names::Given(names.into()), ranges)
     }
 
     /// The documents of the file `path`, at `ranges` of its tokens; those without tokens are left out.
@@ -162,6 +168,11 @@ impl Corpus {
     /// The tokens of document `index`.
     pub fn document_tokens(&self, index: usize) -> impl Iterator<Item = i64> + '_ {
         self.tokens.iter(self.extents[index].range.clone())
+    }
+
+    /// Whether some of its tokens may not be learned.
+    pub(crate) fn is_partly_learned(&self) -> bool {
+        self.answers.is_some()
     }
 
     /// Whether each token of document `index` is of an answer: all, where everything is learned.

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use crate::file_problem::FileProblem;
-use crate::learned_tokens::PartlyLearned;
 
 /// An error of a corpus, with a remedy.
 #[derive(Debug, thiserror::Error)]
@@ -260,13 +259,62 @@ pub enum DataError {
         /// Tokens of a sequence.
         sequence_length: usize,
     },
-    /// Tokens next to a column by which some are not learned.
-    #[error("{document} has {}", PartlyLearned(.column))]
+    /// Tokens next to a column that does not go with them.
+    #[error("{document} {problem}; correct it, or name the column of tokens by `column` to learn all of them")]
+    NotLearned {
+        /// The row.
+        document: String,
+        /// The error, as the rest of a sentence.
+        problem: String,
+    },
+    /// Tokens of which some are not learned, where a file is to hold them.
+    #[error(
+        "{document} has tokens that are not learned by its labels or masks, which token files do not hold; train on it without `pleach data tokenize` \
+         and data.cache, or name the column of tokens by `column` to learn all of them"
+    )]
     PartlyLearned {
         /// The row.
         document: String,
-        /// The column next to the tokens.
-        column: &'static str,
+    },
+    /// Rows of which some tokens are not learned, and blanks.
+    #[error("the {part} text{}{source_name} has labels or masks, which conflict with data.blanks; leave data.blanks out, or name the column of tokens by `column`",
+        if .source_name.is_empty() { "" } else { " of " })]
+    LabelsWithBlanks {
+        /// Which part of the rows.
+        part: &'static str,
+        /// Which source; empty where there is one alone.
+        source_name: String,
+    },
+    /// Rows with labels that are longer than a sequence.
+    #[error(
+        "{document} has {tokens} tokens, and train.sequence_length = {sequence_length} takes {} ({number} of the {part} rows are longer, the longest by {}); \
+         rows with labels are not cut: use train.sequence_length = {} or more, or cut them before",
+        .sequence_length + 1, .longest - .sequence_length - 1, .longest - 1
+    )]
+    LongRow {
+        /// The first.
+        document: String,
+        /// Its tokens.
+        tokens: usize,
+        /// How many there are.
+        number: usize,
+        /// Tokens of the longest.
+        longest: usize,
+        /// Which part of the rows.
+        part: &'static str,
+        /// Tokens of a sequence.
+        sequence_length: usize,
+    },
+    /// Rows with labels of which nothing is learned.
+    #[error(
+        "the {part} rows{}{source_name} have no token that their labels or masks learn; a first token is not predicted",
+        if .source_name.is_empty() { "" } else { " of " }
+    )]
+    NoLabels {
+        /// Which part of the rows.
+        part: &'static str,
+        /// Which source; empty where there is one alone.
+        source_name: String,
     },
     /// Text without a token that follows another.
     #[error(

@@ -6,7 +6,7 @@ use formats::{Cell, ColumnChoice};
 use serde_json::{Map, Value};
 
 use crate::error::DataError;
-use crate::learned_tokens::{LEARNED_TOKENS, PartlyLearned, agrees};
+use crate::learned_tokens::Learned;
 
 /// Names of fields that a message lists.
 const LISTED: usize = 20;
@@ -73,8 +73,8 @@ pub(crate) fn is_object(line: &[u8]) -> bool {
     serde_json::from_slice::<Map<String, Value>>(line).is_ok()
 }
 
-/// The text or the tokens of a line.
-pub(crate) fn cell(line: &str, column: &ColumnChoice) -> Result<Cell, LineProblem> {
+/// The text or the tokens of a line, and whether each of its tokens is learned; `None` where all of it is.
+pub(crate) fn cell(line: &str, column: &ColumnChoice) -> Result<(Cell, Option<Vec<bool>>), LineProblem> {
     let mut object = object_of(line)?;
     let wanted: Vec<&str> = match column {
         ColumnChoice::FirstOf(names) => names.to_vec(),
@@ -95,27 +95,22 @@ pub(crate) fn cell(line: &str, column: &ColumnChoice) -> Result<Cell, LineProble
         return Err(wrong("null; leave the line out, or give it a string"));
     }
     match value {
-        Value::String(text) => Ok(Cell::Text(text)),
+        Value::String(text) => Ok((Cell::Text(text), None)),
         Value::Array(list) => {
             let token = |value: Value| value.as_u64().and_then(|token| u32::try_from(token).ok());
             let tokens = list.into_iter().map(token).collect::<Option<Vec<u32>>>();
             let tokens = tokens.ok_or_else(|| wrong("not a list of tokens"))?;
-            if let (ColumnChoice::FirstOf(_), Some(column)) = (column, partly_learned(&object, &tokens)) {
-                return Err(LineProblem { within: 0, problem: format!("has {}", PartlyLearned(column)) });
-            }
-            Ok(Cell::Tokens(tokens))
+            let Learned { tokens, learned } = match column {
+                ColumnChoice::FirstOf(_) => {
+                    Learned::of_object(tokens, &object).map_err(|problem| LineProblem { within: 0, problem })?
+                }
+                // Whoever names the column learns all of its tokens.
+                ColumnChoice::Named(_) => Learned::all(tokens),
+            };
+            Ok((Cell::Tokens(tokens), learned))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Err(wrong("not a string")),
     }
-}
-
-/// The first column next to `tokens` that says that not all of them are learned.
-fn partly_learned(object: &Map<String, Value>, tokens: &[u32]) -> Option<&'static str> {
-    LEARNED_TOKENS.into_iter().find(|column| {
-        let Some(Value::Array(numbers)) = object.get(*column) else { return false };
-        let numbers = numbers.iter().map(|number| number.as_u64().and_then(|number| u32::try_from(number).ok()));
-        !numbers.collect::<Option<Vec<u32>>>().is_some_and(|numbers| agrees(column, tokens, &numbers))
-    })
 }
 
 /// The fields that a record has in place of the one that is read, with the remedy; nothing of one without fields.

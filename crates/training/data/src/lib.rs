@@ -34,6 +34,7 @@ mod long_runs;
 pub mod megatron;
 mod memory_map;
 mod mixture;
+mod odd_files;
 mod packs;
 mod read;
 mod records;

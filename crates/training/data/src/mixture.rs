@@ -22,6 +22,8 @@ pub enum Packing {
     Continuous,
     /// Several whole conversations in a sequence, of which only answers are learned.
     Conversations(LongConversations),
+    /// Several whole rows of tokens in a sequence, of which labels say what is learned.
+    Rows,
 }
 
 /// Corpora with weights.
@@ -52,6 +54,14 @@ impl Mixture {
     /// Tokens of all corpora.
     pub fn len(&self) -> usize {
         self.ingredients.iter().map(|ingredient| ingredient.corpus.len()).sum()
+    }
+
+    /// How the documents of one of its corpora become sequences.
+    pub(crate) fn packing_of(&self, corpus: &Corpus) -> Packing {
+        match self.packing {
+            Packing::Continuous if corpus.is_partly_learned() => Packing::Rows,
+            packing @ (Packing::Continuous | Packing::Conversations(_) | Packing::Rows) => packing,
+        }
     }
 
     /// Whether there is no text.

@@ -10,7 +10,7 @@ use config::{IGNORED_LABEL, LongConversations};
 
 use crate::corpus::Corpus;
 use crate::error::DataError;
-use crate::mixture::MixturePart;
+use crate::mixture::{MixturePart, Packing};
 
 /// The conversations of each sequence of a corpus.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,29 +43,36 @@ impl LeftOut {
 }
 
 impl Packs {
-    /// Packs the conversations of `ingredient` into sequences of `sequence_length` tokens. Those without a target are
-    /// left out. `part` names the text in messages.
+    /// Packs the conversations or rows of `ingredient` into sequences of `sequence_length` tokens; `None` where they are
+    /// cut into windows. Those without a target are left out. `part` names the text in messages.
     ///
     /// # Errors
-    /// A conversation that is too long, where `long` refuses it, and conversations of which nothing is learned.
+    /// A document that is too long, where `packing` refuses it, and documents of which nothing is learned.
     pub(crate) fn of(
         ingredient: &MixturePart,
         part: &'static str,
         sequence_length: usize,
-        long: LongConversations,
-    ) -> Result<Packs, DataError> {
+        packing: Packing,
+    ) -> Result<Option<Packs>, DataError> {
+        if packing == Packing::Continuous {
+            return Ok(None);
+        }
         let corpus = &ingredient.corpus;
         let places = |document: usize| corpus.document_len(document) - 1;
         let too_long: Vec<usize> =
             (0..corpus.num_documents()).filter(|document| places(*document) > sequence_length).collect();
-        if let (LongConversations::Refuse, Some(first)) = (long, too_long.first()) {
-            return Err(DataError::LongConversation {
-                document: corpus.document_name(*first),
-                tokens: places(*first) + 1,
-                number: too_long.len(),
-                part,
-                sequence_length,
-            });
+        if let Some(first) = too_long.first() {
+            let (document, tokens, number) = (corpus.document_name(*first), places(*first) + 1, too_long.len());
+            match packing {
+                Packing::Continuous | Packing::Conversations(LongConversations::Cut) => {}
+                Packing::Conversations(LongConversations::Refuse) => {
+                    return Err(DataError::LongConversation { document, tokens, number, part, sequence_length });
+                }
+                Packing::Rows => {
+                    let longest = too_long.iter().map(|document| places(*document) + 1).max().unwrap_or(tokens);
+                    return Err(DataError::LongRow { document, tokens, number, longest, part, sequence_length });
+                }
+            }
         }
         let has_target =
             |document: &usize| corpus.document_answers(*document).skip(1).take(sequence_length).any(|answer| answer);
@@ -103,11 +110,16 @@ impl Packs {
         }
         if documents.is_empty() {
             let source_name = ingredient.name.clone();
-            return Err(DataError::NoAnswers { part, source_name, sequence_length });
+            return Err(match packing {
+                Packing::Rows => DataError::NoLabels { part, source_name },
+                Packing::Continuous | Packing::Conversations(_) => {
+                    DataError::NoAnswers { part, source_name, sequence_length }
+                }
+            });
         }
         documents.iter_mut().for_each(|own| own.sort_unstable());
         documents.sort_by_key(|own| own[0]);
-        Ok(Packs { documents, left_out })
+        Ok(Some(Packs { documents, left_out }))
     }
 
     /// Conversations that the sequences have not, or not whole.

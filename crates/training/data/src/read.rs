@@ -9,6 +9,8 @@ use crate::corpus::Corpus;
 use crate::document::Document;
 use crate::error::DataError;
 use crate::file_names::files_at;
+use crate::learned_tokens::Learned;
+use crate::odd_files::OddFilesRule;
 use crate::records::{Record, Records, of_all_files};
 
 /// The documents of a source.
@@ -26,14 +28,22 @@ pub enum Content {
 /// # Errors
 /// A file that cannot be read or is not UTF-8, no documents, text and tokens in one source.
 pub fn read(path: &Path, column: Option<&str>) -> Result<Content, DataError> {
-    let files = files_at(path)?;
+    read_with(path, column, &OddFilesRule::REFUSE)
+}
+
+/// Returns the same as [`read`], without the files that `odd_files` leaves out.
+///
+/// # Errors
+/// See [`read`].
+pub(crate) fn read_with(path: &Path, column: Option<&str>, odd_files: &OddFilesRule) -> Result<Content, DataError> {
+    let files = odd_files.readable(files_at(path)?, |file| Records::open(file, column))?;
     let content = read_files(path, &files, column);
     content.map_err(|error| of_all_files(error, files.iter().map(|file| (file.as_path(), column))))
 }
 
 fn read_files(path: &Path, files: &[PathBuf], column: Option<&str>) -> Result<Content, DataError> {
     let mut documents: Vec<Document> = vec![];
-    let mut rows: Vec<(String, Vec<u32>)> = vec![];
+    let mut rows: Vec<(String, Learned)> = vec![];
     // Whether the next record continues the document before it.
     let mut continues = false;
     let (mut of_columns, mut has_columns_somewhere) = (0, false);
@@ -43,7 +53,7 @@ fn read_files(path: &Path, files: &[PathBuf], column: Option<&str>) -> Result<Co
         has_columns_somewhere |= has_columns;
         check_size(file, records.plain_bytes())?;
         let mut bytes = 0;
-        while let Some(Record { name, content, ends }) = records.next_record()? {
+        while let Some(Record { name, content, learned, ends }) = records.next_record()? {
             of_columns += u64::from(has_columns);
             match content {
                 Cell::Text(text) => {
@@ -55,7 +65,7 @@ fn read_files(path: &Path, files: &[PathBuf], column: Option<&str>) -> Result<Co
                     }
                     continues = !ends;
                 }
-                Cell::Tokens(tokens) => rows.push((name, tokens)),
+                Cell::Tokens(tokens) => rows.push((name, Learned { tokens, learned })),
             }
             if !rows.is_empty() && !documents.is_empty() {
                 return Err(DataError::TextAndTokens(path.to_path_buf()));
@@ -66,7 +76,7 @@ fn read_files(path: &Path, files: &[PathBuf], column: Option<&str>) -> Result<Co
         return Err(DataError::NoColumns { path: path.to_path_buf(), column: column.to_string() });
     }
     documents.retain(|document| !document.text.is_empty());
-    rows.retain(|(_, tokens)| !tokens.is_empty());
+    rows.retain(|(_, row)| !row.tokens.is_empty());
     match (documents.is_empty(), rows.is_empty()) {
         (true, true) if of_columns > 0 => Err(DataError::NoValues {
             path: path.to_path_buf(),

@@ -17,7 +17,7 @@ use crate::error::DataError;
 use crate::file_names::{has_name_of_table, inner_ending};
 use crate::json_lines;
 use crate::json_objects::JsonObjects;
-use crate::learned_tokens::{LEARNED_TOKENS, agrees};
+use crate::learned_tokens::{Learned, LearnedColumns};
 use crate::megatron;
 use crate::memory_map::MemoryMap;
 use crate::text_source::{Source, Text, fill, unreadable};
@@ -38,6 +38,8 @@ pub struct Record {
     pub name: String,
     /// Its text or tokens.
     pub content: Cell,
+    /// Whether each of its tokens is learned; `None` where all of it is.
+    pub learned: Option<Vec<bool>>,
     /// Whether the document ends with it.
     pub ends: bool,
 }
@@ -62,8 +64,8 @@ impl AsRef<[u8]> for Bytes {
 enum Kind {
     Table {
         rows: Box<dyn Rows + Send>,
-        /// Columns of [`LEARNED_TOKENS`], where the table is read for the tokens next to them.
-        learned: Vec<(&'static str, Box<dyn Rows + Send>)>,
+        /// Columns that say what of the tokens is learned, where no column was named.
+        learned: LearnedColumns,
         /// The column of tools, where the table is read for conversations.
         tools: Option<Box<dyn Rows + Send>>,
     },
@@ -149,15 +151,15 @@ impl Records {
         let kind = match format {
             Some(Format::Parquet) => {
                 let bytes = whole().map_err(unreadable(path))?;
-                let table = |choice: &ColumnChoice| {
-                    Parquet::open(bytes.clone(), choice, content.nesting()).map(|own| Box::new(own) as _)
+                let table = |choice: &ColumnChoice, nesting| {
+                    Parquet::open(bytes.clone(), choice, nesting).map(|own| Box::new(own) as _)
                 };
                 content.table(&choice, table).map_err(bad)?
             }
             Some(Format::ArrowFile | Format::ArrowStream) => {
                 let bytes = whole().map_err(unreadable(path))?;
-                let table = |choice: &ColumnChoice| {
-                    Arrow::open(bytes.clone(), choice, content.nesting()).map(|own| Box::new(own) as _)
+                let table = |choice: &ColumnChoice, nesting| {
+                    Arrow::open(bytes.clone(), choice, nesting).map(|own| Box::new(own) as _)
                 };
                 content.table(&choice, table).map_err(bad)?
             }
@@ -197,8 +199,10 @@ impl Records {
                 let name = format!("{}, row {}", path.display(), self.row);
                 let Some(mut cell) = rows.next_row().map_err(bad)? else { return Ok(None) };
                 self.row += 1;
-                if let Cell::Tokens(tokens) = &cell {
-                    check_learned(tokens, learned, &name)?;
+                if let Cell::Tokens(tokens) = cell {
+                    let refused = |problem| DataError::NotLearned { document: name.clone(), problem };
+                    let Learned { tokens, learned } = learned.next(tokens).map_err(refused)?;
+                    return Ok(Some(Record { name, content: Cell::Tokens(tokens), learned, ends: true }));
                 }
                 if let (Some(tools), Cell::Text(text)) = (tools, &mut cell) {
                     let own = tools.next_row().map_err(bad)?;
@@ -206,12 +210,12 @@ impl Records {
                     let refused = |problem| DataError::NotConversation { document: name.clone(), problem };
                     *text = record.map_err(refused)?;
                 }
-                Ok(Some(Record { name, content: cell, ends: true }))
+                Ok(Some(Record { name, content: cell, learned: None, ends: true }))
             }
             Kind::Csv { text, rows } => {
                 let Some((line, field)) = rows.next_row(text, path)? else { return Ok(None) };
                 let name = format!("{}:{line}", path.display());
-                Ok(Some(Record { name, content: Cell::Text(field), ends: true }))
+                Ok(Some(Record { name, content: Cell::Text(field), learned: None, ends: true }))
             }
             Kind::Objects { text, objects } => {
                 let Some((line, offset, own)) = objects.next_object(text, path)? else { return Ok(None) };
@@ -230,7 +234,7 @@ impl Records {
                 let is_first = !std::mem::replace(has_begun, true);
                 Ok(part.filter(|(part, _)| is_first || !part.is_empty()).map(|(part, ends)| {
                     let name = path.display().to_string();
-                    Record { name, content: Cell::Text(part), ends }
+                    Record { name, content: Cell::Text(part), learned: None, ends }
                 }))
             }
         }
@@ -249,14 +253,18 @@ impl RecordContent {
     fn table(
         &self,
         choice: &ColumnChoice,
-        open: impl Fn(&ColumnChoice) -> Result<Box<dyn Rows + Send>, FormatError>,
+        open: impl Fn(&ColumnChoice, Nesting) -> Result<Box<dyn Rows + Send>, FormatError>,
     ) -> Result<Kind, FormatError> {
-        let rows = open(choice)?;
+        let rows = open(choice, self.nesting())?;
         let tools = match self {
             RecordContent::Field => None,
-            RecordContent::Conversation => tools_column::open(&open)?,
+            RecordContent::Conversation => tools_column::open(|own| open(own, Nesting::Json))?,
         };
-        Ok(Kind::Table { rows, learned: learned(choice, open), tools })
+        let learned = match (self, choice) {
+            (RecordContent::Field, ColumnChoice::FirstOf(_)) => LearnedColumns::open(|own| open(own, Nesting::Numbers)),
+            (RecordContent::Field | RecordContent::Conversation, _) => LearnedColumns::default(),
+        };
+        Ok(Kind::Table { rows, learned, tools })
     }
 
     /// The record of the object `json`, which begins in line `line` of `path`, at byte `offset`.
@@ -266,13 +274,13 @@ impl RecordContent {
         (path, line, offset): (&Path, usize, usize),
         json: &str,
     ) -> Result<Record, DataError> {
-        let content = match self {
-            RecordContent::Conversation => Cell::Text(json.to_string()),
+        let (content, learned) = match self {
+            RecordContent::Conversation => (Cell::Text(json.to_string()), None),
             RecordContent::Field => {
                 json_lines::cell(json, choice).map_err(|problem| problem.in_line(path, line, offset, choice))?
             }
         };
-        Ok(Record { name: format!("{}:{line}", path.display()), content, ends: true })
+        Ok(Record { name: format!("{}:{line}", path.display()), content, learned, ends: true })
     }
 }
 
@@ -282,25 +290,6 @@ fn name_of(choice: &ColumnChoice) -> &str {
         ColumnChoice::FirstOf(names) => names.first().copied().unwrap_or_default(),
         ColumnChoice::Named(name) => name,
     }
-}
-
-/// Compares `tokens` of the row `name` with the columns next to them.
-fn check_learned(
-    tokens: &[u32],
-    learned: &mut [(&'static str, Box<dyn Rows + Send>)],
-    name: &str,
-) -> Result<(), DataError> {
-    for (column, rows) in learned {
-        // A label that is not a token, such as -100, is an error of the table.
-        let same = match rows.next_row() {
-            Ok(Some(Cell::Tokens(own))) => own.is_empty() || agrees(column, tokens, &own),
-            Ok(Some(Cell::Text(_)) | None) | Err(_) => false,
-        };
-        if !same {
-            return Err(DataError::PartlyLearned { document: name.into(), column });
-        }
-    }
-    Ok(())
 }
 
 /// Bytes of a file that is read a second time to find all that is wrong.
@@ -330,20 +319,6 @@ pub(crate) fn of_all_files<'a>(
     }
     let problems: Vec<DataError> = files.iter().filter_map(problem).collect();
     if problems.len() > 1 { DataError::Several(problems) } else { error }
-}
-
-/// The columns next to tokens, where no column was named and they are there.
-fn learned(
-    choice: &ColumnChoice,
-    open: impl Fn(&ColumnChoice) -> Result<Box<dyn Rows + Send>, FormatError>,
-) -> Vec<(&'static str, Box<dyn Rows + Send>)> {
-    match choice {
-        ColumnChoice::FirstOf(names) if *names == USUAL_COLUMNS => {
-            let column = |name: &'static str| Some((name, open(&ColumnChoice::Named(name.into())).ok()?));
-            LEARNED_TOKENS.into_iter().filter_map(column).collect()
-        }
-        ColumnChoice::FirstOf(_) | ColumnChoice::Named(_) => vec![],
-    }
 }
 
 /// A file that was opened.

@@ -13,7 +13,8 @@ use crate::embedded::embedded;
 use crate::error::DataError;
 use crate::file_names::{files_at, is_token_file};
 use crate::megatron;
-use crate::read::{Content, read};
+use crate::odd_files::OddFilesRule;
+use crate::read::{Content, read_with};
 use crate::split::{Split, split, split_conversations, split_tokens};
 use crate::token_file::TokenFile;
 use crate::tokenize::{Listener, NoListener};
@@ -64,7 +65,9 @@ impl Sources {
         let mut sources = Sources { list: vec![], own_tokenizers: vec![], validation: vec![] };
         let cache = Cache::of(data, listener)?;
         let chat = data.chat.as_ref().map(Chat::open).transpose()?;
-        let ways = TextRendering { cache: cache.as_ref(), chat: chat.as_ref() };
+        let skipped = |error: &DataError| listener.skipped(error);
+        let odd_files = OddFilesRule { odd_files: data.odd_files, skipped: &skipped };
+        let ways = TextRendering { cache: cache.as_ref(), chat: chat.as_ref(), odd_files };
         if data.sources.is_empty() {
             let source = Source::Text(split(embedded(), data.held_out));
             sources.list.push(NamedSource { name: String::new(), weight: 1.0, source });
@@ -204,6 +207,7 @@ impl<'a> Cache<'a> {
 struct TextRendering<'a> {
     cache: Option<&'a Cache<'a>>,
     chat: Option<&'a Chat>,
+    odd_files: OddFilesRule<'a>,
 }
 
 fn open(
@@ -213,15 +217,15 @@ fn open(
     own_tokenizers: &mut Vec<Tokenizer>,
 ) -> Result<Source, DataError> {
     if let Some(chat) = ways.chat {
-        let conversations = chat.read(&source.path, source.column.as_deref())?;
+        let conversations = chat.read_with(&source.path, source.column.as_deref(), &ways.odd_files)?;
         return Ok(Source::Chats(split_conversations(conversations, held_out)));
     }
     if let Some(Cache { folder, tokenizer, listener }) = ways.cache.filter(|_| !source.is_tokens()) {
-        let file = token_file(folder, source, tokenizer, *listener)?;
+        let file = token_file(folder, source, tokenizer, &ways.odd_files, *listener)?;
         return Ok(Source::Tokens(split_tokens(&file.corpus, held_out).into()));
     }
     if !source.is_tokens() {
-        return Ok(match read(&source.path, source.column.as_deref())? {
+        return Ok(match read_with(&source.path, source.column.as_deref(), &ways.odd_files)? {
             Content::Text(documents) => Source::Text(split(documents, held_out)),
             Content::Tokens(corpus) => Source::Tokens(split_tokens(&corpus, held_out).into()),
         });

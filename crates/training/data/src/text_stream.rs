@@ -39,7 +39,7 @@ impl<'a> TextStream<'a> {
     pub fn push(&mut self, token: u32) -> Result<String, String> {
         self.tokens.push(token);
         let text = self.new_text()?;
-        if text.is_empty() || text.ends_with(REPLACEMENT) {
+        if text.is_empty() || text.ends_with(REPLACEMENT) || self.continues_bytes(token, &text) {
             return Ok(String::new());
         }
         (self.from, self.given_out) = (self.given_out, self.tokens.len());
@@ -52,6 +52,13 @@ impl<'a> TextStream<'a> {
     /// The error of the tokenizer's library.
     pub fn finish(self) -> Result<String, String> {
         if self.given_out == self.tokens.len() { Ok(String::new()) } else { self.new_text() }
+    }
+
+    /// Whether later tokens may change `text`, which ends with `token`: one byte that is no part of a character makes
+    /// replacements of all bytes around it. As the streamer of transformers, it is not waited for after a space or a
+    /// line end.
+    fn continues_bytes(&self, token: u32, text: &str) -> bool {
+        self.tokenizer.is_byte(token) && !text.ends_with([' ', '\n'])
     }
 
     fn new_text(&self) -> Result<String, String> {

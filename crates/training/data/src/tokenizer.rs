@@ -358,6 +358,16 @@ impl Tokenizer {
             Kind::Library(library, _) => refusing(|| library.decode(tokens, false)),
         }
     }
+
+    /// Whether `token` is a byte for characters that have no token, as "<0x0A>" is a line end.
+    pub(crate) fn is_byte(&self, token: u32) -> bool {
+        match &self.kind {
+            Kind::Bytes => false,
+            Kind::Library(library, _) => library
+                .id_to_token(token)
+                .is_some_and(|name| name.len() == 6 && name.starts_with("<0x") && name.ends_with('>')),
+        }
+    }
 }
 
 /// Bytes before a part of a text that are tokenized with it, where it would have other tokens alone.

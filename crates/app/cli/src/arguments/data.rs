@@ -35,4 +35,7 @@ pub struct TokenizeArguments {
     /// Field of JSON lines or column of tables with the text or the tokens; the default is text, input_ids or tokens
     #[arg(long, value_name = "NAME")]
     pub column: Option<String>,
+    /// Files of folders and patterns that cannot be read: "refuse" names all of them, "skip" leaves them out
+    #[arg(long, value_name = "REACTION", default_value = "refuse")]
+    pub odd_files: String,
 }

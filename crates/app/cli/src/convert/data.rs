@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use config::figures::counted;
-use config::{DataSpec, Positions, SourceSpec, TokenizerSpec, Visible};
+use config::{DataSpec, OddFiles, Positions, SourceSpec, TokenizerSpec, Visible};
 use data::megatron::{self, MegatronWriter};
 use data::{Corpus, DataError, Dataset, Sources, TokenFile, Tokenizer, Written, files_of};
 use files::Draft;
@@ -68,7 +68,7 @@ fn tokenize(arguments: &TokenizeArguments) -> Result<(), Failure> {
     match format {
         Format::TokenFile => print(&write_token_file(arguments, &spec)?),
         Format::Megatron => {
-            let sources = Sources::open(&spec).map_err(failure)?;
+            let sources = Sources::open_with_listener(&spec, &TokenizeProgress::begin()).map_err(failure)?;
             let given = made(&sources, &spec.tokenizer)?;
             let dataset = Dataset::new(&spec, sources, given).map_err(failure)?;
             print(&write_megatron(arguments, &dataset).map_err(failure)?)
@@ -100,6 +100,11 @@ fn data_spec(arguments: &TokenizeArguments) -> Result<DataSpec, Failure> {
         )));
     }
     let marks = data::marks_of(&tokenizer).map_err(failure)?;
+    let odd_files = &arguments.odd_files;
+    let odd_files = OddFiles::ALL
+        .into_iter()
+        .find(|known| known.name() == odd_files)
+        .ok_or_else(|| Failure::Input(format!("--odd-files {odd_files} is not \"refuse\" or \"skip\"")))?;
     // The file holds everything; a run that reads it holds out what it will.
     Ok(DataSpec {
         sources,
@@ -113,6 +118,7 @@ fn data_spec(arguments: &TokenizeArguments) -> Result<DataSpec, Failure> {
         held_out: 0.0,
         validation: vec![],
         cache: None,
+        odd_files,
         requests: None,
     })
 }
@@ -126,7 +132,7 @@ fn write_token_file(arguments: &TokenizeArguments, spec: &DataSpec) -> Result<St
     let tokenizer = match &spec.tokenizer {
         TokenizerSpec::Bpe { vocabulary } => {
             let what = format!("training the tokenizer bpe:{vocabulary}");
-            Some(announced_while(&what, || data::train(&spec.sources, *vocabulary)).map_err(failure)?)
+            Some(announced_while(&what, || data::train(&spec.sources, spec.odd_files, *vocabulary)).map_err(failure)?)
         }
         TokenizerSpec::Bytes | TokenizerSpec::File(_) | TokenizerSpec::OfTokenFiles => {
             Tokenizer::new(&spec.tokenizer, &[]).map_err(failure)?
@@ -136,7 +142,7 @@ fn write_token_file(arguments: &TokenizeArguments, spec: &DataSpec) -> Result<St
     let tokenizer = tokenizer.with_marks(&spec.marks()).map_err(failure)?;
     let listener = TokenizeProgress::begin();
     let Written { documents, tokens, hash } =
-        data::tokenize(&spec.sources, &tokenizer, &arguments.out, &listener).map_err(failure)?;
+        data::tokenize(&spec.sources, spec.odd_files, &tokenizer, &arguments.out, &listener).map_err(failure)?;
     TokenFile::verify(&arguments.out).map_err(failure)?;
     let (documents, tokens) = (counted(documents, "document"), counted(tokens, "token"));
     Ok(format!("{}: {documents}, {tokens} of {}, hash {hash:016x}\n", arguments.out.display(), tokenizer.name()))

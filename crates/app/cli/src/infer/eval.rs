@@ -15,7 +15,7 @@ use run::process_group::process_ranks::ProcessRanks;
 use run::process_group::signal_relay::end_all_while;
 use run::signals::interrupt;
 use run::source::run_source::RunSource;
-use run::text::run_text::conversations;
+use run::text::run_text::{check_attention, left_out};
 use run::text::shared_text::OwnText;
 use serde_json::json;
 use train::{Evaluation, EvaluationReport, Setup};
@@ -55,7 +55,8 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
             let measured = Measured::new(config, part, text.tokenized(process_group)?)?;
             if process_group.is_first() {
                 kernels::tell(config)?;
-                tell(&conversations(measured.batches.left_out(), config.train.sequence_length));
+                let Measured { batches, .. } = &measured;
+                tell(&left_out(batches.left_out(), batches.targets(), config.train.sequence_length));
             }
             let report = measured.loss(&source, process_group)?;
             check_finite(&report)?;
@@ -114,7 +115,9 @@ impl Measured {
             Targets::All => Measure::Bytes(bytes_per_token),
             Targets::Blanks => Measure::Tokens("a blank"),
             Targets::Answers => Measure::Tokens("an answer"),
+            Targets::Labels => Measure::Tokens("a label"),
         };
+        check_attention(config, &batches)?;
         Ok(Measured { batches, measure })
     }
 

@@ -136,6 +136,7 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("train.min_learning_rate", &["0", "1e-4", "0.5", "-1"]),
     ("train.warmup_steps", &["0", "5", "400", "-3"]),
     ("train.schedule", &["\"cosine\"", "\"linear\"", "\"constant\"", "\"wsd\"", "\"cosine-restarts\"", "\"step\""]),
+    ("train.schedule_steps", &["0", "240", "500", "20", "-1"]),
     ("train.decay_length", &["0.1", "0.999", "10", "400", "0", "1.0", "-0.1"]),
     ("train.decay_shape", &["\"linear\"", "\"cosine\"", "\"1-sqrt\"", "\"sqrt\""]),
     ("train.restart_steps", &["1", "50", "0"]),
@@ -171,6 +172,7 @@ const CHANGES: &[(&str, &[&str])] = &[
     ),
     ("data.tokenizer", &["\"bytes\"", "\"bpe:300\"", "\"bpe:100\"", "\"words\""]),
     ("data.visible", &["\"past\"", "\"document\"", "\"all\""]),
+    ("data.odd_files", &["\"refuse\"", "\"skip\"", "\"list\""]),
     (
         "data.blanks",
         &[

@@ -47,6 +47,7 @@ const COUNTS: &[&str] = &[
     "train.steps",
     "train.global_batch",
     "train.sequence_length",
+    "train.schedule_steps",
     "train.warmup_steps",
     "train.restart_steps",
     "train.restart_growth",
@@ -135,6 +136,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("train.products", &["chained", "pairs", "blocks16", "blocks8", "device"]),
     ("train.sums", &["single", "exact"]),
     ("data.visible", &["past", "document"]),
+    ("data.odd_files", &["refuse", "skip"]),
     ("data.positions", &["sequence", "document"]),
     ("run.device", &["cpu", "cuda"]),
     ("run.gpu_collectives", &["auto", "host", "nccl"]),
@@ -362,7 +364,6 @@ fn train(values: &Values) -> bool {
         && rate <= 1.0
         && least >= 0.0
         && least <= rate
-        && int(values, "train.warmup_steps", (steps / 4).min(100)) <= steps
         && recipes::schedule_lengths(values, steps)
         && decay >= 0.0
         && decay * rate < 1.0

@@ -101,7 +101,13 @@ pub fn muon(values: &Values) -> bool {
 
 /// Lengths belong to a schedule, and the decay has room after the warm-up.
 pub fn schedule_lengths(values: &Values, steps: i128) -> bool {
+    let given = int(values, "train.schedule_steps", 0);
+    let steps = if given == 0 { steps } else { given };
     let warmup = int(values, "train.warmup_steps", (steps / 4).min(100));
+    let schedule = text(values, "train.schedule", "cosine");
+    if warmup > steps || (given != 0 && matches!(schedule, "constant" | "cosine-restarts")) {
+        return false;
+    }
     let decay = match values.get("train.decay_length") {
         None => (0.2 * steps as f64).round().max(1.0),
         Some(Value::Integer(decay)) if *decay > 0 => *decay as f64,
@@ -110,7 +116,7 @@ pub fn schedule_lengths(values: &Values, steps: i128) -> bool {
     };
     let written = |keys: [&str; 2]| keys.iter().any(|key| values.contains_key(&format!("train.{key}")));
     let (of_decay, of_restarts) = (["decay_length", "decay_shape"], ["restart_steps", "restart_growth"]);
-    match text(values, "train.schedule", "cosine") {
+    match schedule {
         "wsd" => !written(of_restarts) && decay <= (steps - warmup) as f64,
         "cosine-restarts" => {
             !written(of_decay)

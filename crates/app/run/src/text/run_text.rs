@@ -5,11 +5,12 @@ use std::path::Path;
 
 use checkpoint::Hash;
 use config::figures::{counted, grouped};
-use config::{Marks, RunConfig, SampleSpec};
+use config::{DeviceChoice, Marks, RunConfig, SampleSpec};
 use data::{Baselines, Batches, Blanks, DataError, Dataset, LeftOut, Order, Targets, Tokenizer};
-use train::{Evaluation, EvaluationReport, SampleReport, Samples, Sampling, TokenSource, Validation};
+use train::{AttentionUse, Evaluation, EvaluationReport, SampleReport, Samples, Sampling, TokenSource, Validation};
 
 use crate::failure::Failure;
+use crate::gpus::devices::attention;
 use crate::text::prompt;
 
 /// Words of the text that a sample continues.
@@ -44,6 +45,7 @@ impl Text {
         let (train, vocabulary) = (&config.train, config.model.vocabulary);
         let order = Order::Shuffled { seed: train.seed };
         let training = Batches::new(dataset.train.clone(), "training", train, vocabulary, order).map_err(input)?;
+        check_attention(config, &training)?;
         let held_out = Batches::new(dataset.held_out.clone(), "held-out", train, vocabulary, Order::AsWritten);
         let blanks = dataset.blanks(config).map_err(input)?;
         let held_out = held_out.and_then(|text| text.with_blanks(blanks.as_ref().map(Blanks::of_text)));
@@ -104,7 +106,7 @@ impl Text {
             counted(held_out as u64, "token"),
             shares(&sources),
             marks(&self.marks),
-            conversations(self.training.left_out(), sequence_length),
+            left_out(self.training.left_out(), self.training.targets(), sequence_length),
         )
     }
 
@@ -191,6 +193,7 @@ impl Text {
             // Text around a blank helps to fill it, so a model of past text is not comparable.
             Targets::Blanks => Some("a blank"),
             Targets::Answers => Some("an answer"),
+            Targets::Labels => Some("a label"),
         };
         if let Some(of) = of {
             return Ok(format!(
@@ -229,12 +232,16 @@ fn evaluated_windows(config: &RunConfig) -> u64 {
     (affordable as u64 / length).max(train.global_batch as u64)
 }
 
-/// Conversations that are not trained on, or not whole, in a line; nothing of other text, and where all are.
-pub fn conversations(left_out: LeftOut, sequence_length: usize) -> String {
+/// Conversations or rows that are not trained on, or not whole, in a line; nothing of other text, and where all are.
+pub fn left_out(left_out: LeftOut, targets: Targets, sequence_length: usize) -> String {
     let LeftOut { conversations, without_answer, cut } = left_out;
+    let (unit, learned) = match targets {
+        Targets::Labels => ("row", "no token that is learned"),
+        Targets::All | Targets::Blanks | Targets::Answers => ("conversation", "no token of an answer"),
+    };
     let without = match without_answer {
         0 => None,
-        count => Some(format!("{} left out: no token of an answer within {sequence_length} tokens", grouped(count))),
+        count => Some(format!("{} left out: {learned} within {sequence_length} tokens", grouped(count))),
     };
     let cut = match cut {
         0 => None,
@@ -244,7 +251,24 @@ pub fn conversations(left_out: LeftOut, sequence_length: usize) -> String {
     if parts.is_empty() {
         return String::new();
     }
-    format!("        of {}, {}\n", counted(conversations, "conversation"), parts.join("; "))
+    format!("        of {}, {}\n", counted(conversations, unit), parts.join("; "))
+}
+
+/// Refuses attention of a library, which knows no rows, for rows with labels.
+///
+/// # Errors
+/// Such rows, where a library might compute attention.
+pub fn check_attention(config: &RunConfig, batches: &Batches) -> Result<(), Failure> {
+    let is_library = match (config.run.device, attention(config)) {
+        (DeviceChoice::Cpu, _) | (DeviceChoice::Cuda, AttentionUse::Kernels) => false,
+        (DeviceChoice::Cuda, AttentionUse::LibraryIfFound) => true,
+    };
+    match batches.targets() {
+        Targets::Labels if is_library => Err(Failure::Input(
+            "run.attention_library = \"auto\" must be \"off\" for rows of tokens with labels, which see themselves only".into(),
+        )),
+        Targets::Labels | Targets::All | Targets::Blanks | Targets::Answers => Ok(()),
+    }
 }
 
 /// The tokens around documents, in a line where there are some.
@@ -292,7 +316,14 @@ mod tests {
 
     #[test]
     fn conversations_that_are_not_learned_whole_are_counted() {
-        let left_out = |without_answer, cut| conversations(LeftOut { conversations: 1_200, without_answer, cut }, 512);
+        let of = |targets, without_answer, cut| {
+            left_out(LeftOut { conversations: 1_200, without_answer, cut }, targets, 512)
+        };
+        let left_out = |without_answer, cut| of(Targets::Answers, without_answer, cut);
+        assert_eq!(
+            of(Targets::Labels, 3, 0),
+            "        of 1,200 rows, 3 left out: no token that is learned within 512 tokens\n"
+        );
         assert_eq!(left_out(0, 0), "");
         assert_eq!(
             left_out(3, 0),

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use config::figures::{counted, grouped};
-use data::{Earlier, Listener, Progress};
+use data::{DataError, Earlier, Listener, Progress};
 
 use crate::messages::stderr::tell;
 
@@ -28,6 +28,10 @@ impl TokenizeProgress {
 impl Listener for TokenizeProgress {
     fn earlier(&self, earlier: &Earlier) {
         tell(&earlier_line(earlier));
+    }
+
+    fn skipped(&self, error: &DataError) {
+        tell(&format!("warning: left out by data.odd_files: {error}\n"));
     }
 
     fn progress(&self, progress: Progress) {

@@ -283,9 +283,14 @@ fn rate_jump(before: &TrainSpec, now: &TrainSpec, steps: u32) -> Option<String> 
     is_jump.then(|| {
         format!(
             "warning: the learning rate jumps from {last:.2e} in step {steps} to {next:.2e} in step {}: its schedule is that of \
-             train.steps = {} now; --set train.schedule=constant --set train.learning_rate={last:?} continues with it\n",
+             {} now; --set train.schedule_steps={} keeps the schedule of {} steps\n",
             steps + 1,
-            now.steps
+            match now.schedule_steps {
+                Some(length) => format!("train.schedule_steps = {length}"),
+                None => format!("train.steps = {}", now.steps),
+            },
+            before.schedule_length(),
+            before.schedule_length(),
         )
     })
 }
@@ -344,8 +349,8 @@ mod tests {
             [rate_jump(&ended, &ended, 240), rate_jump(&ended, &ended, 7), rate_jump(&ended, &longer, 0)],
             [None, None, None]
         );
-        let last = ended.learning_rate_at(239);
-        let kept = TrainSpec { schedule: config::LearningRateSchedule::Constant, learning_rate: last, ..longer };
+        assert!(note.ends_with("; --set train.schedule_steps=240 keeps the schedule of 240 steps\n"), "{note}");
+        let kept = TrainSpec { schedule_steps: Some(240), ..longer };
         assert_eq!(rate_jump(&ended, &kept, 240), None);
     }
 }

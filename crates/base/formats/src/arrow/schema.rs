@@ -91,7 +91,9 @@ pub fn find(schema: &Table, choice: &ColumnChoice, nesting: Nesting) -> Result<C
         add(field, &mut before, 0)?;
     }
     let content = match (content(&fields[place], names[place]), nesting) {
-        (Err(Problem::Column { .. }), Nesting::Json) => Content::Json(nested::kind(&fields[place], 0)?),
+        (Err(Problem::Column { .. }), Nesting::Json) | (_, Nesting::Numbers) => {
+            Content::Json(nested::kind(&fields[place], 0)?)
+        }
         (content, Nesting::Refused | Nesting::Json) => content?,
     };
     Ok(Column { content, first_node: before.nodes, first_buffer: before.buffers, views_before: before.views })

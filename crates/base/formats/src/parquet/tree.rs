@@ -76,9 +76,9 @@ pub fn choose(elements: &[Element], choice: &ColumnChoice, nesting: Nesting) -> 
     let own = &elements[start..end];
     let first_leaf = elements[1..start].iter().filter(|element| element.children == 0).count();
     match (flat(own), nesting) {
-        (Ok(column), _) => Ok(Chosen { first_leaf, columns: vec![column], tree: None }),
+        (Ok(column), Nesting::Refused | Nesting::Json) => Ok(Chosen { first_leaf, columns: vec![column], tree: None }),
         (Err(refused), Nesting::Refused) => Err(refused),
-        (Err(_), Nesting::Json) => {
+        (Err(_), Nesting::Json) | (_, Nesting::Numbers) => {
             let mut builder = Builder { elements: own, at: 0, columns: vec![] };
             let tree = builder.tree(Levels::default(), Place::Outside)?;
             Ok(Chosen { first_leaf, columns: builder.columns, tree: Some(tree) })

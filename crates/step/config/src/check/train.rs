@@ -40,7 +40,8 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
 
 fn learning_rate(train: &TrainSpec, rules: &mut Rules) {
     let (peak, minimum) = (train.learning_rate, train.min_learning_rate);
-    let (steps, warmup) = (train.steps, train.warmup_steps);
+    let (steps, warmup) = (train.schedule_length(), train.warmup_steps);
+    let key = steps_key(train);
     refuse! { rules;
         // The minimum follows the peak, unless it is given; nothing is known about it next to a peak that is wrong.
         peak > 0.0 && minimum < 0.0 => "train.min_learning_rate" = format!("{minimum:?}"),
@@ -48,19 +49,28 @@ fn learning_rate(train: &TrainSpec, rules: &mut Rules) {
         peak > 0.0 && minimum > peak => "train.min_learning_rate" = format!("{minimum:?}"),
             format!("must be at most train.learning_rate = {peak:?}"), format!("use at most {peak:?}");
         warmup > steps && steps > 0 => "train.warmup_steps" = warmup,
-            format!("is longer than train.steps = {steps}, so the peak is never reached"),
+            format!("is longer than {key} = {steps}, so the peak is never reached"),
             format!("use at most {steps}");
+        train.schedule_steps.is_some() && !train.schedule.has_steps() => "train.schedule_steps" = steps,
+            "has no effect where train.schedule does not end, as \"constant\" and \"cosine-restarts\"",
+            "leave it out";
     }
     if warmup <= steps {
         decay(train, rules);
     }
 }
 
+/// The key that says how long the schedule is.
+fn steps_key(train: &TrainSpec) -> &'static str {
+    if train.schedule_steps.is_some() { "train.schedule_steps" } else { "train.steps" }
+}
+
 /// The decay at the end has room after the warm-up.
 fn decay(train: &TrainSpec, rules: &mut Rules) {
     let LearningRateSchedule::WarmupStableDecay { decay, .. } = train.schedule else { return };
-    let (steps, left) = (decay.steps(train.steps), train.steps - train.warmup_steps);
-    let of = format!("train.steps = {} and train.warmup_steps = {}", train.steps, train.warmup_steps);
+    let length = train.schedule_length();
+    let (steps, left) = (decay.steps(length), length - train.warmup_steps);
+    let of = format!("{} = {length} and train.warmup_steps = {}", steps_key(train), train.warmup_steps);
     let remedy = if left == 0 { "use a shorter warm-up".into() } else { format!("use at most {left}") };
     refuse! { rules;
         steps > left => "train.decay_length" = decay.written(),

@@ -8,8 +8,8 @@ use super::run::PATH;
 use super::source::Value;
 use super::table::{Fields, Table, read_table, tables};
 use crate::data_spec::{
-    BlanksSpec, ChatSpec, DataSpec, InstructionsSpec, LongConversations, Positions, RewrittenAnswers, SourceSpec,
-    TokenizerSpec, ValidationSpec, Visible,
+    BlanksSpec, ChatSpec, DataSpec, InstructionsSpec, LongConversations, OddFiles, Positions, RewrittenAnswers,
+    SourceSpec, TokenizerSpec, ValidationSpec, Visible,
 };
 use crate::problem::{Location, Problem};
 use crate::trusted::Consequence::{Reads, Sends, Within, Writes};
@@ -42,6 +42,7 @@ keys! { keys, data: DataSpec;
         let blank = ChatSpec { template: folder_of(&data.tokenizer), date: None, long: LongConversations::Refuse, rewritten: RewrittenAnswers::Split };
         keys.judged_as(Reads, "chat", &mut data.chat, |value| read_table(value, blank.clone()));
     };
+    odd_files = OddFiles::Refuse;
     held_out = 0.1, .below_one("must leave text to train on").megatron("split: the share that is not trained on");
     validation = vec![] => {
         let validation = keys.judged(Sends, "validation", &mut data.validation);

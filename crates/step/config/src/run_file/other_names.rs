@@ -60,7 +60,6 @@ const NAMES: &[(&str, &str, &str)] = &[
     ("warmup_ratio", "train.warmup_steps", "in steps: the share times train.steps"),
     ("lr_scheduler_type", "train.schedule", ""),
     ("lr_scheduler", "train.schedule", ""),
-    ("lr_decay_iters", "train.steps", "schedules end with the run"),
     ("adam_epsilon", "train.epsilon", ""),
     ("max_lr", "train.learning_rate", ""),
     ("mixed_precision", "train.precision", "\"bf16\", \"fp16\" or \"fp32\""),

@@ -31,7 +31,11 @@ keys! { keys, train: TrainSpec, context: usize;
     learning_rate = 1e-3, .megatron("lr")
         .must(|peak| *peak > 0.0 && *peak <= 1.0, "must be a learning rate", "use more than 0 and at most 1");
     min_learning_rate = 1e-4, .or(a_tenth(train.learning_rate)).megatron("min_lr");
-    warmup_steps = 60, .or((train.steps / 4).min(100)).megatron("lr_warmup_iters");
+    schedule_steps = None => {
+        keys.key("schedule_steps", &mut train.schedule_steps).megatron("lr_decay_iters");
+        train.schedule_steps = train.schedule_steps.filter(|steps| *steps != 0);
+    };
+    warmup_steps = 60, .or((train.schedule_steps.unwrap_or(train.steps) / 4).min(100)).megatron("lr_warmup_iters");
     schedule = LearningRateSchedule::Cosine => { schedule(keys, train) };
     optimizer = Optimizer::AdamW => { optimizer(keys, &mut train.optimizer) };
     weight_decay = 0.1, .must(|decay| *decay >= 0.0, "makes weights grow", "use 0 or more");

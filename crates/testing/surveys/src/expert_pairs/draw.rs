@@ -214,6 +214,7 @@ pub(crate) fn training(dice: &mut RandomChoices) -> TrainSpec {
         min_learning_rate: learning_rate / 10.0,
         precision: dice.one_of(&numbers),
         optimizer: dice.one_of(&[Optimizer::AdamW, muon]),
+        schedule_steps: None,
         ema_decay: dice.one_of(&[None, None, Some(0.9)]),
         offload: dice.one_of(&offloads),
         clip_norm: dice.one_of(&[Some(1.0), Some(0.1), None]),

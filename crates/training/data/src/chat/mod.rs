@@ -22,6 +22,7 @@ pub use conversation::Conversation;
 use crate::document::{Document, Rendered};
 use crate::error::DataError;
 use crate::file_names::files_at;
+use crate::odd_files::OddFilesRule;
 use crate::records::Records;
 use template::Template;
 
@@ -50,8 +51,21 @@ impl Chat {
     /// # Errors
     /// A file that cannot be read, a record that is not a conversation, one that the template refuses, or none at all.
     pub fn read(&self, path: &Path, column: Option<&str>) -> Result<Vec<Rendered>, DataError> {
+        self.read_with(path, column, &OddFilesRule::REFUSE)
+    }
+
+    /// Returns the same as [`Chat::read`], without the files that `odd_files` leaves out.
+    ///
+    /// # Errors
+    /// See [`Chat::read`].
+    pub(crate) fn read_with(
+        &self,
+        path: &Path,
+        column: Option<&str>,
+        odd_files: &OddFilesRule,
+    ) -> Result<Vec<Rendered>, DataError> {
         let mut all = vec![];
-        for file in files_at(path)? {
+        for file in odd_files.readable(files_at(path)?, |file| Records::open_conversations(file, column))? {
             let mut records = Records::open_conversations(&file, column)?;
             while let Some(record) = records.next_record()? {
                 let text = match record.content {

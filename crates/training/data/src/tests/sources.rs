@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::tests::folder::Folder;
-use config::{DataSpec, Positions, RunConfig, SourceSpec, TokenizerSpec, ValidationSpec, Visible};
+use config::{DataSpec, OddFiles, Positions, RunConfig, SourceSpec, TokenizerSpec, ValidationSpec, Visible};
 use data::{Batches, Content, DataError, Dataset, Document, Order, TokenFileWriter, Tokenizer, vocabulary_of};
 
 fn data_spec(sources: &[std::path::PathBuf], tokenizer: TokenizerSpec) -> DataSpec {
@@ -20,6 +20,7 @@ fn data_spec(sources: &[std::path::PathBuf], tokenizer: TokenizerSpec) -> DataSp
         held_out: 0.1,
         validation: vec![],
         cache: None,
+        odd_files: OddFiles::Refuse,
         requests: None,
     }
 }
@@ -122,7 +123,9 @@ fn a_column_of_plain_text_is_refused() {
     assert_eq!(said, expected);
     let source = SourceSpec { column: Some("content".into()), ..SourceSpec::of(&path) };
     let out = folder.path("a.tokens");
-    let tokenize = |sources: &[SourceSpec]| data::tokenize(sources, &Tokenizer::bytes(), &out, &data::NoListener);
+    let tokenize = |sources: &[SourceSpec]| {
+        data::tokenize(sources, OddFiles::Refuse, &Tokenizer::bytes(), &out, &data::NoListener)
+    };
     assert_eq!(tokenize(std::slice::from_ref(&source)).expect_err("text").to_string(), expected);
     // Next to text, a table may have the column.
     folder.put("b.jsonl", b"{\"content\": \"b\"}\n");
@@ -149,7 +152,9 @@ fn all_sources_that_cannot_be_used_are_named() {
     // The same before anything is tokenized.
     let sources = paths.map(SourceSpec::of);
     let out = folder.path("a.tokens");
-    let said = data::tokenize(&sources, &Tokenizer::bytes(), &out, &data::NoListener).expect_err("two").to_string();
+    let said = data::tokenize(&sources, OddFiles::Refuse, &Tokenizer::bytes(), &out, &data::NoListener)
+        .expect_err("two")
+        .to_string();
     assert!(said.starts_with("2 sources cannot be used:\n") && said.contains("none.txt"), "{said}");
     // A long list is cut.
     let paths: Vec<_> = (0..10).map(|number| folder.path(&format!("no-{number}.txt"))).collect();
@@ -296,7 +301,7 @@ fn a_column_of_tokens_needs_its_tokenizer() {
         let said = Dataset::open(&data_spec(sources, bpe.clone())).expect_err("no tokenizer").to_string();
         assert_eq!(said, format!("{} {rule}", tokens.display()));
     }
-    let said = data::train(&[SourceSpec::of(&tokens)], 300).expect_err("no text").to_string();
+    let said = data::train(&[SourceSpec::of(&tokens)], OddFiles::Refuse, 300).expect_err("no text").to_string();
     assert_eq!(said, format!("{}:1 {rule}", tokens.display()));
     // The largest token is named as well as the first of the training text, and the vocabulary is the tokenizer's.
     let said = Dataset::open(&data_spec(std::slice::from_ref(&tokens), TokenizerSpec::Bytes)).expect_err("others");
@@ -339,23 +344,53 @@ fn all_files_that_cannot_be_read_are_named_at_once() {
     let tokenizer = Tokenizer::bytes();
     let sources = [SourceSpec::of(folder.path(""))];
     let out = folder.path("o.tokens");
-    let tokenized = data::tokenize(&sources, &tokenizer, &out, &data::NoListener).expect_err("odd files").to_string();
+    let tokenized = data::tokenize(&sources, OddFiles::Refuse, &tokenizer, &out, &data::NoListener)
+        .expect_err("odd files")
+        .to_string();
     assert!(tokenized.starts_with("3 sources cannot be used:"), "{tokenized}");
 }
 
 #[test]
-fn tokens_beside_labels_that_differ_are_refused() {
-    let folder = Folder::new("labels");
-    let said = |line: &str| {
-        folder.put("a.jsonl", line.as_bytes());
-        data::read(&folder.path("a.jsonl"), None).map(|_| ()).map_err(|error| error.to_string())
+fn odd_files_are_reported_and_left_out_where_a_run_asks_for_it() {
+    #[derive(Default)]
+    struct Heard(std::cell::RefCell<Vec<String>>);
+    impl data::Listener for Heard {
+        fn skipped(&self, error: &DataError) {
+            self.0.borrow_mut().push(error.to_string());
+        }
+        fn progress(&self, _: data::Progress) {}
+    }
+    let folder = Folder::new("skipped-files");
+    folder.put("a.txt", b"words");
+    folder.put("b.txt", b"old \xe9 words");
+    folder.put("c.arrows", b"not a table");
+    folder.put("d.jsonl", b"{\"text\": \"one\"}\n{\"text\": 2}\n");
+    folder.put("e.txt", b"more words");
+    let spec =
+        DataSpec { odd_files: OddFiles::Skip, held_out: 0.0, ..data_spec(&[folder.path("")], TokenizerSpec::Bytes) };
+    let heard = Heard::default();
+    let sources = data::Sources::open_with_listener(&spec, &heard).expect("two files");
+    assert_eq!(sources.text_bytes(), 15);
+    let heard_of = |heard: &Heard| {
+        heard
+            .0
+            .take()
+            .into_iter()
+            .map(|text| text.replace(&folder.path("").display().to_string(), ""))
+            .collect::<Vec<_>>()
     };
-    let masked = said("{\"input_ids\": [1, 2, 3], \"labels\": [-100, 2, 3]}").expect_err("masked");
-    assert!(masked.contains("a.jsonl:1 (byte 0) has `labels` by which some of its tokens are not learned"), "{masked}");
-    let padded = said("{\"input_ids\": [1, 2, 0], \"attention_mask\": [1, 1, 0]}").expect_err("padded");
-    assert!(padded.contains("has `attention_mask` by which some"), "{padded}");
-    assert_eq!(said("{\"input_ids\": [1, 2], \"labels\": [1, 2], \"attention_mask\": [1, 1]}"), Ok(()));
-    // Whoever names the column learns all of its tokens.
-    folder.put("a.jsonl", b"{\"input_ids\": [1, 2, 3], \"labels\": [-100, 2, 3]}");
-    assert!(data::read(&folder.path("a.jsonl"), Some("input_ids")).is_ok());
+    let named = heard_of(&heard);
+    assert_eq!(named.len(), 3, "{named:?}");
+    for (line, beginning) in named.iter().zip(["b.txt is not UTF-8", "c.arrows has the name", "d.jsonl:2 (byte 16)"]) {
+        assert!(line.starts_with(beginning), "{line}");
+    }
+    let (given, out) = ([SourceSpec::of(folder.path(""))], folder.path("o.tokens"));
+    let written = data::tokenize(&given, OddFiles::Skip, &Tokenizer::bytes(), &out, &heard).expect("two files");
+    assert_eq!((written.documents, written.tokens), (2, 15));
+    assert_eq!(heard_of(&heard), named);
+    // A file that is named itself, and a folder of odd ones alone, are refused.
+    let alone = DataSpec { odd_files: OddFiles::Skip, ..data_spec(&[folder.path("b.txt")], TokenizerSpec::Bytes) };
+    assert!(data::Sources::open(&alone).is_err());
+    let odd = DataSpec { odd_files: OddFiles::Skip, ..data_spec(&[folder.path("[bc].*")], TokenizerSpec::Bytes) };
+    assert!(data::Sources::open(&odd).is_err());
 }

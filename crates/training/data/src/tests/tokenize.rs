@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::tests::folder::Folder;
-use config::{DataSpec, Positions, SourceSpec, TokenizerSpec, Trusted, Visible};
+use config::{DataSpec, OddFiles, Positions, SourceSpec, TokenizerSpec, Trusted, Visible};
 use data::{
     Content, Dataset, Document, Earlier, Listener, NoListener, Progress, TokenFile, TokenFileWriter, Tokenizer,
     tokenize,
@@ -38,7 +38,7 @@ fn tokenizer(texts: &[String]) -> Tokenizer {
 
 fn written(folder: &Folder, source: &str, tokenizer: &Tokenizer) -> Vec<u8> {
     let out = folder.path("out.tokens");
-    tokenize(&[SourceSpec::of(folder.path(source))], tokenizer, &out, &NoListener).expect(source);
+    tokenize(&[SourceSpec::of(folder.path(source))], OddFiles::Refuse, tokenizer, &out, &NoListener).expect(source);
     TokenFile::open(&out).expect("a token file");
     folder.get("out.tokens")
 }
@@ -126,8 +126,9 @@ fn work_that_was_ended_resumes_and_gives_the_same_bytes() {
     // A file is a batch here, and the first batch of each attempt is on the disk before anything else.
     for attempt in 1..4 {
         let stops = Stops { left: 1.into(), ..Stops::default() };
-        let ended =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tokenize(&source, &tokenizer, &out, &stops)));
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            tokenize(&source, OddFiles::Refuse, &tokenizer, &out, &stops)
+        }));
         assert!(ended.is_err() && !out.exists());
         let heard = stops.heard.into_inner().expect("not poisoned");
         assert_eq!(heard.iter().map(|progress| progress.files_done).collect::<Vec<_>>(), [attempt, attempt + 1]);
@@ -142,7 +143,7 @@ fn work_that_was_ended_resumes_and_gives_the_same_bytes() {
     tokens.extend([7; 1001]);
     folder.put(".again.tokens.part-tokens", &tokens);
     let listener = Stops { left: 100.into(), ..Stops::default() };
-    tokenize(&source, &tokenizer, &out, &listener).expect("written");
+    tokenize(&source, OddFiles::Refuse, &tokenizer, &out, &listener).expect("written");
     assert_eq!(listener.heard.into_inner().expect("not poisoned")[0].files_done, 4);
     match listener.earlier.into_inner().expect("not poisoned") {
         Some(Earlier::Continued { input: 3, path, files: 8, records: 0, documents, tokens }) => {
@@ -160,7 +161,7 @@ fn work_that_was_ended_resumes_and_gives_the_same_bytes() {
             parts.iter().zip(&left).for_each(|(name, part)| folder.put(name, part));
             folder.put(name, changed);
             let listener = Stops { left: 100.into(), ..Stops::default() };
-            tokenize(&source, &tokenizer, &out, &listener).expect("written");
+            tokenize(&source, OddFiles::Refuse, &tokenizer, &out, &listener).expect("written");
             let earlier = listener.earlier.into_inner().expect("not poisoned");
             assert_eq!(earlier, Some(Earlier::Changed { out: out.clone() }));
             assert_eq!(listener.heard.into_inner().expect("not poisoned")[0].tokens_before, 0);
@@ -173,7 +174,7 @@ fn work_that_was_ended_resumes_and_gives_the_same_bytes() {
     for changed in [&mark[..mark.len() / 2], b"", b"0000000000000000 {}\n"] {
         folder.put(".again.tokens.mark", changed);
         folder.put(".again.tokens.part-tokens", &tokens);
-        tokenize(&source, &tokenizer, &out, &NoListener).expect("written");
+        tokenize(&source, OddFiles::Refuse, &tokenizer, &out, &NoListener).expect("written");
         assert!(folder.get("again.tokens") == expected);
     }
 }
@@ -187,15 +188,18 @@ fn a_refusal_names_the_place_and_leaves_nothing() {
     folder.put("out/old.tokens", b"old");
     let out = folder.path("out/old.tokens");
     let source = [SourceSpec::of(folder.path("in"))];
-    let said = tokenize(&source, &Tokenizer::bytes(), &out, &NoListener).expect_err("refused").to_string();
+    let said =
+        tokenize(&source, OddFiles::Refuse, &Tokenizer::bytes(), &out, &NoListener).expect_err("refused").to_string();
     assert!(said.contains("2.jsonl:2 (byte 14) has a field `text` that is not a string; "), "{said}");
     assert_eq!((folder.get("out/old.tokens").as_slice(), left_next_to(&out).len()), (b"old".as_slice(), 0));
     folder.put("in/2.jsonl", b"{\"input_ids\": [1, 300]}\n");
-    let said = tokenize(&source, &Tokenizer::bytes(), &out, &NoListener).expect_err("refused").to_string();
+    let said =
+        tokenize(&source, OddFiles::Refuse, &Tokenizer::bytes(), &out, &NoListener).expect_err("refused").to_string();
     assert!(said.starts_with("token 300 is token 1 of ") && said.contains("2.jsonl:1: "), "{said}");
     folder.put("none/a.txt", b"");
     let source = [SourceSpec::of(folder.path("none"))];
-    let said = tokenize(&source, &Tokenizer::bytes(), &out, &NoListener).expect_err("empty").to_string();
+    let said =
+        tokenize(&source, OddFiles::Refuse, &Tokenizer::bytes(), &out, &NoListener).expect_err("empty").to_string();
     assert!(said.contains("a.txt holds no text; "), "{said}");
 }
 
@@ -208,7 +212,8 @@ fn parts_that_cannot_be_made_leave_nothing() {
     let long = (243..251).map(|letters| format!("{}.tokens", "n".repeat(letters - ".tokens".len())));
     for name in long.chain(["b.tokens".to_string()]) {
         let out = folder.path(&format!("out/{name}"));
-        let written = tokenize(&[SourceSpec::of(folder.path("a.txt"))], &Tokenizer::bytes(), &out, &NoListener);
+        let written =
+            tokenize(&[SourceSpec::of(folder.path("a.txt"))], OddFiles::Refuse, &Tokenizer::bytes(), &out, &NoListener);
         assert!(written.is_err(), "{name}");
         assert_eq!(left_next_to(&out), [".b.tokens.part-ends"], "{name}");
     }
@@ -219,7 +224,7 @@ fn a_tokenizer_that_is_trained_as_sources_are_read_is_the_one_of_their_documents
     let folder = Folder::new("trained");
     let documents = documents();
     folder.put("a.gz", &gzip(lines(&documents).as_bytes()));
-    let streamed = data::train(&[SourceSpec::of(folder.path("a.gz"))], 500).expect("trained");
+    let streamed = data::train(&[SourceSpec::of(folder.path("a.gz"))], OddFiles::Refuse, 500).expect("trained");
     let texts: Vec<Document> = match data::read(&folder.path("a.gz"), None).expect("text") {
         Content::Text(documents) => documents,
         Content::Tokens(_) => panic!("text"),
@@ -241,6 +246,7 @@ fn spec(sources: Vec<SourceSpec>, tokenizer: PathBuf, cache: Option<PathBuf>) ->
         held_out: 0.1,
         validation: vec![],
         cache: cache.map(Trusted::of_command_line),
+        odd_files: OddFiles::Refuse,
         requests: None,
     }
 }

@@ -13,7 +13,7 @@ mod workers;
 
 use std::path::{Path, PathBuf};
 
-use config::SourceSpec;
+use config::{OddFiles, SourceSpec};
 
 pub use key::Key;
 pub use train::train;
@@ -22,6 +22,7 @@ use crate::corpus::Corpus;
 use crate::error::DataError;
 use crate::file_names::{files_at, is_token_file};
 use crate::megatron;
+use crate::odd_files::OddFilesRule;
 use crate::records::{Records, of_all_files};
 use crate::token_file::TokenFile;
 use crate::tokenizer::Tokenizer;
@@ -72,6 +73,9 @@ pub trait Listener {
     /// An earlier call has left parts. Called once, before the work.
     fn earlier(&self, _: &Earlier) {}
 
+    /// A file of a folder is left out. Called once for each, with the reason.
+    fn skipped(&self, _: &DataError) {}
+
     /// The work has come so far.
     fn progress(&self, progress: Progress);
 }
@@ -105,13 +109,14 @@ pub(crate) enum Input {
 }
 
 impl Input {
-    /// The files of `source`, in their order.
-    pub(crate) fn of(source: &SourceSpec) -> Result<Vec<Input>, DataError> {
+    /// The files of `source`, in their order, without those that `odd_files` leaves out.
+    pub(crate) fn of(source: &SourceSpec, odd_files: &OddFilesRule) -> Result<Vec<Input>, DataError> {
         if source.is_tokens() {
             let path = source.path.clone();
             return Ok(vec![if is_token_file(&path) { Input::TokenFile(path) } else { Input::Pair(path) }]);
         }
-        let files = files_at(&source.path)?;
+        let files =
+            odd_files.readable(files_at(&source.path)?, |file| Records::open(file, source.column.as_deref()))?;
         if files.is_empty() {
             return Err(DataError::Empty(source.path.clone()));
         }
@@ -162,7 +167,8 @@ pub(crate) struct Position {
     pub(crate) record: u64,
 }
 
-/// Writes `sources`, one after the other, as tokens of `tokenizer` into the token file `out`. Files that an
+/// Writes `sources`, one after the other, as tokens of `tokenizer` into the token file `out`, without the files that
+/// `odd_files` leaves out. Files that an
 /// earlier call for the same content has left next to it are used where they have the bytes that were written; those of
 /// another one are removed.
 ///
@@ -171,20 +177,21 @@ pub(crate) struct Position {
 /// same.
 pub fn tokenize(
     sources: &[SourceSpec],
+    odd_files: OddFiles,
     tokenizer: &Tokenizer,
     out: &Path,
     listener: &dyn Listener,
 ) -> Result<Written, DataError> {
-    let inputs = inputs(sources)?;
+    let inputs = inputs(sources, &OddFilesRule { odd_files, skipped: &|error| listener.skipped(error) })?;
     let key = Key::of(&inputs, sources, tokenizer)?;
     write(&inputs, tokenizer, key, out, listener)
 }
 
-pub(crate) fn inputs(sources: &[SourceSpec]) -> Result<Vec<Input>, DataError> {
+pub(crate) fn inputs(sources: &[SourceSpec], odd_files: &OddFilesRule) -> Result<Vec<Input>, DataError> {
     let (mut inputs, mut errors) = (vec![], vec![]);
     let mut has_columns = false;
     for source in sources {
-        let of_source = Input::of(source).and_then(|own| {
+        let of_source = Input::of(source, odd_files).and_then(|own| {
             let mut checked = own.iter().try_for_each(|input| {
                 has_columns |= input.has_columns()?;
                 Ok(())

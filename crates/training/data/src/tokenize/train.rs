@@ -1,21 +1,23 @@
 //! A tokenizer that is trained on sources as they are read, in memory for their different words.
 
-use config::SourceSpec;
+use config::{OddFiles, SourceSpec};
 use formats::Cell;
 
 use super::{Input, inputs};
 use crate::error::DataError;
 use crate::long_runs;
+use crate::odd_files::OddFilesRule;
 use crate::records::{Record, Records};
 use crate::tokenizer::Tokenizer;
 
 /// A byte-level byte-pair encoding of `vocabulary` tokens, trained on the text of `sources`: the same as
-/// [`Tokenizer::train`] gives for their documents. The sources are read twice, so they must be files.
+/// [`Tokenizer::train`] gives for their documents, without the files that `odd_files` leaves out. The sources are read twice, so they must be files.
 ///
 /// # Errors
 /// A source that cannot be read, has no text or has a column of tokens, and what the library says.
-pub fn train(sources: &[SourceSpec], vocabulary: usize) -> Result<Tokenizer, DataError> {
-    let inputs = inputs(sources)?;
+pub fn train(sources: &[SourceSpec], odd_files: OddFiles, vocabulary: usize) -> Result<Tokenizer, DataError> {
+    // They are reported where the text is tokenized.
+    let inputs = inputs(sources, &OddFilesRule { odd_files, skipped: &|_| {} })?;
     let mut bytes = 0;
     let mut texts = Texts::new(&inputs, vocabulary);
     while let Some(text) = texts.next_text()? {

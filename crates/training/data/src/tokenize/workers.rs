@@ -114,7 +114,10 @@ fn tokenized(tokenizer: &Tokenizer, load: Load) -> Result<Batch, DataError> {
     let token_type = TokenType::of_vocabulary(tokenizer.vocabulary());
     let mut batch =
         Batch { tokens: vec![], records: Vec::with_capacity(load.records.len()), text_bytes: 0, end: load.end };
-    for (Record { name, content, ends }, beginning) in load.records {
+    for (Record { name, content, learned, ends }, beginning) in load.records {
+        if learned.is_some() {
+            return Err(DataError::PartlyLearned { document: name });
+        }
         let tokens = match content {
             Cell::Tokens(tokens) => tokens,
             Cell::Text(text) => {
@@ -240,7 +243,7 @@ impl Stream {
                     let negative = corpus.document_tokens(index).find(|token| *token < 0).unwrap_or(-1);
                     DataError::outside_vocabulary(negative, format!("in {name}"), 0)
                 })?;
-                Ok(Some(Record { name, content: Cell::Tokens(tokens), ends: true }))
+                Ok(Some(Record { name, content: Cell::Tokens(tokens), learned: None, ends: true }))
             }
         }
     }

@@ -44,6 +44,7 @@ fn spec_of(path: &Path, template: &Path) -> DataSpec {
         held_out: 0.0,
         validation: vec![],
         cache: None,
+        odd_files: config::OddFiles::Refuse,
         requests: None,
     }
 }
