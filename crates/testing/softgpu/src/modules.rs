@@ -7,7 +7,7 @@ use sync::lock;
 
 use crate::code::{Kernel, Place, Symbols, aligned, decode};
 use crate::memory::global::Global;
-use crate::ptx::{Function, Immediate, Initial, PtxError, Scalar, Space, Variable, parse};
+use crate::ptx::{Function, Immediate, Initial, PtxError, Scalar, Space, Variable, merge_registers, parse};
 
 /// Loaded code.
 #[derive(Debug)]
@@ -101,7 +101,8 @@ impl Decoded {
             symbols.insert(&variable.name, Place { space: variable.space, address: 0 });
         }
         let mut kernels = Vec::new();
-        for function in module.kernels {
+        for mut function in module.kernels {
+            merge_registers(&mut function);
             let kernel = decode(&function, &shared, &symbols)?;
             if kernel.has_warpgroups && module.target != "sm_90a" {
                 let text = format!("{}: wgmma needs .target sm_90a; got {}", function.name, module.target);

@@ -11,7 +11,7 @@ use gpu::{
 use crate::checks::{AccessRanges, Check, Checks};
 use crate::code::Kernel;
 use crate::counters::KernelCounts;
-use crate::execute::{Fault, FaultKind, Launch, Limits, Rule, run, touch_range};
+use crate::execute::{Fault, FaultKind, Launch, Limits, Rule, SpareRegisters, run, touch_range};
 use crate::faults::{FaultPlan, PlannedFault};
 use crate::memory::global::Global;
 use crate::modules::LoadedModule;
@@ -51,6 +51,8 @@ pub struct State {
     log: Option<GpuLog>,
     /// Instructions that have run.
     pub counts: KernelCounts,
+    /// Room for the registers of the next launch.
+    spare: SpareRegisters,
     checks: Checks,
     rule: Rule,
     faults: FaultPlan,
@@ -90,6 +92,7 @@ impl State {
             clocks: Clocks::default(),
             log: None,
             counts: KernelCounts::default(),
+            spare: SpareRegisters::default(),
             checks: settings.checks.clone(),
             rule: Rule::of(settings.capability.major),
             faults: settings.faults.clone(),
@@ -295,7 +298,7 @@ impl State {
             order,
             rule: self.rule,
         };
-        let counts = run(&launch, &mut self.global).map_err(|fault| failed(&fault))?;
+        let counts = run(&launch, &mut self.global, &mut self.spare).map_err(|fault| failed(&fault))?;
         self.counts.add(&work.kernel, counts);
         Ok(())
     }

@@ -4,9 +4,9 @@ use super::barriers::{Arrivals, BARRIERS, Wait};
 use super::cluster_barrier::ClusterBarrier;
 use super::fault::{Fault, FaultKind};
 use super::phase_barriers::PhaseBarriers;
-use super::registers::Registers;
 use super::run::{Launch, Run};
 use super::shared::Shared;
+use super::spare::SpareRegisters;
 use super::warp::{Awaited, Progress, Warp};
 use super::warpgroups::{WARPS, WarpgroupSteps};
 use crate::code::Kernel;
@@ -41,7 +41,7 @@ pub fn run_block(run: &mut Run<'_>, index: [u32; 3], number: u32) -> Result<(), 
     let threads = launch.shape.block.iter().product::<u32>() as usize;
     let count = threads.div_ceil(32);
     let mut state = new_state(launch, number, shared, count);
-    let mut warps: Vec<Warp> = (0..count).map(|warp| new_warp(launch, index, warp, threads)).collect();
+    let mut warps: Vec<Warp> = (0..count).map(|warp| new_warp(launch, index, warp, threads, run.spare)).collect();
     let mut waits: Vec<Option<Wait>> = vec![None; count];
     let mut asks: Vec<Option<(Awaited, u32)>> = vec![None; count];
     let mut has_ended = vec![false; count];
@@ -70,7 +70,9 @@ pub fn run_block(run: &mut Run<'_>, index: [u32; 3], number: u32) -> Result<(), 
         }
         let is_released = release(launch.kernel, &mut state, &mut warps, &mut waits, &has_ended)?;
         if has_ended.iter().all(|ended| *ended) {
-            return end(run, &mut state, &mut warps);
+            end(run, &mut state, &mut warps)?;
+            warps.into_iter().for_each(|warp| run.spare.keep(warp.registers));
+            return Ok(());
         }
         let has_moved = before != (run.left, state.steps);
         if !is_any && !is_released && !has_moved {
@@ -188,7 +190,7 @@ fn stuck(
     (first, Fault { source, ..Fault::new(FaultKind::Barrier, text.trim_end_matches(';')) })
 }
 
-fn new_warp(launch: &Launch<'_>, block: [u32; 3], warp: usize, threads: usize) -> Warp {
+fn new_warp(launch: &Launch<'_>, block: [u32; 3], warp: usize, threads: usize, spare: &mut SpareRegisters) -> Warp {
     let [x, y, _] = launch.shape.block;
     let thread = |lane: usize| (warp * 32 + lane) as u32;
     let per_lane = |value: &dyn Fn(u32) -> u32| std::array::from_fn(|lane| value(thread(lane)));
@@ -216,6 +218,6 @@ fn new_warp(launch: &Launch<'_>, block: [u32; 3], warp: usize, threads: usize) -
     };
     let lanes = (threads - warp * 32).min(32);
     let live = if lanes == 32 { u32::MAX } else { (1 << lanes) - 1 };
-    let warp = Warp::new(warp, Registers::new(launch.kernel, special), live, launch.kernel.local_bytes);
+    let warp = Warp::new(warp, spare.take(launch.kernel, special), live, launch.kernel.local_bytes);
     if launch.kernel.has_warpgroups { warp.with_order(launch.kernel) } else { warp }
 }

@@ -153,7 +153,7 @@ selp.b32 %r16, %r1, %r4, %p2;\nmov.b64 %d5, {%r1, %r4};\nmov.b64 {%r17, %r18}, %
         let kernel = decode(&module.kernels[0], &[], &Symbols::default()).expect("a kernel");
         let mut word = words(1);
         for round in 0..500 {
-            let mut registers = Registers::new(&kernel, |_| [0; 32]);
+            let mut registers = Registers::default().of_kernel(&kernel, |_| [0; 32]);
             // Any bits, or numbers near 1.
             let small = |word: u64| if round % 2 == 0 { word as u32 } else { 0x3f00_0000 | word as u32 & 0x81ff_ffff };
             let wide = |word: u64| if round % 2 == 0 { word } else { 0x3fe0 << 48 | word & 0x803f_ffff_ffff_ffff };

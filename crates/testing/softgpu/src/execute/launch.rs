@@ -6,21 +6,25 @@ use super::global_order::BlockOrder;
 use super::instruction_sets::InstructionSet;
 use super::run::{Launch, Run};
 use super::runs::Runs;
+use super::spare::SpareRegisters;
 use crate::memory::global::Global;
 
 /// Letters of an instruction in the text of a fault.
 const MAX_TEXT: usize = 160;
 
-/// Runs all blocks, one after the other; returns how often each basic block was run by a warp.
+/// Runs all blocks, one after the other, whose registers take the room of `spare`; returns how often each basic block was
+/// run by a warp.
 ///
 /// # Errors
 /// The first fault, with the kernel, the line and the thread in its text.
-pub fn run(launch: &Launch<'_>, global: &mut Global) -> Result<Vec<u64>, Fault> {
+pub fn run(launch: &Launch<'_>, global: &mut Global, spare: &mut SpareRegisters) -> Result<Vec<u64>, Fault> {
+    spare.begin_launch();
     let [x, y, z] = launch.shape.grid;
     let mut run = Run {
         launch,
         global,
         left: launch.limits.warp_instructions,
+        spare,
         runs: Runs::default(),
         last: 0,
         blocks: BlockOrder::default(),

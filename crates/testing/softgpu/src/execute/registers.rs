@@ -1,6 +1,7 @@
 //! The registers of a warp: rows of 32 lanes.
 
 use crate::code::{Constant, Kernel, PredicateSource, Row, Slot};
+use crate::ptx::Special;
 
 /// Lanes of a warp.
 pub const LANES: usize = 32;
@@ -26,19 +27,37 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Zeros, and the constants of `kernel`, whose special registers `special` tells.
-    pub fn new(kernel: &Kernel, special: impl Fn(crate::ptx::Special) -> Small) -> Registers {
-        let mut small = Vec::with_capacity(kernel.small + kernel.small_constants.len() + SCRATCH);
-        small.resize(kernel.small, [0; LANES]);
-        small.extend(kernel.small_constants.iter().map(|constant| match constant {
-            Constant::Value(value) => [*value; LANES],
-            Constant::Special(register) => special(*register),
-        }));
-        small.resize(small.len() + SCRATCH, [0; LANES]);
-        let mut wide = Vec::with_capacity(kernel.wide + kernel.wide_constants.len());
-        wide.resize(kernel.wide, [0; LANES]);
-        wide.extend(kernel.wide_constants.iter().map(|value| [*value; LANES]));
-        Registers { predicates: vec![0; kernel.predicates], small, wide }
+    /// The same room, with zeros and the constants of `kernel`, whose special registers `special` tells.
+    #[must_use]
+    pub fn of_kernel(mut self, kernel: &Kernel, special: impl Fn(Special) -> Small) -> Registers {
+        self.predicates.clear();
+        self.predicates.resize(kernel.predicates, 0);
+        self.small.clear();
+        self.small.resize(kernel.small + kernel.small_constants.len() + SCRATCH, [0; LANES]);
+        for (row, constant) in self.small[kernel.small..].iter_mut().zip(&kernel.small_constants) {
+            *row = match constant {
+                Constant::Value(value) => [*value; LANES],
+                Constant::Special(register) => special(*register),
+            };
+        }
+        self.wide.clear();
+        self.wide.resize(kernel.wide + kernel.wide_constants.len(), [0; LANES]);
+        for (row, value) in self.wide[kernel.wide..].iter_mut().zip(&kernel.wide_constants) {
+            *row = [*value; LANES];
+        }
+        self
+    }
+
+    /// Returns the registers of a warp of `kernel` to their beginning, in another warp, which `special` tells.
+    pub fn restart(&mut self, kernel: &Kernel, special: impl Fn(Special) -> Small) {
+        self.predicates.fill(0);
+        self.small[..kernel.small].fill([0; LANES]);
+        for (row, constant) in self.small[kernel.small..].iter_mut().zip(&kernel.small_constants) {
+            if let Constant::Special(register) = constant {
+                *row = special(*register);
+            }
+        }
+        self.wide[..kernel.wide].fill([0; LANES]);
     }
 
     /// The lanes whose predicate is set.

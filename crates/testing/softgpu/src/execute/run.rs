@@ -3,6 +3,7 @@
 use super::global_order::BlockOrder;
 use super::instruction_sets::InstructionSet;
 use super::runs::Runs;
+use super::spare::SpareRegisters;
 use super::tensor_core::Rule;
 use crate::checks::{AccessRanges, Checks};
 use crate::code::Kernel;
@@ -44,6 +45,8 @@ pub struct Run<'a> {
     pub global: &'a mut Global,
     /// Instructions of warps that are left to it.
     pub left: u64,
+    /// Room for registers.
+    pub spare: &'a mut SpareRegisters,
     /// Room for the accesses of an instruction.
     pub runs: Runs,
     /// The allocation that was found last.

@@ -1,14 +1,17 @@
 //! PTX as text: tokens, declarations, statements.
 
 mod lexer;
+mod live;
 mod parser;
 mod registers;
+mod reuse;
 mod statements;
 mod syntax;
 mod types;
 mod variables;
 
 pub use parser::parse;
+pub use reuse::merge_registers;
 pub use syntax::{
     Base, Function, Guard, Immediate, Initial, Label, Line, Module, Operand, Register, Space, Special, Statement,
     Symbol, Variable,
