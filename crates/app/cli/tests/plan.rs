@@ -82,6 +82,27 @@ fn what_is_no_question_is_refused() {
     assert_eq!(refuses(&["--gpus=4", "--fix", "ep=2"]), of_dense);
 }
 
+/// A layout whose ranks wait for one with more rows of experts is slower; a model without experts has no such load.
+#[test]
+fn a_load_of_experts_makes_steps_longer() {
+    let experts = ["model.experts=8", "model.expert_hidden=256", "model.biases=attention", "parallelism.dp=4"];
+    let layout = ["parallelism.tp=1", "parallelism.pp=1", "parallelism.ep=4"];
+    let keys: Vec<&str> = experts.iter().chain(&layout).flat_map(|key| ["--set", key]).collect();
+    let step = |load: &[&str]| -> f64 {
+        let cluster = ["--cluster=a100-80g-dgx", "--json"];
+        let output = pleach(&[&["simulate"], &cluster[..], &keys, load].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let answer: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+        assert_eq!(answer["expert_load"].as_f64(), load.first().map(|_| 2.0), "{answer}");
+        answer["step_s"].as_f64().expect("seconds")
+    };
+    assert!(step(&["--expert-load=2"]) > step(&[]));
+    let dense = pleach(&["simulate", "--cluster=a100-80g-dgx", "--expert-load=2"]);
+    assert_eq!(stderr(&dense), "--expert-load 2 is of experts, and the model has none; leave it out\n");
+    let less = pleach(&["simulate", "--cluster=a100-80g-dgx", "--expert-load=0.5"]);
+    assert!(stderr(&less).contains("a load is a number from 1, which is balanced routing"), "{}", stderr(&less));
+}
+
 #[test]
 fn where_nothing_fits_remedies_are_named() {
     let answer = refuses(&["--gpus=2", "--max-memory=0.004"]);

@@ -56,9 +56,25 @@ impl PreparedStep {
         train: &TrainSpec,
         software: Option<&Software>,
     ) -> Result<PreparedStep, SetupError> {
+        PreparedStep::of_load(model, parallelism, train, software, 1.0)
+    }
+
+    /// Returns the same as [`PreparedStep::new`], where the rank that all wait for has `expert_load` times the rows of
+    /// experts that balanced routing gives.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn of_load(
+        model: &ModelSpec,
+        parallelism: &Parallelism,
+        train: &TrainSpec,
+        software: Option<&Software>,
+        expert_load: f64,
+    ) -> Result<PreparedStep, SetupError> {
         let records = UnitRecords::new(StepOrder::case(model, parallelism, train))?;
         let order = StepOrder::updating(&records, parallelism, train, updates(software))?;
-        PreparedStep::ordered(&order, parallelism, train, &RecordedUnits::new(&records, software), software)
+        let units = RecordedUnits::of_load(&records, software, expert_load);
+        PreparedStep::ordered(&order, parallelism, train, &units, software)
     }
 
     /// Returns the same as [`PreparedStep::new`], where the units were recorded and the passes ordered before.

@@ -27,6 +27,7 @@ fn fastest(
         config: &config,
         cluster: &cluster,
         software: None,
+        expert_load: 1.0,
         accelerators,
         fixed: &fixed,
         memory_bytes: cluster.accelerator.memory_bytes(),

@@ -107,6 +107,7 @@ impl Published {
             config: &config,
             cluster: &cluster,
             software: Some(&software),
+            expert_load: 1.0,
             accelerators: self.accelerators,
             fixed,
             memory_bytes,

@@ -89,7 +89,7 @@ impl Case {
     /// The time and the memory of every legal layout, against which its bounds are held.
     fn everything(&self, number: u64) -> Vec<(u64, usize)> {
         let legal = Candidates::new(&self.config, self.software.as_ref(), self.accelerators, &self.fixed).legal;
-        let recordings = Recordings::new(&self.config, &self.cluster, self.software.as_ref(), &legal).unwrap();
+        let recordings = Recordings::new(&self.config, &self.cluster, (self.software.as_ref(), 1.0), &legal).unwrap();
         let mut floors = Floors::new(&recordings);
         let mut all = vec![];
         for parallelism in &legal {
@@ -124,6 +124,7 @@ impl Case {
             config: &self.config,
             cluster: &self.cluster,
             software: self.software.as_ref(),
+            expert_load: 1.0,
             accelerators: self.accelerators,
             fixed: &self.fixed,
             memory_bytes,

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use cluster::{HeadKernels, RecomputedLayers, Software};
 use comm::CollectiveCall;
 use config::{LayerRecompute, PerClass, UnitClass};
-use device::Op;
+use device::{Op, Operation};
+use mesh::Axis;
 use program::PassKind;
 use record::{RecordCase, UnitRecord, UnitRecords};
 
@@ -41,6 +42,18 @@ pub struct UnitWork {
 }
 
 impl UnitWork {
+    /// The same, whose floating-point operations are those of `other`.
+    fn with_flops_of(self, other: &UnitWork) -> UnitWork {
+        let of = |own: PassWork, other: &PassWork| PassWork { flops: other.flops, ..own };
+        UnitWork {
+            forward: of(self.forward, &other.forward),
+            recompute: of(self.recompute, &other.recompute),
+            backward_input: of(self.backward_input, &other.backward_input),
+            backward_weight: of(self.backward_weight, &other.backward_weight),
+            kept: self.kept,
+        }
+    }
+
     /// One of them.
     pub fn of(&self, kind: PassKind) -> &PassWork {
         match kind {
@@ -62,9 +75,38 @@ pub struct RecordedUnits {
 impl RecordedUnits {
     /// The recorded operations, as an accelerator runs them; with `software`, as the kernels of that trainer.
     pub fn new(records: &UnitRecords, software: Option<&Software>) -> RecordedUnits {
-        let case = records.case();
-        RecordedUnits { units: records.units().map(|class, passes| unit_work(class, passes, case, software)) }
+        RecordedUnits::of_load(records, software, 1.0)
     }
+
+    /// Returns the same as [`RecordedUnits::new`], where the rank that all wait for has `expert_load` times the rows
+    /// of experts that balanced routing gives. Floating-point operations are those of the model, whatever the load.
+    pub fn of_load(records: &UnitRecords, software: Option<&Software>, expert_load: f64) -> RecordedUnits {
+        let case = records.case();
+        let units = records.units().map(|class, passes| {
+            let work = unit_work(class, passes, case, software);
+            if expert_load == 1.0 {
+                return work;
+            }
+            let of_load = passes.each_ref().map(|pass| loaded(pass, expert_load));
+            unit_work(class, &of_load, case, software).with_flops_of(&work)
+        });
+        RecordedUnits { units }
+    }
+}
+
+/// The pass with `load` times as many rows of experts, in operations and between ranks that divide them.
+fn loaded(pass: &UnitRecord, load: f64) -> UnitRecord {
+    let mut pass = pass.clone();
+    for op in &mut pass.record.submitted {
+        if let Op::Experts(experts) = op {
+            *experts = experts.of_load(load);
+        }
+    }
+    let of_rows = |call: &&mut CollectiveCall| call.operation == Operation::AllToAll && call.axes == Axis::Ep.into();
+    for call in pass.collectives.iter_mut().filter(of_rows) {
+        call.bytes = (call.bytes as f64 * load).ceil() as usize;
+    }
+    pass
 }
 
 fn unit_work(

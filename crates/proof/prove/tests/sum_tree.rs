@@ -117,7 +117,7 @@ fn runs_that_cut_sharding_groups_are_refused() {
     let cut = |sum_tree| Parallelism { zero: ZeroStage::One, shard_group: Some(2), ..tree(8, sum_tree) };
     let refused = |sum_tree| {
         let setup = single(cut(sum_tree)).setup();
-        matches!(setup, Err(SetupError::SumTree { sum_tree: found, shard_group: 2 }) if found == sum_tree)
+        matches!(setup, Err(SetupError::SumTree { sum_tree: found, shard_group: 2, ep: 1 }) if found == sum_tree)
     };
     assert!(refused(3) && refused(0));
     assert!(!refused(1) && !refused(2) && !refused(4) && !refused(6));

@@ -8,6 +8,7 @@ use crate::context_parallel::{ContextParallel, SequenceSlices};
 use crate::degrees::Degrees;
 use crate::names::names;
 use crate::schedule::ScheduleSpec;
+use crate::unit_axes::UnitAxes;
 use crate::zero::ZeroStage;
 
 /// Which activations are recomputed in the backward pass instead of kept.
@@ -134,7 +135,7 @@ pub struct Parallelism {
     /// Replicas among which it is sharded; `None` for all of them. Groups hold copies of the same shards.
     pub shard_group: Option<usize>,
     /// Replicas, neighbours along dp, whose gradients are added first, before these sums are; 1 adds all replicas in
-    /// rank order. With sharding groups, a divisor of their size or a multiple of it.
+    /// rank order. With sharding groups, a divisor of their size or a multiple of it; with `ep`, a multiple of that.
     pub sum_tree: usize,
     /// Order of forward and backward passes.
     pub schedule: ScheduleSpec,
@@ -167,16 +168,18 @@ impl Parallelism {
         }
     }
 
-    /// The order in which gradients are summed over data parallelism: runs of `sum_tree` replicas, which are parts of a
-    /// sharding group or several groups.
-    pub fn sum_runs(&self) -> SumRuns {
+    /// The order in which gradients of a unit of these axes are summed over data parallelism: runs of `sum_tree`
+    /// replicas, which are parts of a sharding group or several groups. Experts that replicas divide have a member of
+    /// a sum in every `ep` of them.
+    pub fn sum_runs(&self, unit: UnitAxes) -> SumRuns {
+        let spread = if unit.data.contains(Axis::Ep) { 1 } else { self.ep };
         let (tree, group) = (self.sum_tree, self.shard_group());
         let run = |members: usize| NonZeroUsize::new(members).unwrap_or(NonZeroUsize::MIN);
         match tree.checked_div(group) {
             Some(groups @ 1..) => SumRuns { in_groups: NonZeroUsize::MIN, over_groups: run(groups) },
             // The ranks that share a replica's sequences are neighbours in a group.
             Some(0) | None if tree > 1 => {
-                SumRuns { in_groups: run(tree * self.degrees.cp), over_groups: NonZeroUsize::MIN }
+                SumRuns { in_groups: run(tree / spread * self.degrees.cp), over_groups: NonZeroUsize::MIN }
             }
             Some(0) | None => SumRuns { in_groups: NonZeroUsize::MIN, over_groups: NonZeroUsize::MIN },
         }

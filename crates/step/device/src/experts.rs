@@ -96,6 +96,11 @@ impl ExpertRows {
         self.offsets.cols - 1
     }
 
+    /// The same, of which `load` times as many rows are expected; no more than there is room for ever count.
+    fn of_load(self, load: f64) -> ExpertRows {
+        ExpertRows { expected: (self.expected as f64 * load).ceil() as usize, ..self }
+    }
+
     /// The expected rows of `[R,_]`.
     fn of(&self, tensor: Tensor) -> Tensor {
         tensor.rows_of(0..self.expected.min(tensor.rows))
@@ -141,6 +146,22 @@ impl ExpertOp {
             ExpertOp::Route { .. } | ExpertOp::RouteBackward { .. } | ExpertOp::GroupRows { .. } => Family::Memory,
             ExpertOp::GatherRows { .. } | ExpertOp::CombineRows { .. } => Family::Memory,
         }
+    }
+
+    /// The operation as costs count it on a rank with `load` times the rows of balanced routing.
+    #[must_use]
+    pub fn of_load(self, load: f64) -> ExpertOp {
+        let mut op = self;
+        match &mut op {
+            ExpertOp::Route { .. } | ExpertOp::RouteBackward { .. } => {}
+            ExpertOp::GroupRows { rows, .. }
+            | ExpertOp::GatherRows { rows, .. }
+            | ExpertOp::MatMul { rows, .. }
+            | ExpertOp::CombineRows { rows, .. }
+            | ExpertOp::Activation { rows, .. }
+            | ExpertOp::ActivationBackward { rows, .. } => *rows = rows.of_load(load),
+        }
+        op
     }
 
     /// The operation on as many rows as balanced routing gives.

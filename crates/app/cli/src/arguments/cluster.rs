@@ -19,6 +19,18 @@ pub struct RunClusterArguments {
     /// profile
     #[arg(long, value_name = "NAME|FILE.toml", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub software: Option<String>,
+    /// Predict ranks that wait for one with X times the rows of experts that balanced routing gives: `expert_rank_load`
+    /// of a run's metrics
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = load)]
+    pub expert_load: Option<f64>,
+}
+
+/// A load of experts.
+fn load(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(load) if load.is_finite() && load >= 1.0 => Ok(load),
+        Ok(_) | Err(_) => Err("a load is a number from 1, which is balanced routing".into()),
+    }
 }
 
 impl RunClusterArguments {

@@ -35,6 +35,19 @@ pub fn of_run(
     Ok((cluster, software))
 }
 
+/// The load of experts that predictions of a run assume, relative to balanced routing.
+///
+/// # Errors
+/// A load of a model without experts.
+pub fn expert_load(arguments: &RunClusterArguments, config: &RunConfig) -> Result<f64, Failure> {
+    match (arguments.expert_load, &config.model.experts) {
+        (Some(load), None) => {
+            Err(Failure::Input(format!("--expert-load {load} is of experts, and the model has none; leave it out")))
+        }
+        (load, _) => Ok(load.unwrap_or(1.0)),
+    }
+}
+
 /// That the accelerators of `cluster` multiply the numbers of the run.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use config::figures::counted;
-use config::{GradientReduction, Kept, StateKind, Unit, UnitAxes, UnitLayout};
+use config::{Degrees, GradientReduction, Kept, Parallelism, StateKind, Unit, UnitAxes, UnitLayout};
 use mesh::{Axis, AxisSet, Rank};
 use program::RankView;
 use train::Setup;
@@ -48,8 +48,7 @@ fn kinds(setup: &Setup) -> Vec<(String, AxisSet, String)> {
         GradientReduction::Step => "once a step",
         GradientReduction::Microbatch => "after each microbatch",
     };
-    let (tree, dp) = (setup.parallelism.sum_tree, setup.parallelism.degrees.dp);
-    let order = if 1 < tree && tree < dp { format!(", runs of {tree} neighbours first") } else { String::new() };
+    let Parallelism { sum_tree: tree, ep, degrees: Degrees { dp, .. }, .. } = setup.parallelism;
     let shared = "share every matrix and sum activations inside each layer";
     let mut kinds = vec![("tp".into(), setup.parallelism.tensor_axes(), shared.into())];
     if setup.parallelism.degrees.cp > 1 {
@@ -64,6 +63,9 @@ fn kinds(setup: &Setup) -> Vec<(String, AxisSet, String)> {
     for axes in of_units.into_iter().rev() {
         let of_experts = axes.data == UnitAxes::TOKENS && setup.parallelism.ep > 1;
         let of = if of_experts { " of experts" } else { "" };
+        // Of the replicas of a run, one in `ep` has the same experts.
+        let (tree, dp) = if of_experts { (tree / ep, dp / ep) } else { (tree, dp) };
+        let order = if 1 < tree && tree < dp { format!(", runs of {tree} neighbours first") } else { String::new() };
         let (data, see) = match setup.parallelism.degrees.cp {
             _ if !of_experts && axes.data != setup.parallelism.token_axes() => {
                 (axes.data.to_string(), "see other tokens")

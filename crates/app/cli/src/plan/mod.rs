@@ -15,7 +15,7 @@ use run::places::output_file::OutputFile;
 use crate::arguments::cluster::{PlanArguments, Searched};
 use crate::arguments::format::Format;
 use crate::cluster::gpus;
-use crate::cluster::profile::of_run;
+use crate::cluster::profile::{expert_load, of_run};
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
 use crate::screen::patience::shown_while;
@@ -44,6 +44,7 @@ pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
         config: &config,
         cluster: &cluster,
         software: software.as_ref(),
+        expert_load: expert_load(&arguments.cluster, &config)?,
         accelerators: arguments.gpus,
         fixed: &fixed,
         memory_bytes,

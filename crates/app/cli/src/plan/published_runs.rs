@@ -65,6 +65,7 @@ impl Compared {
             config: &config,
             cluster: &cluster,
             software: software.as_ref(),
+            expert_load: 1.0,
             accelerators: config.parallelism.world_size(),
             fixed: &BTreeMap::new(),
             memory_bytes: cluster.accelerator.memory_bytes(),

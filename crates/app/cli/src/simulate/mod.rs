@@ -25,7 +25,7 @@ use crate::arguments::cluster::SimulateArguments;
 use crate::arguments::format::Format;
 use crate::arguments::traced_ranks::TracedRanks;
 use crate::cluster::gpus;
-use crate::cluster::profile::of_run;
+use crate::cluster::profile::{expert_load, of_run};
 use crate::plan::text::gaps;
 use crate::screen::narrow::{table, wrapped};
 use crate::screen::output::print;
@@ -65,7 +65,9 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     let device = gpus::predicted(&config, &cluster, config.run.ranks)?;
     let RunConfig { model, parallelism, train, run, .. } = &config;
     let refused = |error: train::SetupError| Failure::Work(error.to_string());
-    let step = PreparedStep::new(model, parallelism, train, software.as_ref()).map_err(refused)?.placed(run.placement);
+    let expert_load = expert_load(&arguments.cluster, &config)?;
+    let step = PreparedStep::of_load(model, parallelism, train, software.as_ref(), expert_load);
+    let step = step.map_err(refused)?.placed(run.placement);
     let prediction = step.on(&cluster).map_err(refused)?;
     let trace = Trace::of_stages(&step.graph, &prediction.times);
     if let Some(file) = trace_file {
@@ -81,6 +83,7 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
         step: &step,
         prediction: &prediction,
         memory: &memory,
+        expert_load: arguments.cluster.expert_load,
         actual,
     };
     if let Some(file) = svg {
@@ -139,6 +142,8 @@ struct StepReport<'a> {
     prediction: &'a Prediction,
     /// Of a rank of each stage.
     memory: &'a [RankMemory],
+    /// What was asked for.
+    expert_load: Option<f64>,
     /// The published time of the step, of a published run.
     actual: Option<Actual>,
 }
@@ -156,6 +161,8 @@ struct Json {
     bottleneck: String,
     known_errors: String,
     not_offered: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expert_load: Option<f64>,
     memory_bytes: Vec<std::collections::BTreeMap<String, usize>>,
     /// Bytes of a rank of each stage in memory of its host, where there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -213,7 +220,7 @@ impl StepReport<'_> {
              {}\n\
              step    {}, {} tokens a second\n\
              error   {}\n\
-             {}{}\
+             {}{}{}\
              mfu     {:.1} % of {} TFLOP/s: {CONVENTION}\n\
              bubble  {:.1} % of the slowest rank's time from first pass to last; {:.1} % until the norm, which waits for all\n\
              {}\n",
@@ -227,6 +234,7 @@ impl StepReport<'_> {
             grouped((step.tokens() as f64 / (step_ns as f64 * 1e-9)) as u64),
             self.known_errors(),
             self.offers_line(),
+            self.load_line(),
             self.actual.as_ref().map_or(String::new(), |actual| format!("actual  {actual}\n")),
             100.0 * step.mfu(cluster, step_ns),
             three_digits(step.peak_flops_per_ns(cluster) * 1e-3),
@@ -261,6 +269,12 @@ impl StepReport<'_> {
             }
             Some(_) | None => String::new(),
         }
+    }
+
+    /// The load of experts that was asked for.
+    fn load_line(&self) -> String {
+        let line = |load| format!("experts the rank that all wait for has {load} times the rows of balanced routing\n");
+        self.expert_load.map_or(String::new(), line)
     }
 
     fn time_table(&self, columns: Option<usize>) -> String {
@@ -334,6 +348,7 @@ impl StepReport<'_> {
             bottleneck: self.bottleneck(),
             known_errors: self.known_errors(),
             not_offered: self.not_offered(),
+            expert_load: self.expert_load,
             memory_bytes: self.memory.iter().map(named).collect(),
             host_memory_bytes: Some(self.memory.iter().map(|rank| rank.host_bytes).collect())
                 .filter(|each: &Vec<usize>| each.iter().any(|bytes| *bytes > 0)),

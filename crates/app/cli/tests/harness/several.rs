@@ -28,6 +28,16 @@ pub const TINY: &[&str] = &[
     "run.heartbeat_seconds=60",
 ];
 
+/// Two replicas of experts, each divided over two ranks, in two stages.
+pub const EXPERTS_OF_TWO: &[&str] = &[
+    "model.experts=4",
+    "model.expert_hidden=256",
+    "model.biases=attention",
+    "parallelism.dp=4",
+    "parallelism.tp=1",
+    "parallelism.ep=2",
+];
+
 /// A folder that ends with its test.
 pub struct Folder(pub PathBuf);
 

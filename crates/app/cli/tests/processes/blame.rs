@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::harness::several::{Folder, on_threads, processes_of, with_keys};
+use crate::harness::several::{EXPERTS_OF_TWO, Folder, on_threads, processes_of, with_keys};
 use crate::harness::{pleach, prints, stderr};
 
 const RUN: &[&str] = &["train.steps=300", "run.save_every=5"];
@@ -47,9 +47,21 @@ fn report(folder: &Folder, run: &str) -> Value {
 
 #[test]
 fn a_killed_rank_is_named_and_the_run_resumes_with_the_same_bits() {
+    one_is_killed(&[]);
+}
+
+/// Each rank waits for the others in the all-to-all of each layer.
+#[test]
+fn so_is_one_of_ranks_that_divide_experts() {
+    for transport in ["run.transport=tcp", "run.transport=shared-memory"] {
+        one_is_killed(&[EXPERTS_OF_TWO, &[transport]].concat());
+    }
+}
+
+fn one_is_killed(keys: &[&str]) {
     let folder = Folder::new("blame-kill");
-    on_threads(&[RUN, &[&folder.run("threads")]].concat());
-    let child = launched("2", &[RUN, &[&folder.run("run")]].concat());
+    on_threads(&[RUN, keys, &[&folder.run("threads")]].concat());
+    let child = launched("2", &[RUN, keys, &[&folder.run("run")]].concat());
     wait_for_checkpoint(&folder, "run");
     let victim = 5;
     signal("-KILL", processes_of(child.id())[victim]);

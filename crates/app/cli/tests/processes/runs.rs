@@ -6,7 +6,9 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::harness::several::{Folder, in_processes, launched, on_threads, processes_of, succeeds, with_keys};
+use crate::harness::several::{
+    EXPERTS_OF_TWO, Folder, in_processes, launched, on_threads, processes_of, succeeds, with_keys,
+};
 use crate::harness::{pleach, stderr, stdout};
 
 /// Numbers of processes, and what the run is. The first takes every number over either transport; the others take
@@ -22,16 +24,6 @@ const RUNS: &[(&[&str], &[&str])] = &[
     (&["8"], EXPERTS_OF_TWO),
     (&["4"], EXPERTS_OF_TWO),
     (&["16"], &["parallelism.dp=4", "parallelism.zero=2", "parallelism.reduce=microbatch"]),
-];
-
-/// Two replicas of experts, each divided over two ranks, in two stages.
-const EXPERTS_OF_TWO: &[&str] = &[
-    "model.experts=4",
-    "model.expert_hidden=256",
-    "model.biases=attention",
-    "parallelism.dp=4",
-    "parallelism.tp=1",
-    "parallelism.ep=2",
 ];
 
 /// The files of the newest checkpoint that have tensors, by name.

@@ -120,6 +120,7 @@ fn searched(config: &RunConfig, ranks: usize, left: &[Host], cluster: &Cluster) 
         config,
         cluster,
         software: None,
+        expert_load: 1.0,
         accelerators: ranks,
         fixed: &BTreeMap::new(),
         memory_bytes: config.run.rank_memory_bytes.map_or(of_machine, |bytes| bytes as f64),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use config::{BatchSizes, DeviceChoice, Precision, Products, RunConfig, flops_per_token};
-use train::{StepReport, processor};
+use train::{RouterReport, StepReport, processor};
 
 use crate::memory::taken::resident_peak_bytes;
 use crate::records::cpu_time::cpu_time;
@@ -66,6 +66,8 @@ pub struct Rates {
     pub total_tokens: u64,
     /// Sequences of all these steps, as passes over the text.
     pub epoch: f64,
+    /// [`RouterReport::rank_load`] of the step, where several ranks divide experts.
+    pub expert_rank_load: Option<f64>,
     /// Time until the last step, if the rest goes like the steps so far.
     pub left: Duration,
 }
@@ -78,6 +80,9 @@ pub struct Meter {
     sequences_per_epoch: u64,
     flops_per_token: f64,
     capacity: Capacity,
+    /// Ranks that divide experts.
+    expert_ranks: usize,
+    expert_rank_load: Option<f64>,
     steps: u32,
     /// Steps that were measured.
     measured: u32,
@@ -96,11 +101,18 @@ impl Meter {
             sequences_per_epoch,
             flops_per_token: flops_per_token(&config.model, config.train.sequence_length),
             capacity,
+            expert_ranks: config.parallelism.ep * config.parallelism.degrees.tp,
+            expert_rank_load: None,
             steps: config.train.steps,
             measured: 0,
             started: now,
             before: (now, cpu_time()),
         }
+    }
+
+    /// Takes the choices of the step that ends next.
+    pub fn routers(&mut self, report: &RouterReport) {
+        self.expert_rank_load = (self.expert_ranks > 1).then(|| report.rank_load(self.expert_ranks));
     }
 
     /// The figures of the step that has just ended.
@@ -134,6 +146,7 @@ impl Meter {
             resident_bytes: resident_peak_bytes(),
             total_tokens: sequences * self.sequence_length as u64,
             epoch: sequences as f64 / self.sequences_per_epoch.max(1) as f64,
+            expert_rank_load: self.expert_rank_load.take(),
             left: Duration::from_secs_f64(left_steps * seconds_per_step),
         }
     }

@@ -33,6 +33,8 @@ struct Record {
     z_loss: Option<Number>,
     #[serde(flatten)]
     routers: Option<RouterRecord>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expert_rank_load: Option<f64>,
     learning_rate: f32,
     grad_norm: Number,
     tokens: usize,
@@ -118,6 +120,7 @@ pub fn of_step(report: &StepReport, rates: &Rates, now: SystemTime) -> std::io::
         loss: Number(report.loss),
         z_loss: report.z_loss.map(Number),
         routers: report.routers.as_ref().map(RouterRecord::of),
+        expert_rank_load: rates.expert_rank_load,
         learning_rate: report.learning_rate,
         grad_norm: Number(report.gradient_norm),
         tokens: report.tokens,
@@ -256,6 +259,7 @@ mod tests {
             resident_bytes: Some(1000),
             total_tokens: 14336,
             epoch: 0.25,
+            expert_rank_load: None,
             left: Duration::from_secs(1),
         }
     }
@@ -310,10 +314,11 @@ mod tests {
             z_loss: None,
             bias: Some([-0.002, 0.001]),
         };
-        let kept = of_step(&StepReport { routers: Some(routers), ..report() }, &rates(), now()).expect("JSON");
+        let of_two = Rates { expert_rank_load: Some(1.5), ..rates() };
+        let kept = of_step(&StepReport { routers: Some(routers), ..report() }, &of_two, now()).expect("JSON");
         let expected = "\"loss\":2.345678,\"expert_load_max\":2.5,\"expert_load_min\":0.125,\"idle_experts\":0,\
                         \"dropped_share\":0.25,\"router_entropy\":1.75,\"router_balance_loss\":0.0625,\"router_bias_min\":-0.002,\
-                        \"router_bias_max\":0.001,\"learning_rate\"";
+                        \"router_bias_max\":0.001,\"expert_rank_load\":1.5,\"learning_rate\"";
         assert!(kept.contains(expected), "{kept}");
         assert_eq!(
             of_event("experts", 9, "idle", now()).expect("JSON"),

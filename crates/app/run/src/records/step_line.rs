@@ -174,6 +174,7 @@ pub mod tests {
             resident_bytes: None,
             total_tokens: 14336,
             epoch: 0.25,
+            expert_rank_load: None,
             left: Duration::from_millis(3_725_400),
         }
     }

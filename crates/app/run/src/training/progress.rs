@@ -238,6 +238,7 @@ impl train::Observer for Progress<'_> {
 
     fn routers(&self, report: &RouterReport) {
         let mut outputs = lock(&self.outputs);
+        outputs.meter.routers(report);
         let Some(text) = outputs.idle_experts.take(report) else { return };
         outputs.warn(&format!("{text}\n"));
         let written = record::of_event("experts", report.step, &text, SystemTime::now())

@@ -159,6 +159,7 @@ mod tests {
             resident_bytes: None,
             total_tokens: 14_336,
             epoch: 0.25,
+            expert_rank_load: None,
             left: Duration::ZERO,
         };
         numbers.step(&report, &rates);

@@ -152,9 +152,16 @@ impl Arrival {
     }
 
     /// Whether a piece of every message has come. One of a withdrawn message never comes: its sender reports the
-    /// reason.
+    /// reason, or leaves.
     pub(super) fn is_ready(&self) -> bool {
         lock(&self.senders).iter().all(Sender::is_ready)
+    }
+
+    /// The senders of which nothing more comes, and whose next piece has not come.
+    pub(super) fn withdrawn(&self) -> Vec<usize> {
+        let senders = lock(&self.senders);
+        let is_lost = |sender: &Sender| sender.is_withdrawn && !sender.is_filling && !sender.is_ready();
+        senders.iter().enumerate().filter(|(_, sender)| is_lost(sender)).map(|(index, _)| index).collect()
     }
 
     /// The first sender whose next piece has not come.

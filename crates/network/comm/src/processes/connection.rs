@@ -12,7 +12,7 @@ use crate::threads::remote::{Address, Ending, MessageName};
 use mesh::Rank;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use session::Sealer;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -61,6 +61,9 @@ pub(super) struct Connection {
     outgoing: Mutex<OutgoingMessages>,
     /// The messages that are being received, by number.
     incoming: Mutex<HashMap<u64, Incoming>>,
+    /// Messages that the peer took back after a rank had taken them from its inbox, and before that rank expected their
+    /// pieces. Locked after `incoming`.
+    withdrawn: Mutex<HashSet<u64>>,
     /// Bytes of small messages of the peer that are read, and of which it does not know yet.
     unreported: AtomicUsize,
     /// Bytes of small messages of the peer that this process holds.
@@ -111,6 +114,7 @@ impl Connection {
             outbox: Mutex::new(Outbox::new(sealer, CREDIT_BYTES)),
             outgoing: Mutex::default(),
             incoming: Mutex::default(),
+            withdrawn: Mutex::default(),
             unreported: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
             announced: AtomicUsize::new(0),
@@ -369,6 +373,7 @@ impl Connection {
             return;
         }
         let ended = incoming.remove(&number);
+        lock(&self.withdrawn).remove(&number);
         drop(incoming);
         drop(ended);
         self.send_finish(number, ending);
@@ -382,7 +387,13 @@ impl Connection {
     /// Expects pieces of message `number` for `sender` of `arrival`.
     pub(super) fn expect(&self, number: u64, arrival: &Arc<Arrival>, sender: usize) {
         let incoming = Incoming { arrival: Arc::clone(arrival), sender, abandoned: None };
-        lock(&self.incoming).insert(number, incoming);
+        let mut all = lock(&self.incoming);
+        all.insert(number, incoming);
+        let is_withdrawn = lock(&self.withdrawn).remove(&number);
+        drop(all);
+        if is_withdrawn {
+            drop(arrival.withdraw(sender));
+        }
         if self.is_closed.load(Ordering::Acquire) {
             self.lose(arrival, sender);
         }
@@ -449,15 +460,21 @@ impl Connection {
         self.send_finish(number, ending);
     }
 
-    /// Notes that the peer has taken a message back that is being received.
-    pub(super) fn withdraw(&self, number: u64) {
+    /// Notes that the peer has taken a message back that is being received, or will be.
+    pub(super) fn withdraw(&self, number: u64) -> Result<(), Fault> {
         self.withdrawn_by_peer.fetch_add(1, Ordering::Relaxed);
         let incoming = lock(&self.incoming);
-        let Some(entry) = incoming.get(&number) else { return };
+        let Some(entry) = incoming.get(&number) else {
+            let mut withdrawn = lock(&self.withdrawn);
+            withdrawn.insert(number);
+            let may_be = withdrawn.len() <= ANNOUNCED_LIMIT;
+            return if may_be { Ok(()) } else { Err(Fault::Unexpected("more messages taken back than may be unread")) };
+        };
         let (arrival, sender) = (Arc::clone(&entry.arrival), entry.sender);
         drop(incoming);
         drop(arrival.withdraw(sender));
         self.end_abandoned(number);
+        Ok(())
     }
 
     /// Says that all ranks of this process have left, and that nothing more is to be sent by it.

@@ -253,19 +253,26 @@ impl Remote for Network {
             }
         }
         let started = Instant::now();
-        let late = |index: usize| {
-            let sender = place.iter().position(|place| *place == Some(index)).and_then(|at| pieces.from.get(at));
-            Interrupted::Deadline(sender.copied(), started.elapsed())
+        let sender = |index: usize| {
+            place.iter().position(|place| *place == Some(index)).and_then(|at| pieces.from.get(at)).copied()
         };
+        let late = |index: usize| Interrupted::Deadline(sender(index), started.elapsed());
+        // A sender that took its message back and left reports nothing more.
+        let gone =
+            || receive.arrival.withdrawn().into_iter().filter_map(sender).find(|rank| pieces.world.has_left(*rank));
         let mut asked = 0;
         for folded in 0..pieces.len_bytes.div_ceil(PIECE_BYTES) {
             let left = pieces.wait.saturating_sub(started.elapsed());
             self.ask_ahead(&receive, &mut asked, folded, (left, &mut *polling))?;
-            let waited = pieces.inbox.wait_for((left, &mut *polling), pieces.world, || receive.arrival.is_ready());
+            let is_over = || receive.arrival.is_ready() || gone().is_some();
+            let waited = pieces.inbox.wait_for((left, &mut *polling), pieces.world, is_over);
             waited.map_err(|interrupted| match interrupted {
                 Interrupted::Deadline(..) => late(receive.arrival.first_missing().unwrap_or(0)),
                 Interrupted::Failed | Interrupted::Left(_) => interrupted,
             })?;
+            if let Some(rank) = gone() {
+                return Err(Interrupted::Left(rank));
+            }
             let arrived = receive.arrival.take_row();
             let offset = folded * PIECE_BYTES;
             let len = PIECE_BYTES.min(pieces.len_bytes - offset);

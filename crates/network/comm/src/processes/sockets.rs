@@ -262,7 +262,7 @@ impl Incoming<'_> {
             Frame::Finish(message, ending) => connection.finished(message, ending),
             Frame::Withdraw(address, message) => {
                 self.check(address)?;
-                connection.withdraw(message);
+                connection.withdraw(message)?;
                 if let Some(inbox) = self.world.inbox(address.lane, address.destination) {
                     inbox.withdraw(address.source, message);
                 }

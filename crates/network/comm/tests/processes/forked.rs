@@ -186,8 +186,50 @@ fn compare_sums(sights: &[(Wire, Sight)]) {
 fn a_process_that_is_killed_is_named_by_all_others() {
     match std::env::var(PART) {
         Ok(kind) => sum_until_killed(&kind),
-        Err(_) => kill_one_process(),
+        Err(_) => kill_one_process("a_process_that_is_killed_is_named_by_all_others"),
     }
+}
+
+/// Process 0 does not give its rows before another one is killed, so all others are in the all-to-all then.
+#[test]
+fn a_process_that_is_killed_in_an_all_to_all_of_rows_is_named_by_all_others() {
+    match std::env::var(PART) {
+        Ok(kind) => exchange_until_killed(&kind),
+        Err(_) => kill_one_process("a_process_that_is_killed_in_an_all_to_all_of_rows_is_named_by_all_others"),
+    }
+}
+
+/// Rows of experts, of which members give each other different numbers.
+fn exchange(end: ThreadTransport) -> Result<(), CommError> {
+    const ROOM: usize = 300_000;
+    let communicator = communicator(end, 0);
+    let own = communicator.position();
+    let [given, gotten] = [false, true].map(|is_gotten| {
+        let bytes = |peer| if is_gotten { 50_000 * peer + own } else { 50_000 * own + peer };
+        (0..communicator.size()).map(bytes).collect::<Vec<usize>>()
+    });
+    let mut to = vec![0; ROOM * communicator.size()];
+    communicator.exchange_parts((&vec![1; to.len()], &given), (&mut to, &gotten))
+}
+
+fn exchange_until_killed(kind: &str) {
+    let ends: Vec<ThreadTransport> = take_part(kind).ends.into_iter().flatten().collect();
+    println!("is under way");
+    if ends.iter().any(|end| end_rank(end) == 0) {
+        assert!(std::io::stdin().lines().next().is_none(), "the end of the input is the signal");
+    }
+    std::thread::scope(|scope| {
+        for end in ends {
+            scope.spawn(move || {
+                let rank = end_rank(&end);
+                let exchanged = exchange(end);
+                println!(
+                    "rank {rank} reports: {}",
+                    exchanged.map_or_else(|error| error.to_string(), |()| "nothing".into())
+                );
+            });
+        }
+    });
 }
 
 fn sum_until_killed(kind: &str) {
@@ -206,9 +248,9 @@ fn sum_until_killed(kind: &str) {
     }
 }
 
-fn kill_one_process() {
+fn kill_one_process(test: &str) {
     for wire in [Wire::Tcp, Wire::SharedMemory] {
-        let mut all = start("a_process_that_is_killed_is_named_by_all_others", wire, Sight::Shared);
+        let mut all = start(test, wire, Sight::Shared);
         all.iter_mut().for_each(|process| _ = process.line_of("is under way"));
         let mut victim = all.remove(1);
         victim.child.kill().unwrap();

@@ -38,6 +38,8 @@ pub struct Question<'a> {
     pub cluster: &'a Cluster,
     /// The trainer, where it is not pleach.
     pub software: Option<&'a Software>,
+    /// Rows of the rank with the most rows of experts, relative to balanced routing: 1 or more.
+    pub expert_load: f64,
     pub accelerators: usize,
     /// Keys of `[parallelism]` that are given, with their values as [`keys`] writes them.
     pub fixed: &'a BTreeMap<String, String>,
@@ -276,7 +278,7 @@ impl Open {
 
 impl<'a> Question<'a> {
     fn recordings(&self, layouts: &[Parallelism]) -> Result<Recordings<'a>, SetupError> {
-        Recordings::new(self.config, self.cluster, self.software, layouts)
+        Recordings::new(self.config, self.cluster, (self.software, self.expert_load), layouts)
     }
 }
 

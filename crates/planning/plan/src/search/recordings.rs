@@ -55,21 +55,22 @@ pub struct Recordings<'a> {
     config: &'a RunConfig,
     cluster: &'a Cluster,
     software: Option<&'a Software>,
+    expert_load: f64,
     by_key: BTreeMap<Key, Recording<'a>>,
 }
 
 impl<'a> Recordings<'a> {
-    /// Records what `layouts` of a run need.
+    /// Records what `layouts` of a run need, with the load of [`super::Question::expert_load`].
     ///
     /// # Errors
     /// A unit that cannot be recorded.
     pub fn new(
         config: &'a RunConfig,
         cluster: &'a Cluster,
-        software: Option<&'a Software>,
+        (software, expert_load): (Option<&'a Software>, f64),
         layouts: &[Parallelism],
     ) -> Result<Recordings<'a>, SetupError> {
-        let mut recordings = Recordings { config, cluster, software, by_key: BTreeMap::new() };
+        let mut recordings = Recordings { config, cluster, software, expert_load, by_key: BTreeMap::new() };
         recordings.record(layouts)?;
         Ok(recordings)
     }
@@ -92,7 +93,8 @@ impl<'a> Recordings<'a> {
 
     fn recording(&self, parallelism: &Parallelism) -> Result<Recording<'a>, SetupError> {
         let records = UnitRecords::new(StepOrder::case(&self.config.model, parallelism, &self.config.train))?;
-        let (units, footprints) = (RecordedUnits::new(&records, self.software), records.footprints());
+        let (units, footprints) =
+            (RecordedUnits::of_load(&records, self.software, self.expert_load), records.footprints());
         // Passes do not depend on how the ranks next to the groups of layers are used.
         let Degrees { dp: _, cp, tp, pp: _ } = parallelism.degrees;
         let alone = Parallelism {

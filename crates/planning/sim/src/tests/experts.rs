@@ -1,9 +1,15 @@
 //! Products of groups of rows, as kernels.
 
 use cluster::{Cluster, named};
+use comm::Operation;
+use config::{GradientSums, LayerRecompute, RunConfig, SequenceParallel, UnitClass};
 use device::{Dtype, ExpertOp, ExpertRows, Orientation, Tensor, Write};
+use mesh::Axis;
+use model::{MicrobatchShape, TensorParallel};
+use program::{PassKind, Purpose};
+use record::{RecordCase, UnitRecords};
 
-use crate::{Kernel, Product, kernel_ns, kernels_of};
+use crate::{Kernel, Product, RecordedUnits, kernel_ns, kernels_of};
 
 /// Of 100 possible rows 60 are expected, in 4 groups.
 #[test]
@@ -53,4 +59,45 @@ fn rows_of_each_expert_are_priced_in_whole_tiles() {
     let [whole, one_more, next] = [512, 513, 576].map(price_ns);
     assert!(one_more > 1.05 * whole, "{one_more} ns with one row more than {whole} ns");
     assert!((next - one_more).abs() < 1e-9 * next, "{one_more} and {next} ns have equally many tiles");
+}
+
+/// A rank with more rows has more to multiply and to exchange, and no more of anything else; the model's operations stay
+/// the same.
+#[test]
+fn a_load_multiplies_rows_of_experts_and_those_between_ranks() {
+    let keys = ["model.experts=8", "model.expert_hidden=256", "model.biases=\"attention\""].map(String::from);
+    let RunConfig { model, .. } = RunConfig::load("", "", &keys).expect("legal");
+    let records = UnitRecords::new(RecordCase {
+        model: &model,
+        tp: TensorParallel { size: 1, position: 0 },
+        ep: 2,
+        shape: MicrobatchShape::whole(2, 64),
+        stored: Dtype::Bf16,
+        products: config::Products::Chained,
+        sums: GradientSums::Single,
+        sequence_parallel: SequenceParallel::Off,
+        recompute: LayerRecompute::Nothing,
+        purpose: Purpose::Train,
+        write: Write::Assign,
+    });
+    let records = records.expect("recorded");
+    let [balanced, loaded] = [1.0, 1.5].map(|load| RecordedUnits::of_load(&records, None, load));
+    assert_eq!(balanced, RecordedUnits::new(&records, None));
+    let cluster = Cluster::from_toml(named("a100-80g-dgx").expect("a profile")).expect("a cluster");
+    for kind in [PassKind::Forward, PassKind::BackwardInput, PassKind::BackwardWeight] {
+        let [balanced, loaded] = [&balanced, &loaded].map(|units| units.units[UnitClass::Layer(0)].of(kind));
+        assert_eq!((balanced.flops, balanced.kernels.len()), (loaded.flops, loaded.kernels.len()));
+        let ns = |kernel: &Kernel| kernel_ns(&cluster, kernel);
+        let pairs = || balanced.kernels.iter().zip(&loaded.kernels);
+        assert!(pairs().all(|(one, more)| ns(one) <= ns(more)) && pairs().any(|(one, more)| one == more), "{kind:?}");
+        assert!(pairs().any(|(one, more)| matches!(one, Kernel::Product(_)) && one != more), "{kind:?}");
+        let exchanged = balanced.collectives.iter().zip(&loaded.collectives);
+        for (one, more) in exchanged {
+            let is_of_rows = one.operation == Operation::AllToAll && one.axes == Axis::Ep.into();
+            assert_eq!(more.bytes, if is_of_rows { one.bytes * 3 / 2 } else { one.bytes }, "{one:?}");
+        }
+        assert!(balanced.collectives.iter().any(|call| call.operation == Operation::AllToAll), "{kind:?}");
+    }
+    let dense = [&balanced, &loaded].map(|units| units.units[UnitClass::Head].clone());
+    assert_eq!(dense[0], dense[1]);
 }

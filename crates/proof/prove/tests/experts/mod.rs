@@ -10,3 +10,4 @@ mod norm;
 mod resumed;
 pub mod rig;
 mod spread;
+mod traffic;

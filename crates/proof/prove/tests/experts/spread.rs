@@ -79,6 +79,7 @@ fn layouts() -> Vec<Parallelism> {
         Parallelism { schedule: ScheduleKind::ZeroBubbleV.into(), recompute: Recompute::FULL, ..spread(2, 2, 2, 1) },
         Parallelism { schedule: ScheduleKind::Interleaved { stages_per_rank: 2 }.into(), ..spread(2, 2, 2, 1) },
         Parallelism { overlap: Some(Overlap::On), zero: three(step), ..spread(4, 4, 2, 1) },
+        Parallelism { sum_tree: 4, zero: three(microbatch), ..spread(8, 2, 1, 1) },
     ]
 }
 
@@ -149,6 +150,7 @@ fn single_sums_keep_the_promise_of_another_order() {
             (order, spread(2, 2, 1, 2)),
             (order, Parallelism { recompute: Recompute::FULL, ..spread(4, 2, 2, 2) }),
             (order, Parallelism { zero: three(GradientReduction::Step), ..spread(4, 4, 1, 2) }),
+            (order, Parallelism { sum_tree: 4, ..spread(8, 2, 1, 1) }),
             (sums, shared(spread(2, 2, 1, 2), 2, 1, ContextKind::Gather)),
             (sums, shared(spread(2, 2, 1, 2), 1, 2, ContextKind::Gather)),
         ] {

@@ -33,9 +33,9 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         dp.is_multiple_of(ep) && !group.is_multiple_of(ep) => "parallelism.ep" = ep,
             format!("must divide parallelism.shard_group = {group}"), choice.as_str();
         !of_tensor.is_multiple_of(ep) => "parallelism.ep" = ep, format!("must divide {divided}"), choice.as_str();
-        sum_tree > 1 => "parallelism.sum_tree" = sum_tree,
-            format!("is not supported with parallelism.ep = {ep}, where experts have fewer replicas than other layers"),
-            "use 1";
+        sum_tree > 1 && !sum_tree.is_multiple_of(ep) => "parallelism.sum_tree" = sum_tree,
+            format!("must be a multiple of parallelism.ep = {ep}, replicas with one copy of each expert"),
+            format!("use 1, or {}", mesh::multiples_around(ep, sum_tree));
         !of_matrix.is_multiple_of(SHARD_BLOCK) => "parallelism.ep" = ep, format!(
             "needs matrices of experts of whole blocks of the norm, {SHARD_BLOCK} elements; got model.hidden x \
              model.expert_hidden = {of_matrix}"

@@ -99,6 +99,25 @@ pub fn report(worker: &Worker<'_>, step: u32) -> Result<Option<RouterReport>, De
     Ok(Some(RouterReport { step, figures, choices }))
 }
 
+impl RouterReport {
+    /// The load of the rank whose experts have the most choices, relative to that of balanced routing, where `ranks`
+    /// divide the experts of each layer: the mean over layers. 1 where nothing was chosen.
+    pub fn rank_load(&self, ranks: usize) -> f64 {
+        let of_layer = |(_, counts): &(u32, Vec<i64>)| {
+            let of_rank = |counts: &[i64]| counts.iter().sum::<i64>();
+            let most = counts.chunks((counts.len() / ranks.max(1)).max(1)).map(of_rank).max().unwrap_or(0);
+            match counts.iter().sum::<i64>() {
+                0 => 1.0,
+                all => (ranks as i64 * most) as f64 / all as f64,
+            }
+        };
+        match self.choices.len() {
+            0 => 1.0,
+            layers => self.choices.iter().map(of_layer).sum::<f64>() / layers as f64,
+        }
+    }
+}
+
 impl RouterFigures {
     /// Loads and idle experts; 0 in place of all else.
     fn of_choices(choices: &[(u32, Vec<i64>)]) -> RouterFigures {
@@ -134,5 +153,17 @@ mod tests {
         assert_eq!((even.largest_load, even.smallest_load, even.idle_experts), (1.25, 0.75, 0));
         assert_eq!(RouterFigures::of_choices(&[(1, vec![0, 0])]).largest_load, 0.0);
         assert_eq!(RouterFigures::of_choices(&[]), RouterFigures::default());
+    }
+
+    #[test]
+    fn the_load_of_a_rank_is_that_of_all_its_experts() {
+        let of = |choices: &[(u32, Vec<i64>)]| {
+            let (figures, choices) = (RouterFigures::default(), choices.to_vec());
+            RouterReport { step: 1, figures, choices }
+        };
+        // The ranks of the first layer have 8 and 8 choices, those of the second one 6 and 10.
+        let report = of(&[(0, vec![8, 0, 4, 4]), (1, vec![6, 0, 10, 0])]);
+        assert_eq!([1, 2, 4].map(|ranks| report.rank_load(ranks)), [1.0, 1.125, 2.25]);
+        assert_eq!([of(&[]), of(&[(0, vec![0; 4])])].map(|report| report.rank_load(2)), [1.0, 1.0]);
     }
 }

@@ -92,15 +92,19 @@ pub enum SetupError {
         /// Replicas of a group.
         shard_group: usize,
     },
-    /// Runs of replicas that are added first are neither parts of sharding groups nor whole ones.
+    /// Runs of replicas that are added first are neither parts of sharding groups nor whole ones, or have a part of the
+    /// experts.
     #[error(
-        "runs of {sum_tree} replicas, which are added first, must be parts of sharding groups of {shard_group} or several whole ones"
+        "runs of {sum_tree} replicas, which are added first, must be parts of sharding groups of {shard_group} or several whole ones, \
+         and a multiple of the {ep} that divide experts"
     )]
     SumTree {
         /// Replicas of a run.
         sum_tree: usize,
         /// Replicas of a group.
         shard_group: usize,
+        /// Ranks that divide experts.
+        ep: usize,
     },
     /// The layers do not make stages.
     #[error(transparent)]
@@ -278,8 +282,9 @@ impl Setup {
             return Err(SetupError::ExpertRanks { ep, shard_group });
         }
         let sum_tree = parallelism.sum_tree;
-        if sum_tree == 0 || shard_group < dp && sum_tree > shard_group && !sum_tree.is_multiple_of(shard_group) {
-            return Err(SetupError::SumTree { sum_tree, shard_group });
+        let cuts_group = shard_group < dp && sum_tree > shard_group && !sum_tree.is_multiple_of(shard_group);
+        if sum_tree == 0 || cuts_group || sum_tree > 1 && !sum_tree.is_multiple_of(ep) {
+            return Err(SetupError::SumTree { sum_tree, shard_group, ep });
         }
         let order = StepOrder::new(&model, &parallelism, &train)?;
         // A batch that grows has hundreds of workloads, each of which is decided by itself.

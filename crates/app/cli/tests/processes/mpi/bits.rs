@@ -3,20 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::libraries::{Library, all, said};
-use crate::harness::several::{Folder, TINY, on_threads, with_keys};
+use crate::harness::several::{EXPERTS_OF_TWO, Folder, TINY, on_threads, with_keys};
 
 /// Long enough that gradients, parameters and activations go in pieces: messages of more than 16 KiB.
 pub const LONG: &[&str] = &["model.hidden=64", "model.context=64", "run.transport=mpi"];
-
-/// Experts that two ranks divide, whose rows are long enough, too.
-const EXPERTS_OF_TWO: &[&str] = &[
-    "model.experts=4",
-    "model.expert_hidden=64",
-    "model.biases=attention",
-    "parallelism.dp=4",
-    "parallelism.tp=1",
-    "parallelism.ep=2",
-];
 
 /// 3D with ZeRO-1 and with ZeRO-3, and experts.
 const RUNS: &[(&str, &[&str])] = &[

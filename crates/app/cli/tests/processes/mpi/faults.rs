@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::libraries::{Library, descendants, ended, is_pleach, of_each_library, said};
-use crate::harness::several::with_keys;
+use crate::harness::several::{EXPERTS_OF_TWO, with_keys};
 
 /// A run that lasts until somebody ends it.
 const ENDLESS: &[&str] =
@@ -66,6 +66,17 @@ pub fn signal(pid: u32, name: &str) {
 #[needs::mpi]
 #[test]
 fn a_killed_process_ends_the_run_and_is_named() {
+    one_is_killed(&[]);
+}
+
+/// Each rank waits for the others in the all-to-all of each layer.
+#[needs::mpi]
+#[test]
+fn so_does_one_of_ranks_that_divide_experts() {
+    one_is_killed(EXPERTS_OF_TWO);
+}
+
+fn one_is_killed(keys: &[&str]) {
     let folder = crate::harness::several::Folder::new("mpi-killed");
     for library in of_each_library() {
         // That of Open MPI ends all others at once, and names the rank. That of MPICH may end before it has passed on
@@ -78,7 +89,7 @@ fn a_killed_process_ends_the_run_and_is_named() {
         let mut texts = vec![];
         while !texts.iter().any(|text: &String| names.iter().any(|name| text.contains(name))) {
             assert!(texts.len() < 3, "{}: {texts:#?}", library.name);
-            let (child, rest) = started(&library, &[&folder.run(&format!("run-{}", texts.len()))]);
+            let (child, rest) = started(&library, &[keys, &[&folder.run(&format!("run-{}", texts.len()))]].concat());
             signal(process(&child, 2), "KILL");
             let output = ended(child);
             let text = said(&output) + &rest.join().expect("text");

@@ -67,13 +67,27 @@ fn ep_divides_replicas_groups_and_experts() {
     )]);
 }
 
+/// Runs of a sum have whole copies of the experts.
+#[test]
+fn runs_of_a_sum_have_every_expert() {
+    let of_eight = |more: &[&'static str]| [&with(&["parallelism.dp=8", "parallelism.ep=4"])[..], more].concat();
+    for legal in [&["parallelism.sum_tree=4"][..], &["parallelism.sum_tree=8"], &["parallelism.sum_tree=1"]] {
+        let overrides: Vec<String> = of_eight(legal).into_iter().map(String::from).collect();
+        assert!(RunConfig::load("", "", &overrides).is_ok(), "{legal:?}");
+    }
+    for (tree, others) in [(2, "4"), (6, "4 or 8")] {
+        assert_eq!(
+            said(&with(&["parallelism.dp=8", "parallelism.ep=4", &format!("parallelism.sum_tree={tree}")])),
+            format!(
+                "parallelism.sum_tree = {tree} must be a multiple of parallelism.ep = 4, replicas with one copy of each \
+                 expert; use 1, or {others}"
+            )
+        );
+    }
+}
+
 #[test]
 fn what_ep_is_not_supported_with_is_refused_by_name() {
-    assert_eq!(
-        said(&with(&["parallelism.sum_tree=2"])),
-        "parallelism.sum_tree = 2 is not supported with parallelism.ep = 2, where experts have fewer replicas than other \
-         layers; use 1"
-    );
     let cuda = said(&with(&["run.device=\"cuda\""]));
     assert!(cuda.contains("parallelism.ep = 2 has no kernels for GPUs; use 1, or run.device = \"cpu\""), "{cuda}");
 }
