@@ -8,7 +8,6 @@ use crate::context_parallel::{ContextParallel, SequenceSlices};
 use crate::degrees::Degrees;
 use crate::names::names;
 use crate::schedule::ScheduleSpec;
-use crate::unit_axes::UnitAxes;
 use crate::zero::ZeroStage;
 
 /// Which activations are recomputed in the backward pass instead of kept.
@@ -168,11 +167,11 @@ impl Parallelism {
         }
     }
 
-    /// The order in which gradients of a unit of these axes are summed over data parallelism: runs of `sum_tree`
+    /// The order in which gradients of a unit with these data axes are summed over data parallelism: runs of `sum_tree`
     /// replicas, which are parts of a sharding group or several groups. Experts that replicas divide have a member of
     /// a sum in every `ep` of them.
-    pub fn sum_runs(&self, unit: UnitAxes) -> SumRuns {
-        let spread = if unit.data.contains(Axis::Ep) { 1 } else { self.ep };
+    pub fn sum_runs(&self, data: AxisSet) -> SumRuns {
+        let spread = if data.contains(Axis::Ep) { 1 } else { self.ep };
         let (tree, group) = (self.sum_tree, self.shard_group());
         let run = |members: usize| NonZeroUsize::new(members).unwrap_or(NonZeroUsize::MIN);
         match tree.checked_div(group) {

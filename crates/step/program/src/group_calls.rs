@@ -87,7 +87,7 @@ impl UnitCalls<'_> {
         });
         let mut calls: Vec<GroupCall> = alone.collect();
         let (shard_axes, replica_axes) = (of_unit.shards, of_unit.replicas());
-        let SumRuns { in_groups, over_groups } = self.parallelism.sum_runs(of_unit);
+        let SumRuns { in_groups, over_groups } = self.parallelism.sum_runs(of_unit.data);
         let [in_groups, over_groups] = [in_groups, over_groups].map(SumTree::of_runs);
         let whole = match self.parallelism.zero {
             // All of dp is one group.

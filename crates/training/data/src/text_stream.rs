@@ -22,6 +22,8 @@ pub struct TextStream<'a> {
     from: usize,
     /// Tokens before this one have their text given out.
     given_out: usize,
+    /// Text that is given out and for which the streamer of transformers still waits.
+    waiting: String,
 }
 
 impl<'a> TextStream<'a> {
@@ -29,7 +31,7 @@ impl<'a> TextStream<'a> {
     pub fn after(tokenizer: &'a Tokenizer, before: &[u32]) -> TextStream<'a> {
         let tokens = before[before.len().saturating_sub(TOKENS_BEFORE)..].to_vec();
         let given_out = tokens.len();
-        TextStream { tokenizer, tokens, from: 0, given_out }
+        TextStream { tokenizer, tokens, from: 0, given_out, waiting: String::new() }
     }
 
     /// The text that is whole with `token`: empty while it may end within a character.
@@ -39,10 +41,18 @@ impl<'a> TextStream<'a> {
     pub fn push(&mut self, token: u32) -> Result<String, String> {
         self.tokens.push(token);
         let text = self.new_text()?;
-        if text.is_empty() || text.ends_with(REPLACEMENT) || self.continues_bytes(token, &text) {
+        if text.is_empty() || text.ends_with(REPLACEMENT) {
             return Ok(String::new());
         }
-        (self.from, self.given_out) = (self.given_out, self.tokens.len());
+        let waiting = format!("{}{text}", self.waiting);
+        // Later bytes may turn those of one run into replacements. The streamer of transformers takes nothing back that
+        // it has printed, so the text of a byte goes out where that streamer prints it.
+        if self.tokenizer.is_byte(token) && !is_printed(&waiting) {
+            return Ok(String::new());
+        }
+        self.waiting = if is_printed(&waiting) { String::new() } else { waiting };
+        self.given_out = self.tokens.len();
+        self.from = self.given_out.saturating_sub(TOKENS_BEFORE);
         Ok(text)
     }
 
@@ -54,13 +64,6 @@ impl<'a> TextStream<'a> {
         if self.given_out == self.tokens.len() { Ok(String::new()) } else { self.new_text() }
     }
 
-    /// Whether later tokens may change `text`, which ends with `token`: one byte that is no part of a character makes
-    /// replacements of all bytes around it. As the streamer of transformers, it is not waited for after a space or a
-    /// line end.
-    fn continues_bytes(&self, token: u32, text: &str) -> bool {
-        self.tokenizer.is_byte(token) && !text.ends_with([' ', '\n'])
-    }
-
     fn new_text(&self) -> Result<String, String> {
         let before = self.tokenizer.decode(&self.tokens[self.from..self.given_out])?;
         let all = self.tokenizer.decode(&self.tokens[self.from..])?;
@@ -69,6 +72,14 @@ impl<'a> TextStream<'a> {
             None => self.tokenizer.decode(&self.tokens[self.given_out..]),
         }
     }
+}
+
+/// Whether the streamer of transformers prints text that waits: letters, digits and blanks at once, and everything at a
+/// space, a line end or an ideograph.
+fn is_printed(waiting: &str) -> bool {
+    let is_ideograph = |letter| matches!(letter, '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{2fa1f}');
+    let is_plain = |letter: char| letter.is_alphanumeric() || letter.is_whitespace();
+    waiting.ends_with([' ', '\n']) || waiting.ends_with(is_ideograph) || waiting.chars().all(is_plain)
 }
 
 impl Tokenizer {

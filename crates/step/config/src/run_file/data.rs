@@ -42,7 +42,7 @@ keys! { keys, data: DataSpec;
         let blank = ChatSpec { template: folder_of(&data.tokenizer), date: None, long: LongConversations::Refuse, rewritten: RewrittenAnswers::Split };
         keys.judged_as(Reads, "chat", &mut data.chat, |value| read_table(value, blank.clone()));
     };
-    odd_files = OddFiles::Refuse;
+    [quiet] odd_files = OddFiles::Refuse;
     held_out = 0.1, .below_one("must leave text to train on").megatron("split: the share that is not trained on");
     validation = vec![] => {
         let validation = keys.judged(Sends, "validation", &mut data.validation);

@@ -12,7 +12,7 @@ use crate::memory::global::Global;
 /// Letters of an instruction in the text of a fault.
 const MAX_TEXT: usize = 160;
 
-/// Runs all blocks, one after the other, whose registers take the room of `spare`; returns how often each basic block was
+/// Runs all blocks, one after the other, with registers in the room of `spare`; returns how often each basic block was
 /// run by a warp.
 ///
 /// # Errors

@@ -81,6 +81,7 @@ impl Places {
         Places { offsets: [0, predicates, predicates + small], count: predicates + small + wide }
     }
 
+    /// The place of a register.
     pub fn at(self, register: Register) -> usize {
         self.offsets[place(register.width)] + register.index
     }

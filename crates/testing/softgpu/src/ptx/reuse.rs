@@ -1,10 +1,10 @@
 //! Fewer registers: those that are never live at the same time become one.
 //!
 //! A compiler gives each value a register of its own, thousands in a large kernel. A warp's rows of all of them fit no
-//! cache, and each begins with zeros. Registers are merged by a linear scan over the text: each is taken to be live from
-//! the first to the last place where it is, and takes the lowest number that is free there. One that an instruction
-//! reads and one that it writes stay apart, and one that may be read before it is written is alone up to there, so it is
-//! zero as before.
+//! cache, and each begins with zeros. A linear scan over the text merges registers: each is taken to be live from the
+//! first to the last place where it is, and takes the lowest number that is free there. One that an instruction reads
+//! and one that it writes stay apart. One that may be read before it is written is alone up to there, so it is zero as
+//! before.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
