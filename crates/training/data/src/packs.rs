@@ -43,8 +43,8 @@ impl LeftOut {
 }
 
 impl Packs {
-    /// Packs the conversations or rows of `ingredient` into sequences of `sequence_length` tokens; `None` where they are
-    /// cut into windows. Those without a target are left out. `part` names the text in messages.
+    /// Packs the conversations or rows of `ingredient` into sequences of `sequence_length` tokens; `None` where they
+    /// are cut into windows. Those without a target are left out. `part` names the text in messages.
     ///
     /// # Errors
     /// A document that is too long, where `packing` refuses it, and documents of which nothing is learned.

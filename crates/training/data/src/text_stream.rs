@@ -50,7 +50,11 @@ impl<'a> TextStream<'a> {
         if self.tokenizer.is_byte(token) && !is_printed(&waiting) {
             return Ok(String::new());
         }
-        self.waiting = if is_printed(&waiting) { String::new() } else { waiting };
+        self.waiting = match waiting.rsplit_once(' ') {
+            _ if is_printed(&waiting) => String::new(),
+            Some((_, after)) => after.into(),
+            None => waiting,
+        };
         self.given_out = self.tokens.len();
         self.from = self.given_out.saturating_sub(TOKENS_BEFORE);
         Ok(text)

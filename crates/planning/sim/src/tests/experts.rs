@@ -61,8 +61,8 @@ fn rows_of_each_expert_are_priced_in_whole_tiles() {
     assert!((next - one_more).abs() < 1e-9 * next, "{one_more} and {next} ns have equally many tiles");
 }
 
-/// A rank with more rows has more to multiply and to exchange, and no more of anything else. The operations of the model
-/// stay the same.
+/// A rank with more rows has more to multiply and to exchange, and no more of anything else. The operations of its
+/// model stay.
 #[test]
 fn a_load_multiplies_rows_of_experts_and_those_between_ranks() {
     let keys = ["model.experts=8", "model.expert_hidden=256", "model.biases=\"attention\""].map(String::from);

@@ -11,7 +11,8 @@ use crate::records::{Record, Records};
 use crate::tokenizer::Tokenizer;
 
 /// A byte-level byte-pair encoding of `vocabulary` tokens, trained on the text of `sources`: the same as
-/// [`Tokenizer::train`] gives for their documents, without the files that `odd_files` leaves out. The sources are read twice, so they must be files.
+/// [`Tokenizer::train`] gives for their documents, without the files that `odd_files` leaves out. The sources are read
+/// twice, so they must be files.
 ///
 /// # Errors
 /// A source that cannot be read, has no text or has a column of tokens, and what the library says.

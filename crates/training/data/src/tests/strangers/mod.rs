@@ -1,5 +1,5 @@
-//! Tokenizers, streams of tokens, chat sets and data sets of current Python libraries, with the numbers of transformers and
-//! TRL: `tools/reference/strangers.py` makes them.
+//! Tokenizers, streams of tokens, chat sets and data sets of current Python libraries, with the numbers of transformers
+//! and TRL: `tools/reference/strangers.py` makes them.
 
 use std::path::Path;
 
