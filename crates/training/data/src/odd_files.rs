@@ -7,7 +7,7 @@ use config::OddFiles;
 use crate::error::DataError;
 use crate::records::Records;
 
-/// What is done about odd files, and who hears of it.
+/// The rule for odd files, and the listener that hears of them.
 pub(crate) struct OddFilesRule<'a> {
     pub(crate) odd_files: OddFiles,
     /// Called for each that is left out.

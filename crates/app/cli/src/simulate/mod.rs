@@ -142,7 +142,7 @@ struct StepReport<'a> {
     prediction: &'a Prediction,
     /// Of a rank of each stage.
     memory: &'a [RankMemory],
-    /// What was asked for.
+    /// The question, for its answer.
     expert_load: Option<f64>,
     /// The published time of the step, of a published run.
     actual: Option<Actual>,

@@ -75,7 +75,7 @@ impl Interceptor for Watcher {
     }
 }
 
-/// What the ranks of a run send each other.
+/// The bytes that the ranks of a run send each other.
 fn seen(model: &ModelSpec, parallelism: Parallelism) -> Seen {
     let setup = layout(model, parallelism, training()).setup().unwrap();
     let counters: [Mutex<Option<Arc<Counts>>>; RANKS] = Default::default();

@@ -76,7 +76,7 @@ fn a_continuation_keeps_its_first_space_and_whole_characters() {
     let bytes = |bytes: &[u8]| bytes.iter().map(|byte| of_byte(*byte)).collect::<Vec<u32>>();
     let smile = "\u{1f600}".as_bytes();
     assert_eq!(given_out(&tokenizer, "the", &bytes(smile)), ["", "", "", "", "\u{1f600}"]);
-    // A byte that is no character makes replacements of the bytes before it: signs are held back until then.
+    // A byte outside of a character turns the bytes before it into replacements, so signs wait for what follows.
     let spoilt = bytes(&[b"ab ?", &smile[..1]].concat());
     assert_eq!(given_out(&tokenizer, "the", &spoilt), ["a", "b", " ", "", "", "\u{fffd}\u{fffd}"]);
     // The decoder takes the line end back where bytes after it are not a character: it has been given out, and stays.
