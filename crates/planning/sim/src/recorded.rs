@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use cluster::{HeadKernels, RecomputedLayers, Software};
 use comm::CollectiveCall;
 use config::{LayerRecompute, PerClass, UnitClass};
-use device::{Op, Operation};
+use device::Op;
 use mesh::Axis;
 use program::PassKind;
 use record::{RecordCase, UnitRecord, UnitRecords};
@@ -102,7 +102,7 @@ fn loaded(pass: &UnitRecord, load: f64) -> UnitRecord {
             *experts = experts.of_load(load);
         }
     }
-    let of_rows = |call: &&mut CollectiveCall| call.operation == Operation::AllToAll && call.axes == Axis::Ep.into();
+    let of_rows = |call: &&mut CollectiveCall| call.operation.is_exchange() && call.axes == Axis::Ep.into();
     for call in pass.collectives.iter_mut().filter(of_rows) {
         call.bytes = (call.bytes as f64 * load).ceil() as usize;
     }

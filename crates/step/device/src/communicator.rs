@@ -57,6 +57,11 @@ operations! {
 }
 
 impl Operation {
+    /// Whether each member has other bytes for each of the others.
+    pub const fn is_exchange(self) -> bool {
+        matches!(self, Operation::AllToAll)
+    }
+
     /// Its number on the wire.
     pub const fn number(self) -> u32 {
         self as u32
