@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::libraries::{Library, descendants, ended, is_pleach, of_each_library, said};
-use crate::harness::several::{EXPERTS_OF_TWO, with_keys};
+use crate::harness::several::{EXPERTS_OF_TWO, Folder, with_keys};
 
 /// A run that lasts until somebody ends it.
 const ENDLESS: &[&str] =
@@ -46,7 +46,12 @@ fn has_second_step(seen: &str) -> bool {
 }
 
 /// The process of the run of `child` that the launcher numbers `number`.
-pub fn process(child: &Child, number: usize) -> u32 {
+fn process(child: &Child, number: usize) -> u32 {
+    running(child, number).expect("a process of the run")
+}
+
+/// The process of the run of `child` that the launcher numbers `number`, while it runs.
+fn running(child: &Child, number: usize) -> Option<u32> {
     let has_number = |pid: &u32| {
         let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let mut variables = variables.split(|byte| *byte == 0).map(String::from_utf8_lossy);
@@ -54,13 +59,32 @@ pub fn process(child: &Child, number: usize) -> u32 {
             ["PMI_RANK", "OMPI_COMM_WORLD_RANK"].iter().any(|name| variable == format!("{name}={number}"))
         })
     };
-    let found = descendants(child.id()).into_iter().find(|pid| is_pleach(*pid) && has_number(pid));
-    found.expect("a process of the run")
+    descendants(child.id()).into_iter().find(|pid| is_pleach(*pid) && has_number(pid))
 }
 
-pub fn signal(pid: u32, name: &str) {
+fn signal(pid: u32, name: &str) {
+    assert!(has_received(pid, name));
+}
+
+/// Sends a signal to a process; returns whether it was there.
+fn has_received(pid: u32, name: &str) -> bool {
     let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
-    assert!(sent.expect("kill").success());
+    sent.expect("kill").success()
+}
+
+/// A run in four processes after its second step, what it prints from then on, and its process 1, which is stopped. On
+/// a busy machine a run may reach a deadline before the signal: it is started again, up to three times.
+pub fn with_stopped_process(library: &Library, keys: &[&str], folder: &Folder) -> (Child, JoinHandle<String>, u32) {
+    let mut early = vec![];
+    while early.len() < 3 {
+        let run = folder.run(&format!("{}-{}", library.name.replace(' ', "-"), early.len()));
+        let (child, rest) = started(library, &[keys, &[&run]].concat());
+        if let Some(stopped) = running(&child, 1).filter(|pid| has_received(*pid, "STOP")) {
+            return (child, rest, stopped);
+        }
+        early.push(said(&ended(child)) + &rest.join().expect("text"));
+    }
+    panic!("{}: no run lasts until its signal: {early:#?}", library.name);
 }
 
 #[needs::mpi]
@@ -77,7 +101,7 @@ fn so_does_one_of_ranks_that_divide_experts() {
 }
 
 fn one_is_killed(keys: &[&str]) {
-    let folder = crate::harness::several::Folder::new("mpi-killed");
+    let folder = Folder::new("mpi-killed");
     for library in of_each_library() {
         // That of Open MPI ends all others at once, and names the rank. That of MPICH may end before it has passed on
         // what the others print, or print that a process was killed, or nothing: one of three runs is named.
@@ -102,7 +126,7 @@ fn one_is_killed(keys: &[&str]) {
 #[needs::mpi]
 #[test]
 fn a_process_that_stops_answering_is_named() {
-    let folder = crate::harness::several::Folder::new("mpi-stopped");
+    let folder = Folder::new("mpi-stopped");
     for library in of_each_library() {
         let (child, rest) = started(&library, &[&folder.run("run"), "run.heartbeat_seconds=8"]);
         let silent = process(&child, 1);

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::bits::{LONG, numbers, run_file, runs_form, trained};
-use super::faults::{process, signal, started};
+use super::faults::with_stopped_process;
 use super::libraries::{Library, all, descendants, ended, is_pleach, of_each_library, said};
 use crate::harness::several::{Folder, TINY, on_threads, with_keys};
 
@@ -86,10 +86,7 @@ fn a_rank_that_stops_ends_the_run_though_a_library_waits_for_it() {
     let folder = Folder::new("mpi-native-stops");
     let keys = [NATIVE, "run.timeout_seconds=2", "run.heartbeat_seconds=600", "parallelism.dp=4", "parallelism.tp=1"];
     for library in of_each_library() {
-        let run = folder.run(&library.name.replace(' ', "-"));
-        let (child, rest) = started(&library, &[&keys[..], &[&run]].concat());
-        let silent = process(&child, 1);
-        signal(silent, "STOP");
+        let (child, rest, silent) = with_stopped_process(&library, &keys, &folder);
         let others: Vec<u32> =
             descendants(child.id()).into_iter().filter(|pid| is_pleach(*pid) && *pid != silent).collect();
         let since = Instant::now();
