@@ -64,7 +64,7 @@ def main():
             tokens = dice.randint(1, 24)
             ids = torch.tensor([fast(prompt).input_ids])
             if name in ("t5", "bert"):
-                # The end of a text is no part of a prompt.
+                # The end of a text does not belong to a prompt.
                 ids = ids[:, :-1]
             streamer = Collected(fast)
             network.generate(ids, max_new_tokens=tokens, do_sample=False, streamer=streamer)

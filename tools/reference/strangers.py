@@ -1,7 +1,7 @@
 """A hundred tokenizers, streams of tokens, chat sets and data sets, made by current transformers, tokenizers, datasets, pandas and pyarrow, with
 the tokens, texts and labels that transformers and TRL give.
 
-    pip install torch==2.15.0 transformers==5.24.0 tokenizers==0.23.3 datasets==5.2.0 pandas==3.0.1 pyarrow==26.0.1 trl==1.16.0
+    pip install torch==2.15.0 transformers==5.24.0 tokenizers==0.23.3 datasets==5.2.0 pandas==3.1.1 pyarrow==26.0.1 trl==1.16.0
     python tools/reference/strangers.py crates/training/data/src/tests/strangers
 
 The folder gets `cases.json`: tokenizers by name, and a list of cases. Files of cases are in hexadecimal digits where they are not text. Seeds are
