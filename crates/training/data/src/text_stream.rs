@@ -31,7 +31,9 @@ impl<'a> TextStream<'a> {
     pub fn after(tokenizer: &'a Tokenizer, before: &[u32]) -> TextStream<'a> {
         let tokens = before[before.len().saturating_sub(TOKENS_BEFORE)..].to_vec();
         let given_out = tokens.len();
-        TextStream { tokenizer, tokens, from: 0, given_out, waiting: String::new() }
+        // Text that the library does not decode is reported when more is added to it.
+        let text = tokenizer.decode(&tokens).unwrap_or_default();
+        TextStream { tokenizer, waiting: waiting_of(&text), tokens, from: 0, given_out }
     }
 
     /// The text that is whole with `token`: empty while it may end within a character.
@@ -50,11 +52,7 @@ impl<'a> TextStream<'a> {
         if self.tokenizer.is_byte(token) && !is_printed(&waiting) {
             return Ok(String::new());
         }
-        self.waiting = match waiting.rsplit_once(' ') {
-            _ if is_printed(&waiting) => String::new(),
-            Some((_, after)) => after.into(),
-            None => waiting,
-        };
+        self.waiting = waiting_of(&waiting);
         self.given_out = self.tokens.len();
         self.from = self.given_out.saturating_sub(TOKENS_BEFORE);
         Ok(text)
@@ -78,11 +76,19 @@ impl<'a> TextStream<'a> {
     }
 }
 
+/// The end of `text` that the streamer of transformers does not print before more follows.
+fn waiting_of(text: &str) -> String {
+    let after_space = text.rsplit_once(' ').map_or(text, |(_, after)| after);
+    if is_printed(text) { String::new() } else { after_space.into() }
+}
+
 /// Whether the streamer of transformers prints text that waits: letters, digits and blanks at once, and everything at a
 /// space, a line end or an ideograph.
 fn is_printed(waiting: &str) -> bool {
     let is_ideograph = |letter| matches!(letter, '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{2fa1f}');
-    let is_plain = |letter: char| letter.is_alphanumeric() || letter.is_whitespace();
+    // Separators of records and units are blanks in Python.
+    let is_blank = |letter: char| letter.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&letter);
+    let is_plain = |letter: char| letter.is_alphanumeric() || is_blank(letter);
     waiting.ends_with([' ', '\n']) || waiting.ends_with(is_ideograph) || waiting.chars().all(is_plain)
 }
 
