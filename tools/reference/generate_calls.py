@@ -1,10 +1,12 @@
-"""Compares the text of `pleach generate` with what the streamer of transformers prints, for untrained models with six kinds of tokenizers.
+"""Compares the text of `pleach generate` with what the streamer of transformers prints, for untrained models with six
+kinds of tokenizers.
 
     pip install torch==2.15.0 transformers==5.24.0 tokenizers==0.23.3
     python tools/reference/generate_calls.py target/release/pleach 500 [SEED]
 
-Models of one layer have random weights, whose most probable token is far ahead of the others, so that both programs choose the same tokens. A
-call counts as equal if the whole text is the same, byte by byte, and the program ended with 0. Others are printed with both texts.
+Models of one layer have random weights, whose most probable token is far ahead of the others, so that both programs
+choose the same tokens. A call counts as equal if the whole text is the same, byte by byte, and the program ended with
+0. Others are printed with both texts.
 """
 
 import pathlib
@@ -16,18 +18,7 @@ import tempfile
 import torch
 import transformers
 
-from tokenizer_kinds import kinds, saved, sentences
-
-
-class Collected(transformers.TextStreamer):
-    """The text that a streamer would print."""
-
-    def __init__(self, tokenizer):
-        super().__init__(tokenizer)
-        self.text = ""
-
-    def on_finalized_text(self, text, stream_end=False):
-        self.text += text
+from tokenizer_kinds import Collected, kinds, saved, sentences
 
 
 def model(vocabulary, seed, end):

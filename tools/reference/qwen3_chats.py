@@ -1,11 +1,13 @@
-"""Compares the loss of `pleach eval` on multi-turn chats with that of transformers: Qwen 3's own template, and the one that TRL trains it with.
+"""Compares the loss of `pleach eval` on multi-turn chats with that of transformers: Qwen 3's own template, and the one
+that TRL trains it with.
 
     pip install torch==2.15.0 transformers==5.24.0 tokenizers==0.23.3 trl==1.16.0 datasets==5.2.0
     python tools/reference/qwen3_chats.py target/release/pleach
 
-A Qwen 3 of two layers has random weights. Half of the answers have thoughts, which Qwen 3's template drops from earlier answers. With it, the right
-loss is the mean over the tokens of each answer, in the text that ends with it, as `apply_chat_template` of transformers writes that. With TRL's
-template it is that of the tokens of `assistant_masks`, which TRL learns with `assistant_only_loss`.
+A Qwen 3 of two layers has random weights. Half of the answers have thoughts, which Qwen 3's template drops from earlier
+answers. With it, the right loss is the mean over the tokens of each answer, in the text that ends with it, as
+`apply_chat_template` of transformers writes that. With TRL's template it is that of the tokens of `assistant_masks`,
+which TRL learns with `assistant_only_loss`.
 """
 
 import json
@@ -27,7 +29,8 @@ TEMPLATES = pathlib.Path(trl.__file__).parent / "chat_templates"
 
 def talks(count):
     dice, rows = random.Random(56), []
-    words = lambda most: " ".join(dice.choice("the fox and a dog read letters 1234 naïve 日本語 it's 😀".split()) for _ in range(dice.randint(1, most)))
+    vocabulary = "the fox and a dog read letters 1234 naïve 日本語 it's 😀".split()
+    words = lambda most: " ".join(dice.choice(vocabulary) for _ in range(dice.randint(1, most)))
     for row in range(count):
         messages = [{"role": "system", "content": words(4)}] if row % 3 == 0 else []
         for turn in range(1 + row % 4):
@@ -86,8 +89,9 @@ def main():
             (folder / "model" / "chat_template.jinja").write_text(text)
             fast = transformers.AutoTokenizer.from_pretrained(folder / "model")
             right, tokens = loss_of(model, [sample for row in rows for sample in samples(fast, text, row["messages"])])
-            run = subprocess.run([program, "eval", "--from", "model", "--data", "chats.parquet", "--json", "--set", "data.path=chats.parquet",
-                                  "--set", 'data.chat={ template = "model" }', "--set", "train.sequence_length=1000"],
+            run = subprocess.run([program, "eval", "--from", "model", "--data", "chats.parquet", "--json",
+                                  "--set", "data.path=chats.parquet", "--set", 'data.chat={ template = "model" }',
+                                  "--set", "train.sequence_length=1000"],
                                  cwd=folder, capture_output=True, text=True)
             assert run.returncode == 0, run.stderr
             found = json.loads(run.stdout)

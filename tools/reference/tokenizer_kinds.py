@@ -1,14 +1,27 @@
-"""Six kinds of tokenizers of current models, trained on a text of their own with fixed seeds: byte-level BPE as GPT-2 and as Qwen 2 and Llama 3
-split words, BPE with a fallback to bytes as Llama 2 and Gemma have it, unigrams as T5, WordPiece as BERT. Other programs here import them."""
+"""Six kinds of tokenizers of current models, trained on a text of their own with fixed seeds: byte-level BPE as GPT-2 and
+as Qwen 2 and Llama 3 split words, BPE with a fallback to bytes as Llama 2 and Gemma have it, unigrams as T5, WordPiece
+as BERT. Other programs here import them."""
 
 import json
 import random
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import TextStreamer
 
 WORDS = ("the fox and a dog ran over hills while rain fell on small towns where people read long letters about weights gradients and "
          "pipelines; naïve café Zürich приве́т мир 日本語 テスト 你好 emoji 😀🦊 it's we'll 1234 5678 3.14 x+y=z (a) [b] {c}").split()
 SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+
+class Collected(TextStreamer):
+    """The text that a streamer would print."""
+
+    def __init__(self, tokenizer):
+        super().__init__(tokenizer)
+        self.text = ""
+
+    def on_finalized_text(self, text, stream_end=False):
+        self.text += text
 
 
 def sentences(seed, count, words=8):
@@ -29,7 +42,8 @@ def template(tokens, pieces):
 def byte_level(seed, special, size, pattern):
     tokenizer = Tokenizer(models.BPE())
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pattern is None)
-    tokenizer.pre_tokenizer = level if pattern is None else pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), level])
+    split = [] if pattern is None else [pre_tokenizers.Split(Regex(pattern), "isolated")]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*split, level]) if split else level
     tokenizer.decoder = decoders.ByteLevel()
     if pattern is not None:
         tokenizer.normalizer = normalizers.NFC()

@@ -2,15 +2,15 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use cluster::{Cluster, named};
-use config::{
-    Degrees, GradientSums, LayerRecompute, Parallelism, PerClass, RunConfig, SequenceParallel, UnitAxes, UnitClass,
-};
-use device::{Dtype, SumTree, Write};
+use config::{Degrees, Parallelism, PerClass, RunConfig, UnitAxes, UnitClass};
+use device::{SumTree, Write};
 use mesh::{Axis, AxisSet, PlacementOrder};
 use model::{MicrobatchShape, TensorParallel};
-use program::{Footprint, PassKind, Purpose};
+use program::{Footprint, PassKind};
 use record::{RecordCase, UnitRecords};
 use sim::{GroupShape, RecordedUnits, StepCosts, StepShape, collective_ns};
+
+use super::training_case::training_case;
 
 /// Two tensor-parallel ranks in a node, eight replicas over several.
 const DEGREES: Degrees = Degrees { dp: 8, cp: 1, tp: 2, pp: 1 };
@@ -20,17 +20,9 @@ fn collectives_of_a_layer_cost_what_their_axes_do() {
     let RunConfig { model, parallelism, train, .. } = RunConfig::quick_start();
     let parallelism = Parallelism { degrees: DEGREES, ..parallelism };
     let records = UnitRecords::new(RecordCase {
-        model: &model,
         tp: TensorParallel { size: DEGREES.tp, position: 0 },
-        ep: 1,
-        shape: MicrobatchShape::whole(2, 64),
-        stored: Dtype::Bf16,
-        products: config::Products::Chained,
-        sums: GradientSums::Single,
-        sequence_parallel: SequenceParallel::Off,
-        recompute: LayerRecompute::Nothing,
-        purpose: Purpose::Train,
         write: Write::Assign,
+        ..training_case(&model, MicrobatchShape::whole(2, 64))
     });
     let recorded = RecordedUnits::new(&records.unwrap(), None);
     let calls = recorded.units[UnitClass::Layer(0)].forward.collectives.clone();

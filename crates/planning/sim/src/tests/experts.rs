@@ -2,14 +2,16 @@
 
 use cluster::{Cluster, named};
 use comm::Operation;
-use config::{GradientSums, LayerRecompute, RunConfig, SequenceParallel, UnitClass};
+use config::{RunConfig, UnitClass};
 use device::{Dtype, ExpertOp, ExpertRows, Orientation, Tensor, Write};
 use mesh::Axis;
-use model::{MicrobatchShape, TensorParallel};
-use program::{PassKind, Purpose};
+use model::MicrobatchShape;
+use program::PassKind;
 use record::{RecordCase, UnitRecords};
 
 use crate::{Kernel, Product, RecordedUnits, kernel_ns, kernels_of};
+
+use super::training_case::training_case;
 
 /// Of 100 possible rows 60 are expected, in 4 groups.
 #[test]
@@ -68,17 +70,9 @@ fn a_load_multiplies_rows_of_experts_and_those_between_ranks() {
     let keys = ["model.experts=8", "model.expert_hidden=256", "model.biases=\"attention\""].map(String::from);
     let RunConfig { model, .. } = RunConfig::load("", "", &keys).expect("legal");
     let records = UnitRecords::new(RecordCase {
-        model: &model,
-        tp: TensorParallel { size: 1, position: 0 },
         ep: 2,
-        shape: MicrobatchShape::whole(2, 64),
-        stored: Dtype::Bf16,
-        products: config::Products::Chained,
-        sums: GradientSums::Single,
-        sequence_parallel: SequenceParallel::Off,
-        recompute: LayerRecompute::Nothing,
-        purpose: Purpose::Train,
         write: Write::Assign,
+        ..training_case(&model, MicrobatchShape::whole(2, 64))
     });
     let records = records.expect("recorded");
     let [balanced, loaded] = [1.0, 1.5].map(|load| RecordedUnits::of_load(&records, None, load));

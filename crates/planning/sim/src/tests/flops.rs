@@ -4,14 +4,12 @@
 
 use std::path::Path;
 
-use config::{
-    GradientSums, LayerRecompute, ModelSpec, ParamSpec, Products, RunConfig, SequenceParallel, Unit, all_params,
-    flops_per_token,
-};
-use device::{Dtype, Family, Write};
-use model::{MicrobatchShape, TensorParallel};
-use program::Purpose;
+use config::{ModelSpec, ParamSpec, RunConfig, Unit, all_params, flops_per_token};
+use device::{Dtype, Family};
+use model::MicrobatchShape;
 use record::{RecordCase, UnitRecords};
+
+use super::training_case::training_case;
 
 /// The presets, and the examples that read no other file, each with its name.
 fn presets() -> Vec<(String, RunConfig)> {
@@ -32,17 +30,8 @@ fn presets() -> Vec<(String, RunConfig)> {
 /// Floating-point operations of matrix products for a token, and the passes of attention, of a training step.
 fn recorded(model: &ModelSpec, sequence_length: usize) -> (f64, usize) {
     let records = UnitRecords::new(RecordCase {
-        model,
-        tp: TensorParallel { size: 1, position: 0 },
-        ep: 1,
-        shape: MicrobatchShape::whole(1, sequence_length),
         stored: Dtype::F32,
-        products: Products::Chained,
-        sums: GradientSums::Single,
-        sequence_parallel: SequenceParallel::Off,
-        recompute: LayerRecompute::Nothing,
-        purpose: Purpose::Train,
-        write: Write::Accumulate,
+        ..training_case(model, MicrobatchShape::whole(1, sequence_length))
     })
     .unwrap();
     let (mut products, mut attention) = (0, 0);

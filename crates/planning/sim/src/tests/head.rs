@@ -2,29 +2,18 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use cluster::{AttentionKernels, HeadKernels, Software};
-use config::{GradientSums, LayerRecompute, ModelSpec, RunConfig, SequenceParallel, TopQuery};
-use device::{Dtype, Write};
-use model::{MicrobatchShape, TensorParallel};
-use program::Purpose;
+use config::{ModelSpec, RunConfig, TopQuery};
+use device::Write;
+use model::MicrobatchShape;
 use record::{RecordCase, UnitRecords};
 use sim::{Kernel, PassWork, RecordedUnits};
 
+use super::training_case::training_case;
+
 fn forward(top_query: TopQuery) -> PassWork {
     let model = ModelSpec { top_query, context: 300, ..RunConfig::quick_start().model };
-    let case = RecordCase {
-        model: &model,
-        tp: TensorParallel { size: 1, position: 0 },
-        ep: 1,
-        // Two sequences of three chunks each.
-        shape: MicrobatchShape::whole(2, 300),
-        stored: Dtype::Bf16,
-        products: config::Products::Chained,
-        sums: GradientSums::Single,
-        sequence_parallel: SequenceParallel::Off,
-        recompute: LayerRecompute::Nothing,
-        purpose: Purpose::Train,
-        write: Write::Assign,
-    };
+    // Two sequences of three chunks each.
+    let case = RecordCase { write: Write::Assign, ..training_case(&model, MicrobatchShape::whole(2, 300)) };
     let named = Software::from_toml(Software::named("megatron-2021").unwrap()).unwrap();
     let software = Software { head: HeadKernels::Whole, attention: AttentionKernels::Fused, ..named };
     RecordedUnits::new(&UnitRecords::new(case).unwrap(), Some(&software)).units[config::UnitClass::Head].forward.clone()

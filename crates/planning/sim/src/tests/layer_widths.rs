@@ -3,15 +3,15 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
 use cluster::{Cluster, named};
-use config::{
-    Degrees, Format, GradientSums, LayerRecompute, ModelSpec, Parallelism, RunConfig, SequenceParallel, Unit, ZeroStage,
-};
-use device::{Dtype, Write};
+use config::{Degrees, Format, GradientSums, ModelSpec, Parallelism, RunConfig, Unit, ZeroStage};
+use device::Dtype;
 use mesh::PlacementOrder;
 use model::{MicrobatchShape, TensorParallel};
-use program::{Footprint, PassKind, Purpose, Sizes, State, Value};
+use program::{Footprint, PassKind, Sizes, State, Value};
 use record::{RecordCase, UnitRecords};
 use sim::{PassCost, RecordedUnits, StateCost, StepCosts, StepShape, UnitWork};
+
+use super::training_case::training_case;
 
 const TP: usize = 2;
 
@@ -33,17 +33,9 @@ fn layers(model: &ModelSpec) -> Vec<OfLayer> {
     let parallelism =
         Parallelism { degrees: Degrees { dp: 4, cp: 1, tp: TP, pp: 1 }, zero: ZeroStage::One, ..config.parallelism };
     let records = UnitRecords::new(RecordCase {
-        model,
         tp: TensorParallel { size: TP, position: 0 },
-        ep: 1,
-        shape: MicrobatchShape::whole(1, model.context),
         stored: Dtype::F32,
-        products: config::Products::Chained,
-        sums: GradientSums::Single,
-        sequence_parallel: SequenceParallel::Off,
-        recompute: LayerRecompute::Nothing,
-        purpose: Purpose::Train,
-        write: Write::Accumulate,
+        ..training_case(model, MicrobatchShape::whole(1, model.context))
     })
     .unwrap();
     let footprints = records.footprints();

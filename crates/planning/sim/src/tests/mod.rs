@@ -10,4 +10,5 @@ mod layer_widths;
 mod peaks;
 mod prices;
 mod trainers;
+mod training_case;
 mod windows;

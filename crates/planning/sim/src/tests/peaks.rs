@@ -2,12 +2,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use cluster::{Accelerator, AttentionKernels, Cluster, SingleProducts, Software, named, names};
-use config::{GradientSums, LayerRecompute, ModelSpec, RunConfig, SequenceParallel, UnitClass};
-use device::{Dtype, Write};
-use model::{MicrobatchShape, TensorParallel};
-use program::{PassKind, Purpose};
+use config::{ModelSpec, RunConfig, UnitClass};
+use device::Dtype;
+use model::MicrobatchShape;
+use program::PassKind;
 use record::{RecordCase, UnitRecords};
 use sim::{Kernel, RecordedUnits, UnitWork, kernel_ns};
+
+use super::training_case::training_case;
 
 /// Hidden width, tokens of a sequence, sequences: attention is nearly nothing of the first and nearly all of the last.
 const SIZES: [(usize, usize, usize); 4] = [(256, 128, 8), (1024, 1024, 4), (4096, 2048, 1), (512, 16384, 1)];
@@ -31,19 +33,7 @@ fn units(
         context: tokens,
         ..quick_start
     };
-    let case = RecordCase {
-        model: &model,
-        tp: TensorParallel { size: 1, position: 0 },
-        ep: 1,
-        shape: MicrobatchShape::whole(sequences, tokens),
-        stored,
-        products: config::Products::Chained,
-        sums: GradientSums::Single,
-        sequence_parallel: SequenceParallel::Off,
-        recompute: LayerRecompute::Nothing,
-        purpose: Purpose::Train,
-        write: Write::Accumulate,
-    };
+    let case = RecordCase { stored, ..training_case(&model, MicrobatchShape::whole(sequences, tokens)) };
     let units = RecordedUnits::new(&UnitRecords::new(case).unwrap(), software).units;
     [UnitClass::Embedding, UnitClass::Layer(0), UnitClass::Head].map(|class| units[class].clone())
 }

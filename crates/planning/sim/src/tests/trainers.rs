@@ -6,29 +6,17 @@ use cluster::{
     TrainerMemory,
 };
 use comm::Operation;
-use config::{GradientSums, LayerRecompute, RunConfig, SequenceParallel, UnitClass};
-use device::{Dtype, Write};
+use config::{RunConfig, SequenceParallel, UnitClass};
 use model::{MicrobatchShape, TensorParallel};
-use program::Purpose;
 use record::{RecordCase, UnitRecords};
 use sim::{Kernel, PassWork, RecordedUnits, UnitWork};
+
+use super::training_case::training_case;
 
 /// A layer in bf16 with sums of 4 bytes, as Megatron-LM of 2022 with one difference.
 fn layer(differing: impl FnOnce(Software) -> Software) -> UnitWork {
     let model = RunConfig::quick_start().model;
-    let case = RecordCase {
-        model: &model,
-        tp: TensorParallel { size: 1, position: 0 },
-        ep: 1,
-        shape: MicrobatchShape::whole(1, model.context),
-        stored: Dtype::Bf16,
-        products: config::Products::Chained,
-        sums: GradientSums::Single,
-        sequence_parallel: SequenceParallel::Off,
-        recompute: LayerRecompute::Nothing,
-        purpose: Purpose::Train,
-        write: Write::Accumulate,
-    };
+    let case = training_case(&model, MicrobatchShape::whole(1, model.context));
     let named = Software::from_toml(Software::named("megatron-2022").unwrap()).unwrap();
     let units = RecordedUnits::new(&UnitRecords::new(case).unwrap(), Some(&differing(named)));
     units.units[UnitClass::Layer(0)].clone()
@@ -39,17 +27,9 @@ fn gated(tp: usize, sequence_parallel: SequenceParallel, software: Option<&Softw
     let mut model = RunConfig::quick_start().model;
     model.activation = config::Activation::SwiGlu;
     let case = RecordCase {
-        model: &model,
         tp: TensorParallel { size: tp, position: 0 },
-        ep: 1,
-        shape: MicrobatchShape::whole(1, model.context),
-        stored: Dtype::Bf16,
-        products: config::Products::Chained,
-        sums: GradientSums::Single,
         sequence_parallel,
-        recompute: LayerRecompute::Nothing,
-        purpose: Purpose::Train,
-        write: Write::Accumulate,
+        ..training_case(&model, MicrobatchShape::whole(1, model.context))
     };
     RecordedUnits::new(&UnitRecords::new(case).unwrap(), software)
 }

@@ -3,16 +3,15 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
 use cluster::{Cluster, named};
-use config::{
-    GradientSums, LayerRecompute, LocalAttention, ModelSpec, Products, Reach, RunConfig, SequenceParallel, Unit,
-    flops_per_token, unique_parameters,
-};
-use device::{Dtype, Op, Write};
+use config::{GradientSums, LocalAttention, ModelSpec, Reach, RunConfig, Unit, flops_per_token, unique_parameters};
+use device::{Dtype, Op};
 use mesh::PlacementOrder;
 use model::{MicrobatchShape, TensorParallel};
-use program::{PassKind, Purpose};
+use program::PassKind;
 use record::{RecordCase, UnitRecords};
 use sim::{RecordedUnits, StepCosts, StepShape};
+
+use super::training_case::training_case;
 
 const WINDOW: usize = 48;
 const SEQUENCES: usize = 2;
@@ -26,17 +25,9 @@ fn model(window: Option<usize>) -> ModelSpec {
 
 fn records(model: &ModelSpec) -> UnitRecords<'_> {
     UnitRecords::new(RecordCase {
-        model,
         tp: TensorParallel { size: 2, position: 0 },
-        ep: 1,
-        shape: MicrobatchShape::whole(SEQUENCES, model.context),
         stored: Dtype::F32,
-        products: Products::Chained,
-        sums: GradientSums::Single,
-        sequence_parallel: SequenceParallel::Off,
-        recompute: LayerRecompute::Nothing,
-        purpose: Purpose::Train,
-        write: Write::Accumulate,
+        ..training_case(model, MicrobatchShape::whole(SEQUENCES, model.context))
     })
     .unwrap()
 }
