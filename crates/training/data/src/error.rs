@@ -269,16 +269,19 @@ pub enum DataError {
     },
     /// Tokens of which some are not learned, where a file is to hold them.
     #[error(
-        "{document} has tokens that are not learned by its labels or masks, which token files do not hold; train on it without `pleach data tokenize` \
-         and data.cache, or name the column of tokens by `column` to learn all of them"
+        "{document} has tokens that are not learned by its labels or masks, which token files do not hold; train on it \
+         without `pleach data tokenize` and data.cache, or name the column of tokens by `column` to learn all of them"
     )]
     PartlyLearned {
         /// The row.
         document: String,
     },
     /// Rows of which some tokens are not learned, and blanks.
-    #[error("the {part} text{}{source_name} has labels or masks, which conflict with data.blanks; leave data.blanks out, or name the column of tokens by `column`",
-        if .source_name.is_empty() { "" } else { " of " })]
+    #[error(
+        "the {part} text{}{source_name} has labels or masks, which conflict with data.blanks; leave data.blanks out, or \
+         name the column of tokens by `column`",
+        if .source_name.is_empty() { "" } else { " of " }
+    )]
     LabelsWithBlanks {
         /// Which part of the rows.
         part: &'static str,
@@ -287,8 +290,8 @@ pub enum DataError {
     },
     /// Rows with labels that are longer than a sequence.
     #[error(
-        "{document} has {tokens} tokens, and train.sequence_length = {sequence_length} takes {} ({number} of the {part} rows are longer, the longest by {}); \
-         rows with labels are not cut: use train.sequence_length = {} or more, or cut them before",
+        "{document} has {tokens} tokens, and train.sequence_length = {sequence_length} takes {} ({number} of the {part} \
+         rows are longer, the longest by {}); rows with labels are not cut: use train.sequence_length = {} or more, or cut them before",
         .sequence_length + 1, .longest - .sequence_length - 1, .longest - 1
     )]
     LongRow {

@@ -28,26 +28,30 @@ pub(crate) fn values_in(json: &str) -> usize {
     values
 }
 
-/// A problem of a line, with its byte.
+/// A problem of a line, as the rest of a sentence.
 #[derive(Clone, Debug)]
-pub(crate) struct LineProblem {
-    within: usize,
-    problem: String,
+pub(crate) enum LineProblem {
+    /// Of its JSON or its text, at a byte of the line.
+    Json { within: usize, problem: String },
+    /// Of the numbers next to its tokens.
+    Labels(String),
 }
 
 impl LineProblem {
-    /// The error of line `line` of the file `path`, which begins at byte `offset`.
-    pub(crate) fn in_line(self, path: &Path, line: usize, offset: usize, column: &ColumnChoice) -> DataError {
-        let name = match column {
-            ColumnChoice::FirstOf(names) => names.first().copied().unwrap_or_default(),
-            ColumnChoice::Named(name) => name,
-        };
-        DataError::NotJsonLine {
-            path: path.to_path_buf(),
-            line,
-            offset: offset + self.within,
-            problem: self.problem,
-            example: format!("{{\"{name}\": \"...\"}}"),
+    /// The error of line `line` of the file `path`, which begins at byte `offset` and should have the fields `names`.
+    pub(crate) fn in_line(self, path: &Path, line: usize, offset: usize, names: &[&str]) -> DataError {
+        let fields: Vec<String> = names.iter().map(|name| format!("\"{name}\": \"...\"")).collect();
+        match self {
+            LineProblem::Json { within, problem } => DataError::NotJsonLine {
+                path: path.to_path_buf(),
+                line,
+                offset: offset + within,
+                problem,
+                example: format!("{{{}}}", fields.join(", ")),
+            },
+            LineProblem::Labels(problem) => {
+                DataError::NotLearned { document: format!("{}:{line}", path.display()), problem }
+            }
         }
     }
 }
@@ -88,9 +92,9 @@ pub(crate) fn cell(line: &str, column: &ColumnChoice) -> Result<(Cell, Option<Ve
             true => " but `messages`, which `data.chat` reads".to_string(),
             false => others(object.keys().map(String::as_str), "the text"),
         };
-        return Err(LineProblem { within: 0, problem: format!("has no field `{first}`{hint}") });
+        return Err(LineProblem::Json { within: 0, problem: format!("has no field `{first}`{hint}") });
     };
-    let wrong = |what: &str| LineProblem { within: 0, problem: format!("has a field `{name}` that is {what}") };
+    let wrong = |what: &str| LineProblem::Json { within: 0, problem: format!("has a field `{name}` that is {what}") };
     if value.is_null() {
         return Err(wrong("null; leave the line out, or give it a string"));
     }
@@ -101,9 +105,7 @@ pub(crate) fn cell(line: &str, column: &ColumnChoice) -> Result<(Cell, Option<Ve
             let tokens = list.into_iter().map(token).collect::<Option<Vec<u32>>>();
             let tokens = tokens.ok_or_else(|| wrong("not a list of tokens"))?;
             let Learned { tokens, learned } = match column {
-                ColumnChoice::FirstOf(_) => {
-                    Learned::of_object(tokens, &object).map_err(|problem| LineProblem { within: 0, problem })?
-                }
+                ColumnChoice::FirstOf(_) => Learned::of_object(tokens, &object).map_err(LineProblem::Labels)?,
                 // Whoever names the column learns all of its tokens.
                 ColumnChoice::Named(_) => Learned::all(tokens),
             };
@@ -135,13 +137,7 @@ pub(crate) fn fields<const N: usize>(
     let mut offset = text.len() - text.trim_start_matches('\u{feff}').len();
     for (index, line) in text[offset..].split_inclusive('\n').enumerate() {
         if !line.trim().is_empty() {
-            let fields = fields_of(line, names).map_err(|problem| DataError::NotJsonLine {
-                path: path.to_path_buf(),
-                line: index + 1,
-                offset: offset + problem.within,
-                problem: problem.problem,
-                example: format!("{{{}}}", names.map(|name| format!("\"{name}\": \"...\"")).join(", ")),
-            })?;
+            let fields = fields_of(line, names).map_err(|problem| problem.in_line(path, index + 1, offset, &names))?;
             lines.push((format!("{}:{}", path.display(), index + 1), fields));
         }
         offset += line.len();
@@ -151,17 +147,17 @@ pub(crate) fn fields<const N: usize>(
 
 fn object_of(line: &str) -> Result<Map<String, Value>, LineProblem> {
     if values_in(line) > MOST_VALUES {
-        return Err(LineProblem { within: 0, problem: format!("has more than {MOST_VALUES} values") });
+        return Err(LineProblem::Json { within: 0, problem: format!("has more than {MOST_VALUES} values") });
     }
     match serde_json::from_str::<Value>(line) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::String(_)) => {
-            Err(LineProblem { within: 0, problem: "is not a JSON object".into() })
+            Err(LineProblem::Json { within: 0, problem: "is not a JSON object".into() })
         }
         Err(error) => {
             let before: usize = line.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
             let within = (before + error.column().saturating_sub(1)).min(line.len());
-            Err(LineProblem { within, problem: "is not JSON".into() })
+            Err(LineProblem::Json { within, problem: "is not JSON".into() })
         }
     }
 }
@@ -181,7 +177,7 @@ fn fields_of<const N: usize>(line: &str, names: [&str; N]) -> Result<[String; N]
             }
             None => format!("has no field `{name}`"),
         };
-        return Err(LineProblem { within: 0, problem });
+        return Err(LineProblem::Json { within: 0, problem });
     }
     Ok(fields)
 }

@@ -276,9 +276,8 @@ impl RecordContent {
     ) -> Result<Record, DataError> {
         let (content, learned) = match self {
             RecordContent::Conversation => (Cell::Text(json.to_string()), None),
-            RecordContent::Field => {
-                json_lines::cell(json, choice).map_err(|problem| problem.in_line(path, line, offset, choice))?
-            }
+            RecordContent::Field => json_lines::cell(json, choice)
+                .map_err(|problem| problem.in_line(path, line, offset, &[name_of(choice)]))?,
         };
         Ok(Record { name: format!("{}:{line}", path.display()), content, learned, ends: true })
     }

@@ -85,7 +85,9 @@ fn waiting_of(text: &str) -> String {
 /// Whether the streamer of transformers prints text that waits: letters, digits and blanks at once, and everything at a
 /// space, a line end or an ideograph.
 fn is_printed(waiting: &str) -> bool {
-    let is_ideograph = |letter| matches!(letter, '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{2fa1f}');
+    let ideographs =
+        ['\u{3400}'..='\u{4dbf}', '\u{4e00}'..='\u{9fff}', '\u{f900}'..='\u{faff}', '\u{20000}'..='\u{2fa1f}'];
+    let is_ideograph = |letter: char| ideographs.iter().any(|range| range.contains(&letter));
     // Separators of records and units are blanks in Python.
     let is_blank = |letter: char| letter.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&letter);
     let is_plain = |letter: char| letter.is_alphanumeric() || is_blank(letter);

@@ -84,6 +84,10 @@ fn columns_that_do_not_go_with_the_tokens_are_refused_by_name() {
     ] {
         let found = rows(&folder, &[&format!("{{\"input_ids\": [1, 2, 3], {fields}}}")]).expect_err(fields);
         assert!(found.contains(said), "{fields}: {found}");
+        assert!(
+            found.ends_with("; correct it, or name the column of tokens by `column` to learn all of them"),
+            "{fields}: {found}"
+        );
     }
     let corpus = rows(&folder, &["{\"input_ids\": [1, 2, 3, 4], \"labels\": [-100, 2, 3, 4]}"]).expect("a row");
     let long = batches(corpus, 2).expect_err("longer").to_string();
