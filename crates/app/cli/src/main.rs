@@ -38,6 +38,8 @@ use run::places::own_places;
 use run::signals::interrupt;
 
 fn main() -> ExitCode {
+    // Before threads are started.
+    nvidia::driver::ask_for_hardware_queues();
     run::launch::parent::end_with_launcher();
     panics::leave_libraries_to_their_callers();
     let arguments = match Arguments::try_parse_from(arguments::software_value::joined(std::env::args_os())) {

@@ -24,7 +24,7 @@ mod staging;
 
 pub use event_keeper::EventKeeper;
 pub use failure::{named, on_gpu, remedy};
-pub use nccl::{NCCL_RANK_BYTES, NcclCommunicator, NcclError, NcclLanes, NcclRank};
+pub use nccl::{NCCL_RANK_BYTES, NcclCommunicator, NcclError, NcclGroup, NcclGroups, NcclRank, Neighbours};
 pub use peer::{PeerCommunicator, PeerLanes};
 pub use peer_kernels::{COLLECTIVES, MAX_MEMBERS, PeerKernels};
 pub use rank_device::RankDevice;

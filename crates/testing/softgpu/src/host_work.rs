@@ -7,7 +7,7 @@ use gpu::{DriverError, StreamHandle};
 
 use crate::soft_gpu::SoftGpu;
 use crate::state::{State, invalid};
-use crate::streams::{Clock, HostWork, Point, Work};
+use crate::streams::{Clock, HostWork, Point, Queue, Work};
 
 /// Pieces of work that run before other threads may submit some.
 const WORK_OF_AN_ADVANCE: usize = 8;
@@ -63,6 +63,39 @@ impl SoftGpu {
             return Err(invalid("wait_for_promise", format!("stream {} is being captured", stream.0)));
         }
         state.submit("wait_for_promise", stream, Work::Wait(point))
+    }
+
+    /// A kernel of `stream` that runs until a promised point, and then does `end`.
+    ///
+    /// # Errors
+    /// A stream that does not exist, or that is captured; memory that is not allocated; an earlier failure.
+    pub fn submit_remote(
+        &self,
+        stream: StreamHandle,
+        Promise(until): Promise,
+        end: Option<HostWork>,
+    ) -> Result<(), DriverError> {
+        let mut state = sync::lock(&self.state);
+        for (pointer, bytes) in end.iter().flat_map(|work| &work.writes) {
+            SoftGpu::check_range(&state, "submit_remote", *pointer, *bytes)?;
+        }
+        if state.captures.iter().any(|capture| capture.has_stream(stream)) {
+            return Err(invalid("submit_remote", format!("stream {} is being captured", stream.0)));
+        }
+        state.submit("submit_remote", stream, Work::Remote { until, end: end.map(Arc::new) })
+    }
+
+    /// A stream that has no hardware queue: of work that stands in for other GPUs.
+    ///
+    /// # Errors
+    /// An earlier failure.
+    pub fn create_outside_stream(&self) -> Result<StreamHandle, DriverError> {
+        let mut state = sync::lock(&self.state);
+        state.check("create_outside_stream")?;
+        let handle = StreamHandle(state.handle());
+        state.streams.insert(handle, Queue::default());
+        state.dealt.keep_outside(handle);
+        Ok(handle)
     }
 
     /// The point is where the work of `stream` so far has ended.

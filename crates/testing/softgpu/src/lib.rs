@@ -25,7 +25,7 @@ pub use host_work::Promise;
 pub use modules::SharedCode;
 pub use settings::Settings;
 pub use soft_gpu::SoftGpu;
-pub use streams::{HostFunction, HostWork, Pairs, Place, WorkLog};
+pub use streams::{Deal, HardwareQueues, HostFunction, HostWork, Pairs, Place, WorkLog};
 
 // Tests name the crate as its users do.
 #[cfg(test)]

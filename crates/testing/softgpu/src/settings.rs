@@ -4,6 +4,7 @@ use gpu::{Capability, DeviceFacts};
 
 use crate::checks::Checks;
 use crate::faults::FaultPlan;
+use crate::streams::HardwareQueues;
 
 /// The card that the GPU pretends to be, and what it checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub struct Settings {
     pub multiprocessors: u32,
     /// The most shared memory of a block.
     pub max_shared_bytes: u32,
+    /// Queues that streams share; none where each has its own.
+    pub hardware_queues: Option<HardwareQueues>,
     /// The numbers that decide which stream continues.
     pub seed: u64,
     /// Instructions of warps that a launch may run before it counts as endless.
@@ -34,6 +37,7 @@ impl Default for Settings {
             memory_bytes: 8 << 30,
             multiprocessors: 4,
             max_shared_bytes: 227 << 10,
+            hardware_queues: None,
             seed: 0,
             max_warp_instructions: 10_000_000_000,
             max_backlog: 4096,

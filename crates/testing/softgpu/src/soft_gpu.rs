@@ -14,7 +14,7 @@ use crate::counters::Counters;
 use crate::modules::{Decoded, SharedCode};
 use crate::settings::Settings;
 use crate::state::{Function, State, invalid};
-use crate::streams::{Capture, GraphRun, Item, LaunchWork, Queue, Work, WorkLog};
+use crate::streams::{Capture, Deal, GraphRun, Item, LaunchWork, Queue, Work, WorkLog};
 use crate::tensor_maps::encode;
 
 /// A GPU in software.
@@ -77,8 +77,33 @@ impl SoftGpu {
         Ok(())
     }
 
+    fn free_bytes(&self, state: &State) -> u64 {
+        self.settings.memory_bytes.saturating_sub(state.global.used_bytes() + state.taken_bytes)
+    }
+
+    /// Takes memory without an address, as libraries take it for buffers of their own.
+    ///
+    /// # Errors
+    /// [`DriverErrorKind::OutOfMemory`].
+    pub fn take_memory(&self, bytes: u64) -> Result<(), DriverError> {
+        let mut state = sync::lock(&self.state);
+        let free = self.free_bytes(&state);
+        if bytes > free {
+            let text = format!("{bytes} bytes for a library; {free} of {} are free", self.settings.memory_bytes);
+            return Err(DriverError { call: "take_memory", kind: DriverErrorKind::OutOfMemory, text });
+        }
+        state.taken_bytes += bytes;
+        Ok(())
+    }
+
+    /// Gives back memory of [`SoftGpu::take_memory`].
+    pub fn give_memory_back(&self, bytes: u64) {
+        let mut state = sync::lock(&self.state);
+        state.taken_bytes = state.taken_bytes.saturating_sub(bytes);
+    }
+
     fn check_free(&self, state: &mut State, call: &'static str, bytes: usize) -> Result<(), DriverError> {
-        let free = self.settings.memory_bytes.saturating_sub(state.global.used_bytes());
+        let free = self.free_bytes(state);
         let out_of_memory = |text: String| Err(DriverError { call, kind: DriverErrorKind::OutOfMemory, text });
         if state.is_planned_out_of_memory() {
             return out_of_memory(format!("planned; {free} bytes are free"));
@@ -189,7 +214,7 @@ impl Gpu for SoftGpu {
         let mut state = sync::lock(&self.state);
         state.check("free_memory")?;
         let total_bytes = self.settings.memory_bytes;
-        Ok(FreeMemory { free_bytes: total_bytes.saturating_sub(state.global.used_bytes()), total_bytes })
+        Ok(FreeMemory { free_bytes: self.free_bytes(&state), total_bytes })
     }
 
     fn allocate(&self, bytes: usize) -> Result<DevicePointer, DriverError> {
@@ -298,6 +323,7 @@ impl Gpu for SoftGpu {
         state.check("create_stream")?;
         let handle = StreamHandle(state.handle());
         state.streams.insert(handle, Queue::default());
+        state.dealt.deal(handle, Deal::AtCreation);
         Ok(handle)
     }
 

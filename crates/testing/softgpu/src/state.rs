@@ -17,8 +17,8 @@ use crate::memory::global::Global;
 use crate::modules::LoadedModule;
 use crate::settings::Settings;
 use crate::streams::{
-    Capture, Clocks, Entry, GpuLog, Graph, HostWork, Item, LaunchWork, Node, Origin, Point, Points, Queue, Random,
-    Ready, Work, WorkLog, WorkOrder,
+    Capture, Clocks, Deal, DealtQueues, Entry, GpuLog, Graph, HostWork, Item, LaunchWork, Node, Origin, Point, Points,
+    Queue, Random, Ready, Work, WorkLog, WorkOrder,
 };
 
 /// All that a GPU holds.
@@ -62,6 +62,12 @@ pub struct State {
     random: Random,
     limits: Limits,
     next_handle: u64,
+    /// Hardware queues of streams.
+    pub dealt: DealtQueues,
+    /// Pieces of work that were submitted.
+    submitted: u64,
+    /// Bytes that libraries have taken without an address.
+    pub taken_bytes: u64,
 }
 
 /// A kernel that was asked for.
@@ -102,6 +108,9 @@ impl State {
             random: Random::new(settings.seed),
             limits: Limits { warp_instructions: settings.max_warp_instructions },
             next_handle: 1,
+            dealt: DealtQueues::new(settings.hardware_queues),
+            submitted: 0,
+            taken_bytes: 0,
         }
     }
 
@@ -149,9 +158,7 @@ impl State {
 
     /// Runs the next piece of work of a stream that is drawn among those that have some; `false` where none has.
     pub fn run_any(&mut self) -> bool {
-        let points = &self.points;
-        let ready: Vec<StreamHandle> =
-            self.streams.iter().filter(|(_, queue)| queue.is_ready(points)).map(|(stream, _)| *stream).collect();
+        let ready = self.dealt.ready(&self.streams, &self.points);
         let Some(stream) = ready.get(self.random.below(ready.len())) else { return false };
         let Some(queue) = self.streams.get_mut(stream) else { return false };
         let stream = *stream;
@@ -222,7 +229,10 @@ impl State {
     /// Adds an item to the queue of a stream.
     pub fn push(&mut self, call: &'static str, stream: StreamHandle, item: Item) -> Result<(), DriverError> {
         let host = self.clocks.host();
-        self.queue(call, stream)?.push(Entry { item, host });
+        self.dealt.deal(stream, Deal::AtFirstWork);
+        self.submitted += 1;
+        let place = self.submitted;
+        self.queue(call, stream)?.push(Entry { item, host, place });
         Ok(())
     }
 
@@ -238,10 +248,14 @@ impl State {
                 return Ok(());
             }
             Work::Wait(point) => {
-                if let Some(clock) = self.points.clock(point) {
-                    self.clocks.wait(origin, clock);
-                }
+                self.wait_for(origin, point);
                 return Ok(());
+            }
+            Work::Remote { until, ref end } => {
+                self.wait_for(origin, until);
+                if end.is_none() {
+                    return Ok(());
+                }
             }
             Work::Launch(_)
             | Work::Host(_)
@@ -256,10 +270,16 @@ impl State {
         ended
     }
 
+    fn wait_for(&mut self, origin: Origin, point: Point) {
+        if let Some(clock) = self.points.clock(point) {
+            self.clocks.wait(origin, clock);
+        }
+    }
+
     fn run_in_order(&mut self, work: Work, order: &WorkOrder) -> Result<(), DriverError> {
         match work {
             Work::Launch(launch) => self.run_launch(&launch, order),
-            Work::Host(work) => self.run_host_work(&work, order),
+            Work::Host(work) | Work::Remote { end: Some(work), .. } => self.run_host_work(&work, order),
             Work::Upload { to, pinned, offset_bytes, bytes } => {
                 self.touch("upload", to, bytes, order, true)?;
                 let from = self.pinned.get(&pinned).and_then(|pinned| pinned.get(offset_bytes..offset_bytes + bytes));
@@ -280,7 +300,7 @@ impl State {
                 self.touch("fill", to, bytes, order, true)?;
                 copy_range("fill", Some(&vec![value; bytes]), self.global.range_mut(to.0, bytes))
             }
-            Work::Record(_) | Work::Wait(_) => Ok(()),
+            Work::Record(_) | Work::Wait(_) | Work::Remote { end: None, .. } => Ok(()),
         }
     }
 

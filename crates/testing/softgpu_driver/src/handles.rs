@@ -33,6 +33,11 @@ impl<T> Handles<T> {
         self.things.get_mut(&handle)
     }
 
+    /// All things.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.things.values()
+    }
+
     /// Removes the thing of a handle.
     pub fn remove(&mut self, handle: u64) -> Option<T> {
         self.things.remove(&handle)

@@ -1,12 +1,13 @@
 //! The settings of a copy of the library: the file `softgpu.settings` next to it.
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use gpu::Capability;
-use softgpu::Settings as GpuSettings;
+use softgpu::{Deal, HardwareQueues, Settings as GpuSettings};
 
 /// The name of the file. It has lines `KEY = VALUE` and may be missing.
 const FILE: &str = "softgpu.settings";
@@ -16,7 +17,8 @@ const FILE: &str = "softgpu.settings";
 pub struct Settings {
     /// Number of GPUs, which are alike: `gpus`; 1 by default.
     pub gpus: usize,
-    /// Each of them: `capability`, as 9.0, and `memory_bytes`.
+    /// Each of them: `capability`, as 9.0, and `memory_bytes`; `hardware_queues`, otherwise as many as
+    /// `CUDA_DEVICE_MAX_CONNECTIONS` says or 8, and their `deal`, `at creation` or `at first work`.
     pub gpu: GpuSettings,
     /// NVRTC itself: `nvrtc`, the path of its file. Without it there is no compiler.
     pub nvrtc: Option<PathBuf>,
@@ -26,7 +28,9 @@ pub struct Settings {
 
 impl Settings {
     fn of(text: &str) -> Result<Settings, String> {
-        let mut settings = Settings { gpus: 1, gpu: GpuSettings::default(), nvrtc: None, kernels: None };
+        let hardware_queues = Some(HardwareQueues { number: connections(), deal: Deal::AtCreation });
+        let gpu = GpuSettings { hardware_queues, ..GpuSettings::default() };
+        let mut settings = Settings { gpus: 1, gpu, nvrtc: None, kernels: None };
         for line in text.lines().filter(|line| !line.is_empty()) {
             settings.set(line).ok_or_else(|| format!("{FILE} has a line that is not a setting: {line}"))?;
         }
@@ -42,12 +46,26 @@ impl Settings {
                 self.gpu.capability = Capability { major: major.parse().ok()?, minor: minor.parse().ok()? };
             }
             "memory_bytes" => self.gpu.memory_bytes = value.parse().ok()?,
+            "hardware_queues" => self.gpu.hardware_queues.as_mut()?.number = value.parse().ok()?,
+            "deal" => {
+                self.gpu.hardware_queues.as_mut()?.deal = match value {
+                    "at creation" => Deal::AtCreation,
+                    "at first work" => Deal::AtFirstWork,
+                    _ => return None,
+                };
+            }
             "nvrtc" => self.nvrtc = Some(value.into()),
             "kernels" => self.kernels = Some(value.into()),
             _ => return None,
         }
         Some(())
     }
+}
+
+/// The hardware queues of each GPU of a process, as NVIDIA's driver reads them when it starts: 1 to 32.
+fn connections() -> NonZeroUsize {
+    let asked = std::env::var("CUDA_DEVICE_MAX_CONNECTIONS").ok().and_then(|value| value.parse().ok());
+    NonZeroUsize::MIN.saturating_add(asked.unwrap_or(8usize).clamp(1, 32) - 1)
 }
 
 /// `Dl_info` of the system's loader.

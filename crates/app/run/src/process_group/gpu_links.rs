@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use config::figures::counted;
 use config::{CollectivesChoice, GpuCollectives, RunConfig};
+use nvidia::driver::shared_hardware_queues;
 use nvidia::nccl::Library;
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +52,12 @@ impl GpuLinks {
     pub fn line(&self) -> String {
         match self {
             GpuLinks::Nccl(library) => {
-                format!("joined  by NCCL {} at {}\n", library.version(), library.path().display())
+                let warning = shared_hardware_queues().map_or(String::new(), |warning| format!("warning: {warning}\n"));
+                format!(
+                    "joined  by NCCL {} at {}; NCCL has joined GPUs in software only: docs/gpu.md\n{warning}",
+                    library.version(),
+                    library.path().display()
+                )
             }
             GpuLinks::Host(reason) => format!("joined  by way of the host: {reason}\n"),
         }

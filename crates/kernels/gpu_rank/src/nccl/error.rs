@@ -29,6 +29,17 @@ pub enum NcclError {
         /// `run.timeout_seconds`.
         setting: Duration,
     },
+    /// A group without a communicator.
+    #[error(
+        "{rank} has not met {peers} over NCCL, which joins the groups of a run and neighbours in pipelines; write \
+         run.gpu_collectives = \"host\""
+    )]
+    NotMet {
+        /// The rank that calls.
+        rank: Rank,
+        /// The others.
+        peers: String,
+    },
     /// A call that failed.
     #[error(
         "{rank}: NCCL failed in {operation} of {peers}: {cause}; see the systems' logs and NCCL's own (NCCL_DEBUG=WARN), or write \

@@ -1,21 +1,21 @@
 //! Messages between two members, over a communicator of the two for each direction.
 //!
 //! A send must not wait for its receiver, and NCCL has no tags. The sender announces each message on the host, in
-//! order, and gives it to the thread of [`super::watch`]; the receiver takes them in the same order. One whose turn is
+//! order, and launches it at once on a stream of its own; the receiver takes them in the same order. One whose turn is
 //! not yet is kept in memory of the GPU.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use bytemuck::{Pod, Zeroable};
 use comm::{Channel, ChannelId, CommError, Operation, Tag};
 use device::DeviceError;
 use gpu::{DevicePointer, StreamHandle};
 use mesh::Rank;
-use nvidia::nccl::{Communicator, Element, GroupId, Progress};
+use nvidia::nccl::{Communicator, Element};
 use sync::lock;
 
-use super::end::failed;
+use super::communicator::failed;
 use super::rank::NcclRank;
 use super::watch::CallName;
 use crate::rank_streams::driver_error;
@@ -26,21 +26,17 @@ use crate::rank_streams::driver_error;
 struct Notice {
     tag: u64,
     bytes: u64,
-    /// The name under which sender and receiver meet.
-    id: [u8; 128],
 }
 
 /// Messages to a member.
 struct Outgoing {
-    outbox: usize,
-    id: GroupId,
+    outbox: StreamHandle,
     sent: u64,
 }
 
 /// Messages of a member.
 #[derive(Default)]
 struct Incoming {
-    communicator: Option<Arc<Communicator>>,
     received: u64,
     /// Messages before their turn, by tag: their places and bytes.
     early: HashMap<u64, VecDeque<(DevicePointer, usize)>>,
@@ -79,19 +75,23 @@ impl Messages {
         (to, tag): (usize, u64),
         (place, bytes): (DevicePointer, usize),
     ) -> Result<(), DeviceError> {
+        let (own, name) = (self.notices.group().rank(), self.name(to));
+        let communicator = rank.messages(own, (own, self.peer(to)))?;
+        let what = |error| driver_error(format!("order a message of {bytes} bytes to {}", self.peer(to)))(error);
         let mut all = lock(&self.outgoing);
         let outgoing = match all.entry(to) {
             std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
             std::collections::hash_map::Entry::Vacant(place) => {
-                let (outbox, id) = rank.watch.outbox(self.name(to))?;
-                place.insert(Outgoing { outbox, id, sent: 0 })
+                place.insert(Outgoing { outbox: rank.watch().outbox().map_err(what)?, sent: 0 })
             }
         };
-        let notice = Notice { tag, bytes: bytes as u64, id: outgoing.id.bytes() };
+        let notice = Notice { tag, bytes: bytes as u64 };
         self.notices.post_send(to, outgoing.sent, &[notice]).map_err(failed)?;
         outgoing.sent += 1;
-        let posted = rank.watch.post(outgoing.outbox, stream, (place, bytes));
-        posted.map_err(driver_error(format!("record an event before {bytes} bytes are sent to {}", self.peer(to))))
+        let (watch, outbox) = (rank.watch(), outgoing.outbox);
+        watch.order(outbox, stream).map_err(what)?;
+        let sent = communicator.together(|messages| messages.send(place, (bytes, Element::Bytes), 1, outbox));
+        watch.launched(communicator, &name, sent)
     }
 
     /// Fills memory with the message of a member under a tag, as work of `stream`.
@@ -102,6 +102,8 @@ impl Messages {
         (from, tag): (usize, u64),
         (place, bytes): (DevicePointer, usize),
     ) -> Result<(), DeviceError> {
+        let own = self.notices.group().rank();
+        let communicator = rank.messages(own, (self.peer(from), own))?;
         let mut all = lock(&self.incoming);
         let incoming = all.entry(from).or_default();
         if let Some((early, sent)) = incoming.early.get_mut(&tag).and_then(VecDeque::pop_front) {
@@ -114,18 +116,14 @@ impl Messages {
             let mut notice = [Notice::zeroed()];
             self.notices.receive(from, incoming.received, &mut notice).map_err(failed)?;
             incoming.received += 1;
-            let [Notice { tag: sent_tag, bytes: sent, id }] = notice;
+            let [Notice { tag: sent_tag, bytes: sent }] = notice;
             let (sent, name) = (sent as usize, self.name(from));
-            let communicator = match &incoming.communicator {
-                Some(known) => Arc::clone(known),
-                None => Arc::clone(incoming.communicator.insert(rank.meet(GroupId::of_bytes(id), (2, 1), &name)?)),
-            };
             if sent_tag == tag {
                 self.check((from, tag), bytes, sent)?;
-                return take(rank, &communicator, stream, (place, bytes), name);
+                return take(rank, communicator, stream, (place, bytes), name);
             }
             let early = early_place(rank, incoming, sent)?;
-            take(rank, &communicator, stream, (early, sent), name)?;
+            take(rank, communicator, stream, (early, sent), name)?;
             incoming.early.entry(sent_tag).or_default().push_back((early, sent));
         }
     }
@@ -163,11 +161,8 @@ fn take(
     name: CallName,
 ) -> Result<(), DeviceError> {
     let watched = |error| driver_error(format!("record an event for a message of {bytes} bytes"))(error);
-    let begun = rank.watch.begin(stream).map_err(watched)?;
-    match communicator.receive(place, (bytes, Element::Bytes), 0, stream) {
-        Ok(Progress::Done) => {}
-        Ok(Progress::Continues) => rank.watch.settle(communicator, &name)?,
-        Err(cause) => return Err(rank.watch.failed(&name, cause)),
-    }
-    rank.watch.end(stream, begun, name).map_err(watched)
+    let begun = rank.watch().begin(stream).map_err(watched)?;
+    let received = communicator.together(|messages| messages.receive(place, (bytes, Element::Bytes), 0, stream));
+    rank.watch().launched(communicator, &name, received)?;
+    rank.watch().end(stream, begun, name).map_err(watched)
 }

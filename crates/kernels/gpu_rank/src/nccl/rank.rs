@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use comm::{Timeouts, Transport};
 use device::{DeviceError, Stream};
 use gpu::{DevicePointer, DriverError, Gpu, StreamHandle};
-use mesh::Rank;
-use nvidia::nccl::{CollectiveError, Communicator, GroupId, Library, Progress};
+use mesh::{Group, Rank};
+use nvidia::nccl::Communicator;
 use sync::lock;
 
-use super::watch::{CallName, Watch};
+use super::error::{NcclError, named};
+use super::meeting::{Direction, NcclGroups};
+use super::watch::Watch;
 use crate::peer_kernels::PeerKernels;
 use crate::rank_streams::RankStreams;
 
@@ -21,38 +22,24 @@ pub(super) const SCRATCH_BYTES: usize = 32 << 20;
 /// own buffers.
 pub const NCCL_RANK_BYTES: u64 = 3 * SCRATCH_BYTES as u64 + (400 << 20);
 
-/// The number of a lane of the transport, and the members of a group on it.
-type Place = (usize, Vec<Rank>);
-
 /// NCCL on the GPU of a rank.
+///
+/// All calls come from one thread, in the order of the rank's program, each after the last one has been launched: NCCL
+/// does not allow launches of two threads on one GPU, and the program's order is one in which no rank waits for ever.
 pub struct NcclRank {
-    /// Ends its communicators before the streams that they use.
-    pub(super) watch: Watch,
-    library: Arc<Library>,
+    /// The groups, whose communicators end before the streams that they use.
+    groups: NcclGroups,
     pub(super) streams: RankStreams,
     pub(super) kernels: Arc<PeerKernels>,
-    /// Groups of the same ranks share a communicator on a lane, where all of them make the same calls in the same
-    /// order.
-    communicators: Mutex<BTreeMap<Place, Arc<Communicator>>>,
     scratch: Mutex<BTreeMap<u64, DevicePointer>>,
     /// Of messages before their turn.
     early: Mutex<Vec<DevicePointer>>,
 }
 
 impl NcclRank {
-    /// `library` on the GPU of `streams`. `transport` is an end of the rank, which learns of failures and reports them.
-    ///
-    /// # Errors
-    /// A thread that the system does not start.
-    pub fn open(
-        library: Arc<Library>,
-        streams: RankStreams,
-        kernels: Arc<PeerKernels>,
-        (transport, timeouts): (Arc<dyn Transport>, Timeouts),
-    ) -> Result<NcclRank, DeviceError> {
-        let watch = Watch::start(Arc::clone(&library), Arc::clone(streams.device.gpu()), transport, timeouts)?;
-        let (communicators, scratch, early) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Ok(NcclRank { library, streams, kernels, watch, communicators, scratch, early })
+    /// NCCL on the GPU of `streams`, whose rank has met the others in `groups`.
+    pub fn new(groups: NcclGroups, streams: RankStreams, kernels: Arc<PeerKernels>) -> NcclRank {
+        NcclRank { groups, streams, kernels, scratch: Mutex::default(), early: Mutex::default() }
     }
 
     /// Refuses to continue after a failure of NCCL, or of the world while NCCL had work: results of streams are not
@@ -61,52 +48,26 @@ impl NcclRank {
     /// # Errors
     /// The failure.
     pub fn check(&self) -> Result<(), DeviceError> {
-        self.watch.check()
+        self.watch().check()
+    }
+
+    pub(super) fn watch(&self) -> &Watch {
+        &self.groups.watch
     }
 
     pub(super) fn gpu(&self) -> &dyn Gpu {
         &**self.streams.device.gpu()
     }
 
-    pub(super) fn new_id(&self) -> Result<GroupId, CollectiveError> {
-        self.library.group_id()
+    /// The communicator of all members of a group.
+    pub(super) fn joined(&self, group: &Group) -> Result<&Arc<Communicator>, DeviceError> {
+        self.groups.joined.get(group.members()).ok_or_else(|| not_met(group.rank(), named(group)))
     }
 
-    /// Meets the other ranks that have `id`.
-    pub(super) fn meet(
-        &self,
-        id: GroupId,
-        (ranks, rank): (usize, usize),
-        name: &CallName,
-    ) -> Result<Arc<Communicator>, DeviceError> {
-        let begun = Communicator::begin(Arc::clone(&self.library), self.gpu(), &[id], ranks, rank);
-        let communicator = Arc::new(begun.map_err(|cause| self.watch.failed(name, cause))?);
-        self.watch.keep(&communicator);
-        self.watch.settle(&communicator, name)?;
-        Ok(communicator)
-    }
-
-    /// The communicator of these ranks on a lane, or the one that `open` makes.
-    pub(super) fn communicator(
-        &self,
-        place: Place,
-        open: impl FnOnce() -> Result<Arc<Communicator>, DeviceError>,
-    ) -> Result<Arc<Communicator>, DeviceError> {
-        if let Some(known) = lock(&self.communicators).get(&place) {
-            return Ok(Arc::clone(known));
-        }
-        // Without the lock: another lane may wait for other ranks meanwhile.
-        let opened = open()?;
-        lock(&self.communicators).insert(place, Arc::clone(&opened));
-        Ok(opened)
-    }
-
-    /// Submits the calls that `calls` makes on this thread together.
-    pub(super) fn together(
-        &self,
-        calls: impl FnOnce() -> Result<(), CollectiveError>,
-    ) -> Result<Progress, CollectiveError> {
-        self.library.together(calls)
+    /// The communicator of messages in a direction.
+    pub(super) fn messages(&self, own: Rank, (from, to): Direction) -> Result<&Arc<Communicator>, DeviceError> {
+        let other = if own == from { to } else { from };
+        self.groups.messages.get(&(from, to)).ok_or_else(|| not_met(own, format!("{other} for messages")))
     }
 
     /// Memory for a message before its turn, as long as the rank.
@@ -128,6 +89,10 @@ impl NcclRank {
     }
 }
 
+fn not_met(rank: Rank, peers: String) -> DeviceError {
+    DeviceError::Communication(Box::new(NcclError::NotMet { rank, peers }))
+}
+
 impl Drop for NcclRank {
     fn drop(&mut self) {
         // Streams may still have work of a rank that has failed; nobody hears of an error.
@@ -135,7 +100,8 @@ impl Drop for NcclRank {
         for stream in Stream::ALL {
             let _ = gpu.synchronize(self.streams.device.stream(stream));
         }
-        lock(&self.communicators).clear();
+        self.groups.joined.clear();
+        self.groups.messages.clear();
         let scratch = std::mem::take(&mut *lock(&self.scratch)).into_values();
         for memory in scratch.chain(lock(&self.early).drain(..)) {
             let _ = gpu.free(memory);

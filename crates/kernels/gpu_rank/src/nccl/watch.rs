@@ -2,7 +2,7 @@
 //!
 //! Where a call does not end before the deadline, NCCL reports a failure, or the world has failed, all communicators of
 //! the rank are cancelled together: then streams that wait for another rank continue, and the threads that wait for
-//! them report the failure. Messages are submitted here, too: a send must not wait until its receiver has come.
+//! them report the failure. Nothing is launched here.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -11,17 +11,23 @@ use std::time::{Duration, Instant};
 
 use comm::{AbortCause, CommError, Operation, Timeouts, Transport};
 use device::DeviceError;
-use gpu::{DevicePointer, DriverError, EventHandle, Gpu, StreamHandle};
+use gpu::{DriverError, EventHandle, Gpu, StreamHandle};
 use mesh::Rank;
-use nvidia::nccl::{CollectiveError, Communicator, Element, GroupId, Library, Progress};
+use nvidia::nccl::{CollectiveError, Communicator, Library, Progress};
 use sync::lock;
 
 use super::error::NcclError;
 
 /// The time between two looks at what is under way.
 const PAUSE: Duration = Duration::from_micros(500);
+/// The same where only messages may be under way.
+const IDLE: Duration = Duration::from_millis(20);
+/// The time in which a call is usually launched.
+const SOON: Duration = Duration::from_micros(200);
 /// How long the world may take to name a lost rank whose end NCCL reports without a name.
 const NAMING: Duration = Duration::from_secs(2);
+/// How many deadlines the work before a call may take.
+const WAITS_BEFORE_A_CALL: u32 = 10;
 /// How long other ranks may take to end their communicators together with this one.
 const ENDING: Duration = Duration::from_secs(2);
 
@@ -40,23 +46,7 @@ struct UnderWay {
     ended: EventHandle,
     /// When the stream was seen to have come to it.
     since: Option<Instant>,
-}
-
-/// A message in the queue of its stream.
-struct QueuedMessage {
-    from: DevicePointer,
-    bytes: usize,
-    /// The event after which it may be read.
-    ready: EventHandle,
-}
-
-/// Messages to one rank, over a communicator of the two.
-struct Outbox {
-    id: GroupId,
-    communicator: Option<Arc<Communicator>>,
-    stream: StreamHandle,
-    messages: VecDeque<QueuedMessage>,
-    name: CallName,
+    submitted: Instant,
 }
 
 #[derive(Default)]
@@ -64,7 +54,8 @@ struct State {
     communicators: Vec<Arc<Communicator>>,
     /// By stream, in order.
     calls: BTreeMap<u64, VecDeque<UnderWay>>,
-    outboxes: Vec<Outbox>,
+    /// Streams of messages.
+    outboxes: Vec<StreamHandle>,
     /// Not in use.
     events: Vec<EventHandle>,
     failure: Option<NcclError>,
@@ -74,7 +65,7 @@ struct State {
 
 impl State {
     fn is_idle(&self) -> bool {
-        self.calls.values().all(VecDeque::is_empty) && self.outboxes.iter().all(|outbox| outbox.messages.is_empty())
+        self.calls.values().all(VecDeque::is_empty)
     }
 }
 
@@ -128,6 +119,20 @@ impl Watch {
         lock(&self.shared.state).communicators.push(Arc::clone(communicator));
     }
 
+    /// Waits until a call of `communicator` has been launched.
+    pub(super) fn launched(
+        &self,
+        communicator: &Communicator,
+        name: &CallName,
+        submitted: Result<Progress, CollectiveError>,
+    ) -> Result<(), DeviceError> {
+        match submitted {
+            Ok(Progress::Done) => Ok(()),
+            Ok(Progress::Continues) => self.settle(communicator, name),
+            Err(cause) => Err(self.failed(name, cause)),
+        }
+    }
+
     /// Waits until the last call of `communicator` is done, which may be the meeting of its ranks.
     pub(super) fn settle(&self, communicator: &Communicator, name: &CallName) -> Result<(), DeviceError> {
         let started = Instant::now();
@@ -143,7 +148,11 @@ impl Watch {
             if started.elapsed() > self.shared.timeouts.wait {
                 return Err(DeviceError::Communication(Box::new(self.shared.late(name, started.elapsed()))));
             }
-            std::thread::sleep(Duration::from_micros(20));
+            // A launch takes as long as a few looks, a meeting much longer.
+            match started.elapsed() < SOON {
+                true => std::thread::yield_now(),
+                false => std::thread::sleep(PAUSE / 10),
+            }
         }
     }
 
@@ -172,35 +181,27 @@ impl Watch {
         let ended = self.event()?;
         self.shared.gpu.record(ended, stream)?;
         let mut state = lock(&self.shared.state);
-        let call = UnderWay { name, begun, ended, since: None };
+        let call = UnderWay { name, begun, ended, since: None, submitted: Instant::now() };
         state.calls.entry(stream.0).or_default().push_back(call);
         drop(state);
         self.shared.changed.notify_all();
         Ok(())
     }
 
-    /// A new place for messages to one rank: its number, and the name under which that rank comes.
-    pub(super) fn outbox(&self, name: CallName) -> Result<(usize, GroupId), DeviceError> {
-        let id = self.shared.library.group_id().map_err(|cause| self.failed(&name, cause))?;
-        let stream = self.shared.gpu.create_stream().map_err(crate::rank_streams::driver_error("create a stream"))?;
-        let mut state = lock(&self.shared.state);
-        state.outboxes.push(Outbox { id, communicator: None, stream, messages: VecDeque::new(), name });
-        Ok((state.outboxes.len() - 1, id))
+    /// A stream for messages to one rank: they run next to all other work, since a send ends when its receiver has come.
+    /// No event follows a send, which would hold up a hardware queue until then.
+    pub(super) fn outbox(&self) -> Result<StreamHandle, DriverError> {
+        let stream = self.shared.gpu.create_stream()?;
+        lock(&self.shared.state).outboxes.push(stream);
+        Ok(stream)
     }
 
-    /// Sends memory once `stream` has come to this point, after all earlier messages of the outbox.
-    pub(super) fn post(
-        &self,
-        outbox: usize,
-        stream: StreamHandle,
-        (from, bytes): (DevicePointer, usize),
-    ) -> Result<(), DriverError> {
+    /// Lets `outbox` begin what follows after the work of `stream` so far.
+    pub(super) fn order(&self, outbox: StreamHandle, stream: StreamHandle) -> Result<(), DriverError> {
         let ready = self.begin(stream)?;
-        if let Some(outbox) = lock(&self.shared.state).outboxes.get_mut(outbox) {
-            outbox.messages.push_back(QueuedMessage { from, bytes, ready });
-        }
-        self.shared.changed.notify_all();
-        Ok(())
+        let waits = self.shared.gpu.wait(outbox, ready);
+        lock(&self.shared.state).events.push(ready);
+        waits
     }
 }
 
@@ -257,10 +258,11 @@ impl Shared {
             if state.is_ending && (state.is_idle() || state.is_cancelled) {
                 break;
             }
-            if !state.is_cancelled && !state.is_idle() {
+            // Messages may wait for their receivers where nothing else is under way.
+            if !state.is_cancelled {
                 self.look(&mut state);
             }
-            let waits = if state.is_idle() || state.is_cancelled { Duration::from_secs(1) } else { PAUSE };
+            let waits = if state.is_idle() || state.is_cancelled { IDLE } else { PAUSE };
             let waited = self.changed.wait_timeout(state, waits);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -272,8 +274,7 @@ impl Shared {
         if self.transport.failure().is_some() {
             return self.cancel(state);
         }
-        let outcome = self.look_at_calls(state).and_then(|()| self.serve(state));
-        let Err(error) = outcome else { return };
+        let Err(error) = self.look_at_calls(state) else { return };
         // A lost rank is named by the world.
         if matches!(error, NcclError::Late { .. }) || self.named_by_the_world().is_none() {
             self.transport.abort(AbortCause { rank: self.rank(), description: error.to_string() });
@@ -283,7 +284,7 @@ impl Shared {
     }
 
     fn look_at_calls(&self, state: &mut State) -> Result<(), NcclError> {
-        let State { calls, events, communicators, outboxes, .. } = state;
+        let State { calls, events, communicators, .. } = state;
         for calls in calls.values_mut() {
             while let Some(call) = calls.front_mut() {
                 // A GPU that fails is reported by whoever waits for its streams.
@@ -293,73 +294,39 @@ impl Shared {
                     continue;
                 }
                 let has_begun = call.since.is_some() || self.gpu.is_reached(call.begun).unwrap_or(true);
-                let since = if has_begun { *call.since.get_or_insert_with(Instant::now) } else { break };
+                // A stream may have much to do before it comes to a call, but not for ever.
+                let (since, limit) = match has_begun {
+                    true => (*call.since.get_or_insert_with(Instant::now), self.timeouts.wait),
+                    false => (call.submitted, self.timeouts.wait * WAITS_BEFORE_A_CALL),
+                };
                 // A member that has not come is named first by the one that waits for it on the host.
-                if since.elapsed() > self.timeouts.wait + NAMING.min(self.timeouts.wait) {
+                if since.elapsed() > limit + NAMING.min(self.timeouts.wait) {
                     return Err(self.late(&call.name, since.elapsed()));
                 }
                 break;
             }
         }
         let under_way = calls.values().find_map(|calls| calls.front()).map(|call| &call.name);
-        let name =
-            under_way.or_else(|| outboxes.iter().find(|outbox| !outbox.messages.is_empty()).map(|known| &known.name));
-        let Some(name) = name else { return Ok(()) };
+        let Some(name) = under_way else { return Ok(()) };
         communicators.iter().try_for_each(|known| known.poll().map(|_| ())).map_err(|cause| self.failed(name, cause))
-    }
-
-    /// Submits messages whose receivers have come.
-    fn serve(&self, state: &mut State) -> Result<(), NcclError> {
-        let State { outboxes, communicators, events, .. } = state;
-        for outbox in outboxes {
-            let name = outbox.name.clone();
-            let failed = |cause| self.failed(&name, cause);
-            if outbox.messages.is_empty() {
-                continue;
-            }
-            let communicator = match &outbox.communicator {
-                Some(known) => Arc::clone(known),
-                None => {
-                    let begun = Communicator::begin(Arc::clone(&self.library), &*self.gpu, &[outbox.id], 2, 0);
-                    let begun = Arc::new(begun.map_err(failed)?);
-                    communicators.push(Arc::clone(&begun));
-                    Arc::clone(outbox.communicator.insert(begun))
-                }
-            };
-            while communicator.poll().map_err(failed)? == Progress::Done {
-                let Some(QueuedMessage { from, bytes, ready }) = outbox.messages.pop_front() else { break };
-                // A GPU that fails is reported by whoever waits for its streams.
-                if self.gpu.wait(outbox.stream, ready).is_ok() {
-                    communicator.send(from, (bytes, Element::Bytes), 1, outbox.stream).map_err(failed)?;
-                }
-                events.push(ready);
-            }
-        }
-        Ok(())
     }
 
     /// Cancels everything, so that streams continue. The world has failed.
     fn cancel(&self, state: &mut State) {
         state.is_cancelled = true;
-        // All are revoked before any is freed: its peers must not wait for one that is gone.
-        for communicator in &state.communicators {
-            let _ = communicator.revoke();
-        }
-        for communicator in &state.communicators {
-            let _ = communicator.abort();
-        }
+        let _ = self.library.abort(state.communicators.iter().map(|known| &**known));
         state.calls.clear();
-        state.outboxes.iter_mut().for_each(|outbox| outbox.messages.clear());
     }
 
     /// Ends communicators in order where all ranks end theirs, and otherwise cancels them.
     fn end(&self, state: &mut State) {
-        for outbox in &mut state.outboxes {
-            let _ = self.gpu.synchronize(outbox.stream);
-            outbox.communicator = None;
-        }
         let started = Instant::now();
         let has_failed = || self.transport.failure().is_some() || started.elapsed() > ENDING;
+        for outbox in &state.outboxes {
+            while !state.is_cancelled && !has_failed() && self.gpu.has_ended(*outbox) == Ok(false) {
+                std::thread::sleep(PAUSE);
+            }
+        }
         if !state.is_cancelled && self.transport.failure().is_none() {
             for communicator in &state.communicators {
                 let _ = communicator.finish();
@@ -375,7 +342,7 @@ impl Shared {
             }
         }
         for outbox in state.outboxes.drain(..) {
-            let _ = self.gpu.destroy_stream(outbox.stream);
+            let _ = self.gpu.destroy_stream(outbox);
         }
         for event in state.events.drain(..) {
             let _ = self.gpu.destroy_event(event);

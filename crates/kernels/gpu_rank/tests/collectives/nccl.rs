@@ -9,7 +9,10 @@ use comm::{AbortCause, Channel, Timeouts};
 use cuda::{CompiledSource, CudaDevice};
 use device::{Communicator, Device, DeviceError, Dtype, Reduction, Stream, SumTree, Tensor};
 use gpu::{Driver, Gpu};
-use gpu_rank::{COLLECTIVES, NcclCommunicator, NcclLanes, NcclRank, PeerKernels, QueueOrder, RankDevice, RankStreams};
+use gpu_rank::{
+    COLLECTIVES, NcclCommunicator, NcclGroup, NcclGroups, NcclRank, Neighbours, PeerKernels, QueueOrder, RankDevice,
+    RankStreams,
+};
 use mesh::Rank;
 use nvidia::Search;
 
@@ -22,18 +25,21 @@ struct Copied {
     nccl: Arc<nvidia::nccl::Library>,
 }
 
-fn copied(name: &str, rank: usize) -> Copied {
+fn copied(name: &str, rank: usize, settings: &str) -> Copied {
     let program = std::env::current_exe().expect("a program");
     let shared = program.parent().expect("the folder of the program").join("libsoftgpu_driver.so");
     let folder = std::env::temp_dir().join(format!("pleach-nccl-{name}-{rank}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     std::fs::copy(shared, folder.join("libcuda.so.1")).expect("a copy");
     std::fs::hard_link(folder.join("libcuda.so.1"), folder.join("libnccl.so.2")).expect("another name");
+    std::fs::write(folder.join("softgpu.settings"), settings).expect("written");
     let search = Search::only([PathBuf::from(&folder)]);
     let driver = nvidia::driver::Library::open(&search).unwrap_or_else(|error| panic!("{error}"));
     let nccl = nvidia::nccl::Library::open(&search).unwrap_or_else(|error| panic!("{error}"));
+    // Settings are read with the first GPU.
+    let gpu = driver.open(0).expect("a GPU");
     std::fs::remove_dir_all(&folder).expect("removed");
-    Copied { gpu: driver.open(0).expect("a GPU"), nccl: Arc::new(nccl) }
+    Copied { gpu, nccl: Arc::new(nccl) }
 }
 
 /// A rank of a group over NCCL.
@@ -45,29 +51,26 @@ struct Member {
 
 const BYTES: usize = 1 << 18;
 
+/// A rank that has met the others, with streams in `order` and a GPU of these settings.
 fn member(
-    name: &str,
+    (name, settings): (&str, &str),
     code: &CompiledSource,
     transports_of_rank: &RankTransports,
     timeouts: Timeouts,
-    has_queues: bool,
+    order: QueueOrder,
 ) -> Member {
-    let copied = copied(name, transports_of_rank.group.rank().0);
+    let copied = copied(name, transports_of_rank.group.rank().0, settings);
+    let transport = &transports_of_rank.transports[Stream::Compute.index()];
+    let (group, channels) = (transports_of_rank.group.clone(), RankTransports::channels());
+    let groups = [NcclGroup { group: group.clone(), channels, neighbours: Neighbours::Send }];
+    let supervised = (Arc::clone(transport), timeouts);
+    let met = NcclGroups::meet(&copied.nccl, &copied.gpu, supervised, &groups).expect("met");
     let device = Arc::new(CudaDevice::open(Arc::clone(&copied.gpu), &[], BYTES).expect("a device"));
-    let order = if has_queues { QueueOrder::PerStream } else { QueueOrder::One };
     let streams = RankStreams { device, order };
     let kernels = Arc::new(PeerKernels::load(&*copied.gpu, code).expect("loaded"));
-    let transport = Arc::clone(&transports_of_rank.transports[Stream::Compute.index()]);
-    let nccl = NcclRank::open(copied.nccl, streams.clone(), kernels, (transport, timeouts)).expect("a thread");
-    let nccl = Arc::new(nccl);
-    let (channels, queues) = (RankTransports::channels(), Arc::clone(&transports_of_rank.queues));
-    let lanes = NcclLanes { transports: &transports_of_rank.transports, channels, queues, rank: Arc::clone(&nccl) };
-    let group = NcclCommunicator::new(transports_of_rank.group.clone(), lanes);
-    Member {
-        group,
-        rank: RankDevice::new(streams, Arc::clone(&transports_of_rank.queues)).with_nccl(Arc::clone(&nccl)),
-        nccl,
-    }
+    let nccl = Arc::new(NcclRank::new(met, streams.clone(), kernels));
+    let rank = RankDevice::new(streams, Arc::clone(&transports_of_rank.queues)).with_nccl(Arc::clone(&nccl));
+    Member { group: NcclCommunicator::new(group, (transport, channels), Arc::clone(&nccl)), rank, nccl }
 }
 
 /// The failure of each rank.
@@ -80,7 +83,7 @@ fn failures(
     let code = compiled(&compiler, &COLLECTIVES.whole()).expect("code");
     let opened = Barrier::new(3);
     on_ranks_within(timeouts, 3, &[], |transports_of_rank| {
-        let own = member(name, &code, transports_of_rank, timeouts, false);
+        let own = member((name, ""), &code, transports_of_rank, timeouts, QueueOrder::One);
         opened.wait();
         let failed = body(&own, transports_of_rank).and_then(|()| own.rank.synchronize()).err();
         let text = failed.map_or(String::new(), |error| error.to_string());
@@ -101,12 +104,15 @@ fn all_reduce(own: &Member, len: usize) -> Result<(), DeviceError> {
 fn groups_over_nccl_have_the_bits_of_the_host_in_any_order_of_completion() {
     let compiler = compiler();
     let code = compiled(&compiler, &COLLECTIVES.whole()).expect("code");
-    for (members, queued) in [(2, &[][..]), (3, &[Stream::Reduce, Stream::Transfer][..]), (4, &[][..])] {
+    for (members, order) in [(2, QueueOrder::One), (3, QueueOrder::PerStream), (4, QueueOrder::One)] {
         let submitted = Barrier::new(members);
-        let stream = queued.first().copied().unwrap_or(Stream::Compute);
-        let done = on_ranks(members, queued, |transports_of_rank| {
+        let stream = match order {
+            QueueOrder::One => Stream::Compute,
+            QueueOrder::PerStream => Stream::Reduce,
+        };
+        let done = on_ranks(members, &[], |transports_of_rank| {
             let timeouts = Timeouts::new(Duration::from_secs(60));
-            let own = member(&format!("bits-{members}"), &code, transports_of_rank, timeouts, !queued.is_empty());
+            let own = member((&format!("bits-{members}"), ""), &code, transports_of_rank, timeouts, order);
             let write = |(number, (call, dtype, len)): (usize, (Call, Dtype, usize))| {
                 let places = place(number, call, dtype, len);
                 own.rank
@@ -133,7 +139,7 @@ fn messages_may_be_received_in_another_order_than_they_were_sent() {
     let code = compiled(&compiler, &COLLECTIVES.whole()).expect("code");
     let timeouts = Timeouts::new(Duration::from_secs(60));
     let read = on_ranks(2, &[], |transports_of_rank| {
-        let own = member("order", &code, transports_of_rank, timeouts, false);
+        let own = member(("order", ""), &code, transports_of_rank, timeouts, QueueOrder::One);
         let (position, at) =
             (transports_of_rank.group.position(), |index: usize| Tensor::new(64 * index, 1, 8, Dtype::F32));
         let mut all = vec![];
@@ -244,4 +250,49 @@ fn a_gpu_that_does_not_come_and_a_rank_that_is_lost_let_the_others_continue() {
     let said = failures(Timeouts::new(Duration::from_secs(60)), "lost", lost);
     let named = |rank: usize| said[rank].contains("because rank 1 failed: its process was killed");
     assert!(said.is_empty() || named(0) && named(2), "{said:?}");
+}
+
+/// What each of two stages of a pipeline receives in the last of these rounds, in which it sends to the other one and
+/// waits for what comes: the steady state of 1F1B.
+fn exchanged(code: &CompiledSource, rounds: u64, settings: &str, name: &str) -> Vec<u8> {
+    let timeouts = Timeouts::new(Duration::from_secs(10));
+    on_ranks_within(timeouts, 2, &[], |transports_of_rank| {
+        let own = member((name, settings), code, transports_of_rank, timeouts, QueueOrder::PerStream);
+        let position = transports_of_rank.group.position();
+        let at = |index: usize| Tensor::new(64 * index, 1, 8, Dtype::F32);
+        // Lent memory is not written again.
+        let (out, into) = (|round: u64| at(8 + round as usize), at(4));
+        let round = |round: u64| {
+            own.rank.upload(Stream::Compute, out(round), &[position as u8 + 2 * round as u8; 32])?;
+            own.rank.wait(Stream::Transfer, own.rank.record(Stream::Compute))?;
+            own.group.send(Stream::Transfer, 1 - position, round, out(round))?;
+            own.group.receive(Stream::Transfer, 1 - position, round, into)?;
+            own.rank.wait(Stream::Compute, own.rank.record(Stream::Transfer))
+        };
+        let mut bytes = [0; 32];
+        let read = (0..rounds).try_for_each(round).and_then(|()| own.rank.read(into, &mut bytes));
+        if let Err(error) = read {
+            let cause = AbortCause { rank: transports_of_rank.group.rank(), description: error.to_string() };
+            transports_of_rank.transports[0].abort(cause);
+            panic!("{settings}: rank {position}: {error}");
+        }
+        bytes[0]
+    })
+}
+
+#[needs::cuda]
+#[test]
+fn stages_exchange_whatever_the_hardware_queues() {
+    const ROUNDS: u64 = 4;
+    let compiler = compiler();
+    let code = compiled(&compiler, &COLLECTIVES.whole()).expect("code");
+    let repeats = if needs::all_cases!() { 50 } else { 2 };
+    for (queues, deal) in [(1, "at creation"), (8, "at creation"), (8, "at first work"), (32, "at creation")] {
+        for repeat in 0..repeats {
+            let settings = format!("hardware_queues = {queues}\ndeal = {deal}\n");
+            let name = format!("stages-{queues}-{}-{repeat}", deal.len());
+            let last = 2 * (ROUNDS as u8 - 1);
+            assert_eq!(exchanged(&code, ROUNDS, &settings, &name), [1 + last, last], "{settings}");
+        }
+    }
 }

@@ -28,6 +28,7 @@ mod owned;
 mod status;
 mod structs;
 
+pub use calls::environment::{ask_for_hardware_queues, shared_hardware_queues};
 pub use library::{Library, OLDEST_CAPABILITY};
 
 pub(crate) fn header() -> crate::header::Header {

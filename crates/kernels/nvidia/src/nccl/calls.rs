@@ -1,7 +1,7 @@
-//! The calls of NCCL on communicators and memory, with values and errors.
+//! The calls of NCCL on communicators, with values and errors.
 //!
-//! Communicators and windows are made by these calls alone, and their owner in [`super::communicator`] ends them, so a
-//! handle that a call is given is valid.
+//! Communicators are made by these calls alone, and their owner in [`super::communicator`] ends them, so a handle that a
+//! call is given is valid.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -11,7 +11,7 @@ use gpu::{DevicePointer, StreamHandle};
 use super::communicator::{CollectiveError, Element, Progress};
 use super::functions::{
     BF16, BYTES, CONFIG_VERSION, Config, DataType, F32, Functions, I64, IN_PROGRESS, MAGIC, NO_COPY_BLOCKS,
-    RawCommunicator, RawId, RawWindow, SHRINK_ABORT, SUCCESS, SYMMETRIC, Status, Stream, UNDEFINED,
+    RawCommunicator, RawId, SUCCESS, Status, Stream, UNDEFINED,
 };
 
 /// No call waits for other ranks; collectives of one domain move by copy engines where they can.
@@ -98,41 +98,14 @@ impl Functions {
         Ok(id)
     }
 
-    /// Begins to meet the other ranks, through one or several names.
-    pub(super) fn begin(
-        &self,
-        ids: &mut [RawId],
-        ranks: usize,
-        rank: usize,
-    ) -> Result<RawCommunicator, CollectiveError> {
+    /// Begins to meet the other ranks that have the name.
+    pub(super) fn begin(&self, id: RawId, ranks: usize, rank: usize) -> Result<RawCommunicator, CollectiveError> {
         let (mut communicator, mut config) = (RawCommunicator(null_mut()), config());
         let (ranks, rank) = (int(ranks), int(rank));
-        let status = match ids {
-            // SAFETY: the call writes one address and reads the settings, during the call.
-            [id] => unsafe { (self.init)(&mut communicator, ranks, *id, rank, &mut config) },
-            // SAFETY: as above; the call reads as many names as there are.
-            ids => unsafe {
-                (self.init_scalable)(&mut communicator, ranks, rank, int(ids.len()), ids.as_mut_ptr(), &mut config)
-            },
-        };
+        // SAFETY: the call writes one address and reads the settings, during the call.
+        let status = unsafe { (self.init)(&mut communicator, ranks, id, rank, &mut config) };
         self.checked("ncclCommInitRankConfig", None, status)?;
         Ok(communicator)
-    }
-
-    /// Begins a communicator without some ranks, after a failure.
-    pub(super) fn begin_without(
-        &self,
-        communicator: RawCommunicator,
-        excluded: &[usize],
-    ) -> Result<RawCommunicator, CollectiveError> {
-        let (mut new, mut config) = (RawCommunicator(null_mut()), config());
-        let mut list: Vec<c_int> = excluded.iter().copied().map(int).collect();
-        // SAFETY: the list has as many entries as its length; the call writes one address and reads the settings.
-        let status = unsafe {
-            (self.shrink)(communicator, list.as_mut_ptr(), int(list.len()), &mut new, &mut config, SHRINK_ABORT)
-        };
-        self.checked("ncclCommShrink", Some(communicator), status)?;
-        Ok(new)
     }
 
     /// The state of the work in the background.
@@ -157,50 +130,10 @@ impl Functions {
         self.checked("ncclCommDestroy", None, unsafe { (self.destroy)(communicator) })
     }
 
-    /// Cancels the work under way, and keeps the communicator for a smaller one.
-    pub(super) fn cancel(&self, communicator: RawCommunicator) -> Result<Progress, CollectiveError> {
-        // SAFETY: flags must be 0.
-        let status = unsafe { (self.revoke)(communicator, 0) };
-        self.progress("ncclCommRevoke", Some(communicator), status)
-    }
-
     /// Cancels the work under way, and frees the communicator.
     pub(super) fn stop(&self, communicator: RawCommunicator) -> Result<(), CollectiveError> {
         // SAFETY: its owner gives it up.
         self.checked("ncclCommAbort", None, unsafe { (self.abort)(communicator) })
-    }
-
-    /// Memory of the current GPU that windows may be of.
-    pub(super) fn allocate_memory(&self, bytes: usize) -> Result<DevicePointer, CollectiveError> {
-        let mut place = null_mut();
-        // SAFETY: the call writes one address.
-        self.checked("ncclMemAlloc", None, unsafe { (self.allocate)(&mut place, bytes) })?;
-        Ok(DevicePointer(place as u64))
-    }
-
-    pub(super) fn free_memory(&self, memory: DevicePointer) -> Result<(), CollectiveError> {
-        // SAFETY: it was allocated by this library, and its owner gives it up.
-        self.checked("ncclMemFree", None, unsafe { (self.free)(address(memory)) })
-    }
-
-    /// Registers memory at the same place of all ranks.
-    pub(super) fn open_window(
-        &self,
-        communicator: RawCommunicator,
-        memory: DevicePointer,
-        bytes: usize,
-    ) -> Result<RawWindow, CollectiveError> {
-        let mut window = RawWindow(null_mut());
-        // SAFETY: the call writes one address.
-        let status = unsafe { (self.register_window)(communicator, address(memory), bytes, &mut window, SYMMETRIC) };
-        self.checked("ncclCommWindowRegister", Some(communicator), status)?;
-        Ok(window)
-    }
-
-    pub(super) fn close_window(&self, communicator: RawCommunicator, window: RawWindow) -> Result<(), CollectiveError> {
-        // SAFETY: the window is of this communicator, and its owner gives it up.
-        let status = unsafe { (self.deregister_window)(communicator, window) };
-        self.checked("ncclCommWindowDeregister", Some(communicator), status)
     }
 
     /// Calls from here on are submitted together by [`Functions::end_group`], by this thread.

@@ -9,7 +9,7 @@ use gpu::{DevicePointer, StreamHandle};
 
 use super::calls::{address, data_type, int, queue};
 use super::communicator::{CollectiveError, Communicator, Element, Progress};
-use super::functions::{DataType, RawCommunicator, Reduction, SUM, Status, Stream};
+use super::functions::{DataType, Functions, RawCommunicator, Reduction, SUM, Status, Stream};
 use crate::table::functions;
 
 functions! {
@@ -22,7 +22,6 @@ functions! {
             *const c_void, *mut c_void, usize, DataType, Reduction, RawCommunicator, Stream
         ) -> Status;
         all_gather = "ncclAllGather": (*const c_void, *mut c_void, usize, DataType, RawCommunicator, Stream) -> Status;
-        all_to_all = "ncclAlltoAll": (*const c_void, *mut c_void, usize, DataType, RawCommunicator, Stream) -> Status;
         send = "ncclSend": (*const c_void, usize, DataType, c_int, RawCommunicator, Stream) -> Status;
         receive = "ncclRecv": (*mut c_void, usize, DataType, c_int, RawCommunicator, Stream) -> Status;
     }
@@ -103,53 +102,66 @@ impl Communicator {
         })
     }
 
-    /// `to[r]` becomes rank r's `from[own rank]`, each of `count` elements.
+    /// Submits the messages that `messages` makes as one call: none of them waits for the end of another one.
+    ///
+    /// The communicator is locked from the first message to the end. The library keeps a group's job in the
+    /// communicator, and a poll or an abort of another thread would free it meanwhile.
     ///
     /// # Errors
-    /// An earlier failure of this communicator.
-    pub fn all_to_all(
+    /// An earlier failure of this communicator, or the first error of a message.
+    pub fn together(
         &self,
-        places: (DevicePointer, DevicePointer),
-        amount: (usize, Element),
-        stream: StreamHandle,
+        messages: impl FnOnce(&Messages<'_>) -> Result<(), CollectiveError>,
     ) -> Result<Progress, CollectiveError> {
-        self.submit("ncclAlltoAll", places, amount, stream, |calls, it| {
-            // SAFETY: see the module.
-            unsafe { (calls.all_to_all)(it.from, it.to, it.count, it.kind, it.communicator, it.stream) }
+        self.with("ncclGroupEnd", |functions, communicator| {
+            functions.start_group()?;
+            let made = messages(&Messages { functions, calls: &self.library.collectives, communicator });
+            let ended = functions.end_group();
+            made?;
+            ended
         })
     }
+}
 
+/// Messages of one call: see [`Communicator::together`].
+pub struct Messages<'a> {
+    functions: &'a Functions,
+    calls: &'a Collectives,
+    communicator: RawCommunicator,
+}
+
+impl Messages<'_> {
     /// Sends `count` elements to `peer`, which receives them.
     ///
     /// # Errors
-    /// An earlier failure of this communicator.
+    /// An earlier failure of the communicator.
     pub fn send(
         &self,
         from: DevicePointer,
-        amount: (usize, Element),
+        (count, element): (usize, Element),
         peer: usize,
         stream: StreamHandle,
-    ) -> Result<Progress, CollectiveError> {
-        self.submit("ncclSend", (from, from), amount, stream, |calls, it| {
-            // SAFETY: see the module.
-            unsafe { (calls.send)(it.from, it.count, it.kind, int(peer), it.communicator, it.stream) }
-        })
+    ) -> Result<(), CollectiveError> {
+        let (from, kind, stream) = (address(from), data_type(element), queue(stream));
+        // SAFETY: see the module.
+        let status = unsafe { (self.calls.send)(from, count, kind, int(peer), self.communicator, stream) };
+        self.functions.progress("ncclSend", Some(self.communicator), status).map(|_| ())
     }
 
     /// Receives `count` elements from `peer`, which sends them.
     ///
     /// # Errors
-    /// An earlier failure of this communicator.
+    /// An earlier failure of the communicator.
     pub fn receive(
         &self,
         to: DevicePointer,
-        amount: (usize, Element),
+        (count, element): (usize, Element),
         peer: usize,
         stream: StreamHandle,
-    ) -> Result<Progress, CollectiveError> {
-        self.submit("ncclRecv", (to, to), amount, stream, |calls, it| {
-            // SAFETY: see the module.
-            unsafe { (calls.receive)(it.to, it.count, it.kind, int(peer), it.communicator, it.stream) }
-        })
+    ) -> Result<(), CollectiveError> {
+        let (to, kind, stream) = (address(to), data_type(element), queue(stream));
+        // SAFETY: see the module.
+        let status = unsafe { (self.calls.receive)(to, count, kind, int(peer), self.communicator, stream) };
+        self.functions.progress("ncclRecv", Some(self.communicator), status).map(|_| ())
     }
 }

@@ -3,22 +3,22 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use gpu::{DevicePointer, Gpu};
+use gpu::Gpu;
 use sync::lock;
 
 use super::collectives::Collectives;
-use super::functions::{Functions, RawCommunicator, RawId, RawWindow};
+use super::functions::{Functions, RawCommunicator, RawId};
 use crate::library::{LibraryError, Opened, Wanted};
 use crate::search::Search;
 
-/// The library. From 2.28.7 on it can cancel collectives and keep the communicator.
+/// The library. From 2.19 on it ends communicators that wait for each other in one group of calls.
 pub(crate) const NCCL: Wanted = Wanted {
     title: "NCCL",
     files: &["libnccl.so.2"],
-    needs: "2.28.7 or later",
+    needs: "2.19 or later",
     remedy: "install NCCL, or `pip install nvidia-nccl-cu13`, and give its folder",
 };
-const OLDEST: u32 = 22_807;
+const OLDEST: u32 = 21_900;
 
 /// A call that failed, of this rank or in the background.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -109,16 +109,22 @@ impl Library {
         self.functions.new_id().map(GroupId)
     }
 
-    /// Submits the calls that `calls` makes on this thread together.
+    /// Cancels the work of all these communicators and frees them, whatever other ranks do, those that still meet
+    /// included. Calls on them fail from here on.
+    ///
+    /// They end in one group of calls: each alone could wait for a peer that ends another one first.
     ///
     /// # Errors
-    /// The error of a call, or of their submission.
-    pub fn together(&self, calls: impl FnOnce() -> Result<(), CollectiveError>) -> Result<Progress, CollectiveError> {
+    /// A library that refuses it.
+    pub fn abort<'a>(&self, communicators: impl Iterator<Item = &'a Communicator>) -> Result<(), CollectiveError> {
+        // No thread is in a call on one of them meanwhile.
+        let mut locked: Vec<_> = communicators.map(|communicator| lock(&communicator.raw)).collect();
         self.functions.start_group()?;
-        let made = calls();
+        let stopped: Vec<_> =
+            locked.iter_mut().filter_map(|raw| raw.take()).map(|raw| self.functions.stop(raw)).collect();
         let ended = self.functions.end_group();
-        made?;
-        ended
+        stopped.into_iter().collect::<Result<(), _>>()?;
+        ended.map(|_| ())
     }
 }
 
@@ -133,25 +139,21 @@ pub struct Communicator {
     raw: Mutex<Option<RawCommunicator>>,
 }
 
-/// Memory that all ranks of a communicator have registered together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window(RawWindow);
-
 impl Communicator {
-    /// Begins to meet the other ranks, by one name or, for very many ranks, several. Poll until it is done.
+    /// Begins to meet the other ranks that have the name. Poll until it is done.
     ///
     /// # Errors
     /// A GPU that the library cannot use.
     pub fn begin(
         library: Arc<Library>,
         gpu: &dyn Gpu,
-        ids: &[GroupId],
+        id: GroupId,
         ranks: usize,
         rank: usize,
     ) -> Result<Communicator, CollectiveError> {
         let entered = gpu.enter();
         entered.map_err(|error| CollectiveError { call: "ncclCommInitRankConfig", text: error.to_string() })?;
-        Communicator::of_current_context(library, ids, ranks, rank)
+        Communicator::of_current_context(library, id, ranks, rank)
     }
 
     /// Returns the same as [`Communicator::begin`], for the GPU whose context is that of the calling thread.
@@ -160,12 +162,11 @@ impl Communicator {
     /// No context, or a GPU that the library cannot use.
     pub fn of_current_context(
         library: Arc<Library>,
-        ids: &[GroupId],
+        id: GroupId,
         ranks: usize,
         rank: usize,
     ) -> Result<Communicator, CollectiveError> {
-        let mut ids: Vec<RawId> = ids.iter().map(|id| id.0).collect();
-        let raw = library.functions.begin(&mut ids, ranks, rank)?;
+        let raw = library.functions.begin(id.0, ranks, rank)?;
         Ok(Communicator { library, raw: Mutex::new(Some(raw)) })
     }
 
@@ -181,41 +182,12 @@ impl Communicator {
         }
     }
 
-    /// Cancels the work under way and frees the communicator, whatever the other ranks do. Calls fail from here on.
-    ///
-    /// # Errors
-    /// A library that refuses it.
-    pub fn abort(&self) -> Result<(), CollectiveError> {
-        match lock(&self.raw).take() {
-            Some(raw) => self.library.functions.stop(raw),
-            None => Ok(()),
-        }
-    }
-
     /// Whether the last call is done.
     ///
     /// # Errors
     /// A failure in the background.
     pub fn poll(&self) -> Result<Progress, CollectiveError> {
         self.with("ncclCommGetAsyncError", |functions, raw| functions.poll(raw))
-    }
-
-    /// Cancels the work under way on this rank; its peers must cancel theirs. Afterwards only [`Communicator::without`]
-    /// and the end.
-    ///
-    /// # Errors
-    /// A communicator that cannot be cancelled.
-    pub fn revoke(&self) -> Result<Progress, CollectiveError> {
-        self.with("ncclCommRevoke", |functions, raw| functions.cancel(raw))
-    }
-
-    /// Begins a communicator without `excluded` ranks.
-    ///
-    /// # Errors
-    /// A library that refuses it.
-    pub fn without(&self, excluded: &[usize]) -> Result<Communicator, CollectiveError> {
-        let raw = self.with("ncclCommShrink", |functions, raw| functions.begin_without(raw, excluded))?;
-        Ok(Communicator { library: self.library.clone(), raw: Mutex::new(Some(raw)) })
     }
 
     /// Begins to end in order, together with all ranks. Poll until it is done, then drop it.
@@ -236,43 +208,11 @@ impl Communicator {
         *lock(&self.raw) = None;
         Ok(())
     }
-
-    /// Allocates memory of the current GPU that windows may be of.
-    ///
-    /// # Errors
-    /// No memory.
-    pub fn allocate(&self, bytes: usize) -> Result<DevicePointer, CollectiveError> {
-        self.library.functions.allocate_memory(bytes)
-    }
-
-    /// Frees memory of [`Communicator::allocate`]. Work and windows that use it must have ended.
-    ///
-    /// # Errors
-    /// Memory that was not allocated here.
-    pub fn free(&self, memory: DevicePointer) -> Result<(), CollectiveError> {
-        self.library.functions.free_memory(memory)
-    }
-
-    /// Registers memory, together with all ranks.
-    ///
-    /// # Errors
-    /// Memory that is not mapped by ranges.
-    pub fn register(&self, memory: DevicePointer, bytes: usize) -> Result<Window, CollectiveError> {
-        self.with("ncclCommWindowRegister", |functions, raw| functions.open_window(raw, memory, bytes)).map(Window)
-    }
-
-    /// Ends a window.
-    ///
-    /// # Errors
-    /// A window of another communicator.
-    pub fn deregister(&self, window: Window) -> Result<(), CollectiveError> {
-        self.with("ncclCommWindowDeregister", |functions, raw| functions.close_window(raw, window.0))
-    }
 }
 
 impl Drop for Communicator {
     /// Cancels the work under way: a communicator that is dropped before [`Communicator::close`] has failed.
     fn drop(&mut self) {
-        let _ = self.abort();
+        let _ = self.library.abort(std::iter::once(&*self));
     }
 }

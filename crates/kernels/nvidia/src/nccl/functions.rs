@@ -10,8 +10,6 @@ named! {
     /// The result of every call.
     Status(c_uint) = "ncclResult_t";
     RawCommunicator(*mut c_void) = "ncclComm_t";
-    /// Memory that peers reach.
-    RawWindow(*mut c_void) = "ncclWindow_t";
     /// The type of elements.
     DataType(c_uint) = "ncclDataType_t";
     /// How elements are reduced.
@@ -73,8 +71,6 @@ pub(crate) const BYTES: DataType = DataType(1);
 pub(crate) const I64: DataType = DataType(4);
 pub(crate) const F32: DataType = DataType(7);
 pub(crate) const BF16: DataType = DataType(9);
-pub(crate) const SYMMETRIC: c_int = 1;
-pub(crate) const SHRINK_ABORT: c_int = 1;
 pub(crate) const NO_COPY_BLOCKS: c_int = 2;
 
 functions! {
@@ -85,23 +81,10 @@ functions! {
         last_error = "ncclGetLastError": (RawCommunicator) -> *const c_char;
         unique_id = "ncclGetUniqueId": (*mut RawId) -> Status;
         init = "ncclCommInitRankConfig": (*mut RawCommunicator, c_int, RawId, c_int, *mut Config) -> Status;
-        init_scalable = "ncclCommInitRankScalable": (
-            *mut RawCommunicator, c_int, c_int, c_int, *mut RawId, *mut Config
-        ) -> Status;
-        shrink = "ncclCommShrink": (
-            RawCommunicator, *mut c_int, c_int, *mut RawCommunicator, *mut Config, c_int
-        ) -> Status;
         finalize = "ncclCommFinalize": (RawCommunicator) -> Status;
         destroy = "ncclCommDestroy": (RawCommunicator) -> Status;
-        revoke = "ncclCommRevoke": (RawCommunicator, c_int) -> Status;
         abort = "ncclCommAbort": (RawCommunicator) -> Status;
         async_error = "ncclCommGetAsyncError": (RawCommunicator, *mut Status) -> Status;
-        allocate = "ncclMemAlloc": (*mut *mut c_void, usize) -> Status;
-        free = "ncclMemFree": (*mut c_void) -> Status;
-        register_window = "ncclCommWindowRegister": (
-            RawCommunicator, *mut c_void, usize, *mut RawWindow, c_int
-        ) -> Status;
-        deregister_window = "ncclCommWindowDeregister": (RawCommunicator, RawWindow) -> Status;
         group_start = "ncclGroupStart": () -> Status;
         group_end = "ncclGroupEnd": () -> Status;
     }
@@ -120,13 +103,7 @@ pub(super) fn constants() -> Vec<(&'static str, i64)> {
         ("[]{ ncclConfig_t config = NCCL_CONFIG_INITIALIZER; return config.magic; }()", MAGIC),
         ("NCCL_VERSION(2, 28, 7)", CONFIG_VERSION),
     ];
-    let signed = [
-        ("NCCL_CONFIG_UNDEF_INT", UNDEFINED),
-        ("NCCL_WIN_COLL_SYMMETRIC", SYMMETRIC),
-        ("NCCL_SHRINK_ABORT", SHRINK_ABORT),
-        ("NCCL_CTA_POLICY_ZERO", NO_COPY_BLOCKS),
-        ("NCCL_REVOKE_DEFAULT", 0),
-    ];
+    let signed = [("NCCL_CONFIG_UNDEF_INT", UNDEFINED), ("NCCL_CTA_POLICY_ZERO", NO_COPY_BLOCKS)];
     let unsigned = unsigned.into_iter().map(|(name, value)| (name, i64::from(value)));
     unsigned.chain(signed.into_iter().map(|(name, value)| (name, i64::from(value)))).collect()
 }

@@ -5,7 +5,8 @@ mod collectives;
 mod communicator;
 mod functions;
 
-pub use communicator::{CollectiveError, Communicator, Element, GroupId, Library, Progress, Window};
+pub use collectives::Messages;
+pub use communicator::{CollectiveError, Communicator, Element, GroupId, Library, Progress};
 
 pub(crate) fn header() -> crate::header::Header {
     crate::header::Header {

@@ -6,6 +6,7 @@ mod headers;
 mod nvrtc;
 mod products_and_collectives;
 mod soft_attention;
+mod soft_launches;
 mod soft_library;
 mod soft_products_and_collectives;
 mod toolkit;

@@ -1,9 +1,10 @@
 //! Runs of several processes with one GPU in software each, joined by NCCL in software: the bits of the same runs on
-//! CPUs, and a process that is killed.
+//! CPUs whatever the hardware queues, and a process that is killed.
 //!
 //! The processes are this program, started again. Each opens the driver and NCCL by name and has the kernels of an
 //! archive, as a release of the program has them.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -35,8 +36,25 @@ const PART: &str = "PLEACH_TEST_PART";
 /// The process that ends in the last layout, after a while.
 const LOST: usize = 2;
 
-/// Layouts whose runs are compared where not all cases are wanted: all axes of a pipeline, and a ring.
-const SAMPLE: [usize; 2] = [0, 3];
+/// Layouts whose runs are compared where not all cases are wanted: all axes of a pipeline, and a ring; by queues.
+const SAMPLE: [(usize, Queues); 2] =
+    [(0, Queues { number: 1, deal: "at creation" }), (3, Queues { number: 8, deal: "at first work" })];
+
+/// Hardware queues of each GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Queues {
+    number: usize,
+    deal: &'static str,
+}
+
+/// All hardware queues, those of the killed run last.
+const QUEUES: [Queues; 5] = [
+    Queues { number: 1, deal: "at creation" },
+    Queues { number: 1, deal: "at first work" },
+    Queues { number: 8, deal: "at creation" },
+    Queues { number: 8, deal: "at first work" },
+    Queues { number: 32, deal: "at creation" },
+];
 
 /// Steps of most runs.
 const STEPS: u32 = 2;
@@ -190,9 +208,11 @@ fn begin<'a>(processes: &'a mut [Started], number: usize, setup: &Setup) -> &'a 
 }
 
 /// The folder of the libraries and of the archive.
-fn libraries() -> Folder {
+fn libraries(queues: Queues) -> Folder {
     let folder = Folder::new();
     put_driver(&folder.0);
+    let settings = format!("hardware_queues = {}\ndeal = {}\n", queues.number, queues.deal);
+    std::fs::write(folder.0.join("softgpu.settings"), settings).expect("written");
     // One file: under both names it is one library with one GPU.
     std::fs::hard_link(folder.0.join("libcuda.so.1"), folder.0.join("libnccl.so.2")).expect("another name");
     std::fs::write(folder.0.join("archive"), archive()).expect("written");
@@ -209,34 +229,52 @@ fn processes_over_nccl_have_the_bits_of_the_cpu() {
 }
 
 fn compare_processes() {
-    let folder = libraries();
-    let mut processes: Vec<Started> = (0..8).map(|_| Started::new(&folder.0)).collect();
     let mut layouts = layouts();
     let lost = layouts.pop().expect("the last one");
-    let is_drawn = |number: usize| SAMPLE.contains(&number) || needs::all_cases!();
-    for (number, layout) in layouts.iter().enumerate().filter(|(number, _)| is_drawn(*number)) {
-        let setup = layout.setup().expect("a plan");
-        let own = begin(&mut processes, number, &setup);
-        let mut reported: Vec<String> = own.iter_mut().flat_map(Started::reported).collect();
-        let mut expected = lines(&setup, &*On::Cpus.engine(&setup)).expect("a run on CPUs");
-        reported.sort();
-        expected.sort();
-        assert!(
-            expected.len() > STEPS as usize && reported == expected,
-            "run {number}: {}",
-            differing(&reported, &expected)
-        );
+    let expected: Vec<OnceCell<Vec<String>>> = layouts.iter().map(|_| OnceCell::new()).collect();
+    for queues in QUEUES {
+        let is_drawn = |number: &usize| SAMPLE.contains(&(*number, queues)) || needs::all_cases!();
+        let drawn: Vec<usize> = (0..layouts.len()).filter(is_drawn).collect();
+        let is_last = Some(&queues) == QUEUES.last();
+        if drawn.is_empty() && !is_last {
+            continue;
+        }
+        let folder = libraries(queues);
+        let mut processes: Vec<Started> = (0..8).map(|_| Started::new(&folder.0)).collect();
+        for number in drawn {
+            let setup = layouts[number].setup().expect("a plan");
+            let own = begin(&mut processes, number, &setup);
+            let mut reported: Vec<String> = own.iter_mut().flat_map(Started::reported).collect();
+            let expected = expected[number].get_or_init(|| {
+                let mut expected = lines(&setup, &*On::Cpus.engine(&setup)).expect("a run on CPUs");
+                expected.sort();
+                expected
+            });
+            reported.sort();
+            assert!(
+                expected.len() > STEPS as usize && reported == *expected,
+                "run {number}, {queues:?}: {}",
+                differing(&reported, expected)
+            );
+        }
+        if is_last {
+            kill_one(&mut processes, layouts.len(), &lost);
+        }
+        for Started { mut child, input, .. } in processes {
+            drop(input);
+            child.wait().expect("ended");
+        }
     }
+}
+
+/// One of the processes of the last layout ends, which the others say by name.
+fn kill_one(processes: &mut [Started], number: usize, lost: &Layout) {
     let setup = lost.setup().expect("a plan");
-    let own = begin(&mut processes, layouts.len(), &setup);
+    let own = begin(processes, number, &setup);
     for (process, started) in own.iter_mut().enumerate().filter(|(process, _)| *process != LOST) {
         let reported = started.reported();
         let is_named = |line: &String| line.starts_with("failed") && line.contains(&format!("rank {LOST}"));
         assert!(reported.iter().any(is_named), "{process}: {reported:?}");
-    }
-    for Started { mut child, input, .. } in processes {
-        drop(input);
-        child.wait().expect("ended");
     }
 }
 

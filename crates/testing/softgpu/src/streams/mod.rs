@@ -3,6 +3,7 @@
 mod capture;
 mod clocks;
 mod graph_run;
+mod hardware_queues;
 mod points;
 mod queue;
 mod random;
@@ -12,6 +13,7 @@ mod work_log;
 pub use capture::{Capture, Graph};
 pub use clocks::{Clock, Clocks, Origin, WorkOrder};
 pub use graph_run::{GraphRun, Node};
+pub use hardware_queues::{Deal, DealtQueues, HardwareQueues};
 pub use points::{Point, Points};
 pub use queue::{Entry, Item, Queue, Ready};
 pub use random::Random;

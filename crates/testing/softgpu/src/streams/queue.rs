@@ -21,6 +21,8 @@ pub struct Entry {
     pub item: Item,
     /// The work that comes before it.
     pub host: Clock,
+    /// Its place among all work of the GPU, in the order in which it was submitted.
+    pub place: u64,
 }
 
 /// Work that begins when what is in front of it has ended.
@@ -70,22 +72,34 @@ impl Queue {
         }
     }
 
+    /// Whether the work in front is a kernel that runs already, and waits for other GPUs.
+    pub fn has_begun(&self) -> bool {
+        self.items.front().is_some_and(|entry| matches!(entry.item, Item::Work(Work::Remote { .. })))
+    }
+
+    /// The place of the first work that has not begun.
+    pub fn held_from(&self) -> Option<u64> {
+        self.items.get(usize::from(self.has_begun())).map(|entry| entry.place)
+    }
+
     /// Whether [`Queue::take`] returns work.
     pub fn is_ready(&self, points: &Points) -> bool {
         match self.items.front().map(|entry| &entry.item) {
             None => false,
-            Some(Item::Work(Work::Wait(point))) => points.reached(*point).is_some(),
+            Some(Item::Work(Work::Wait(point) | Work::Remote { until: point, .. })) => points.reached(*point).is_some(),
             Some(Item::Work(_) | Item::Graph(..)) => true,
         }
     }
 
     /// Takes the next piece of work.
     pub fn take(&mut self, points: &Points, random: &mut Random) -> Ready {
-        let Some(Entry { item, host }) = self.items.front_mut() else { return Ready::Empty };
+        let Some(Entry { item, host, .. }) = self.items.front_mut() else { return Ready::Empty };
         match item {
-            Item::Work(Work::Wait(point)) if points.reached(*point).is_none() => Ready::Waits,
+            Item::Work(Work::Wait(point) | Work::Remote { until: point, .. }) if points.reached(*point).is_none() => {
+                Ready::Waits
+            }
             Item::Work(_) => match self.items.pop_front() {
-                Some(Entry { item: Item::Work(work), host }) => Ready::Work(work, host),
+                Some(Entry { item: Item::Work(work), host, .. }) => Ready::Work(work, host),
                 _ => Ready::Empty,
             },
             Item::Graph(graph) => {

@@ -60,6 +60,13 @@ pub enum Work {
     Record(Point),
     /// Begins what follows only after a point.
     Wait(Point),
+    /// A kernel that runs until other GPUs have come to a point, and then does the work of the host.
+    Remote {
+        /// The point.
+        until: Point,
+        /// The end of the kernel.
+        end: Option<Arc<HostWork>>,
+    },
 }
 
 /// A kernel with its arguments.

@@ -6,17 +6,18 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
-use gpu::{DevicePointer, DriverError, DriverErrorKind, Gpu, StreamHandle};
+use gpu::{DevicePointer, DriverError, DriverErrorKind, StreamHandle};
 use softgpu::SoftGpu;
 
 use super::collective::{Call, Element, Kind, Request};
 use super::hub;
-use super::member::{Member, Order, Refusal, State, Submission, UnderWay, submit};
+use super::launches::{Launches, Submission, launch};
+use super::member::{Ends, Member, Order, Refusal, State, UnderWay};
 use crate::context::{Context, entered};
 use crate::handles::Handles;
 
-/// 2.28.9.
-const VERSION: c_int = 22_809;
+/// 2.19.0, the oldest that serves.
+const VERSION: c_int = 21_900;
 
 /// A result of the library: 0 is success.
 type Status = u32;
@@ -72,8 +73,6 @@ struct Groups {
     /// By GPU.
     ends: Mutex<HashMap<usize, Ends>>,
     members: Mutex<Handles<Arc<Member>>>,
-    /// Windows with their communicators.
-    windows: Mutex<Handles<u64>>,
 }
 
 static GROUPS: LazyLock<Groups> = LazyLock::new(Groups::default);
@@ -88,6 +87,7 @@ impl From<State> for Status {
         match state {
             State::Met => SUCCESS,
             State::Continues => IN_PROGRESS,
+            State::Failed => UNHANDLED_CUDA_ERROR,
             State::PeerHasLeft => REMOTE_ERROR,
             State::Misused => INVALID_USAGE,
         }
@@ -97,9 +97,12 @@ impl From<State> for Status {
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Status {
         match refusal {
-            Refusal::Group(state) => state.into(),
+            Refusal::Group(state @ (State::Met | State::Failed | State::PeerHasLeft | State::Misused)) => state.into(),
             Refusal::Gpu(error) if error.kind == DriverErrorKind::InvalidArgument => INVALID_ARGUMENT,
             Refusal::Gpu(_) => UNHANDLED_CUDA_ERROR,
+            // A call while the last one is in progress is none that continues.
+            Refusal::Misused | Refusal::Group(State::Continues) => INVALID_USAGE,
+            Refusal::Threads => SYSTEM_ERROR,
         }
     }
 }
@@ -121,19 +124,14 @@ fn member(communicator: u64) -> Option<Arc<Member>> {
     sync::lock(&GROUPS.members).get(communicator).cloned()
 }
 
-/// The state that all ranks of a GPU share: the calls under way, with the thread that advances the GPU meanwhile, and
-/// the order of its reads.
-#[derive(Clone, Debug)]
-struct Ends(Arc<UnderWay>, Arc<Order>);
-
-impl Ends {
-    fn of(gpu: &Arc<SoftGpu>) -> Result<Ends, DriverError> {
-        let (under_way, own) = (Arc::<UnderWay>::default(), Arc::clone(gpu));
-        let ends = Ends(Arc::clone(&under_way), Arc::new(Order::new(Arc::clone(gpu))?));
-        // Without the thread the GPU continues when it is asked.
-        let _ = std::thread::Builder::new().name("nccl GPU".into()).spawn(move || under_way.advance(&own));
-        Ok(ends)
-    }
+/// The ends of ranks of a GPU, which continues by itself from here on.
+fn ends(gpu: &Arc<SoftGpu>, seed: u64) -> Result<Ends, DriverError> {
+    let (under_way, own) = (Arc::<UnderWay>::default(), Arc::clone(gpu));
+    let order = Arc::new(Order::new(Arc::clone(gpu))?);
+    let ends = Ends { under_way: Arc::clone(&under_way), order, launches: Arc::new(Launches::new(seed)) };
+    // Without the thread the GPU continues when it is asked.
+    let _ = std::thread::Builder::new().name("nccl GPU".into()).spawn(move || under_way.advance(&own));
+    Ok(ends)
 }
 
 /// The ends of a GPU, from the first call on.
@@ -142,7 +140,8 @@ fn ends_of(context: &Context) -> Result<Ends, DriverError> {
     if let Some(ends) = all.get(&context.ordinal) {
         return Ok(ends.clone());
     }
-    let ends = Ends::of(&context.gpu)?;
+    let seed = RandomState::new().hash_one(context.ordinal);
+    let ends = ends(&context.gpu, seed)?;
     all.insert(context.ordinal, ends.clone());
     Ok(ends)
 }
@@ -220,53 +219,10 @@ pub unsafe extern "C" fn ncclCommInitRankConfig(
     if rank >= ranks || unsafe { is_blocking(config) } {
         return INVALID_ARGUMENT;
     }
-    let Ok(Ends(under_way, order)) = ends_of(context) else { return UNHANDLED_CUDA_ERROR };
-    let member = Member::take(id.port_and_key(), (ranks, rank), (under_way, order));
+    let Ok(ends) = ends_of(context) else { return UNHANDLED_CUDA_ERROR };
+    let member = Member::take(id.port_and_key(), (ranks, rank), ends);
     // SAFETY: the interface asks for a place for a handle.
     unsafe { keep_seat(communicator, member) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclCommInitRankScalable(
-    communicator: *mut u64,
-    ranks: c_int,
-    rank: c_int,
-    num_ids: c_int,
-    ids: *mut Id,
-    config: *mut Config,
-) -> Status {
-    if ids.is_null() || num_ids < 1 {
-        return INVALID_ARGUMENT;
-    }
-    // SAFETY: the interface asks for N names; all are given to every rank, and the first is enough for the ranks of a
-    // machine.
-    let id = unsafe { ids.read() };
-    // SAFETY: as of that call.
-    unsafe { ncclCommInitRankConfig(communicator, ranks, id, rank, config) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclCommShrink(
-    communicator: u64,
-    excluded: *mut c_int,
-    count: c_int,
-    smaller: *mut u64,
-    config: *mut Config,
-    _flags: c_int,
-) -> Status {
-    let (Some(member), Ok(count)) = (member(communicator), usize::try_from(count)) else { return INVALID_ARGUMENT };
-    // SAFETY: the interface asks for settings or null.
-    if excluded.is_null() || unsafe { is_blocking(config) } {
-        return INVALID_ARGUMENT;
-    }
-    // SAFETY: the interface asks for N numbers.
-    let excluded = unsafe { std::slice::from_raw_parts(excluded, count) };
-    let excluded: Vec<usize> = excluded.iter().filter_map(|rank| usize::try_from(*rank).ok()).collect();
-    if excluded.contains(&member.rank()) {
-        return INVALID_ARGUMENT;
-    }
-    // SAFETY: the interface asks for a place for a handle.
-    unsafe { keep_seat(smaller, member.without(&excluded)) }
 }
 
 #[unsafe(no_mangle)]
@@ -281,26 +237,26 @@ pub extern "C" fn ncclCommDestroy(communicator: u64) -> Status {
     if !member.is_over() {
         return INVALID_USAGE;
     }
+    member.disconnect();
     members.remove(communicator);
     SUCCESS
 }
 
-fn leave(communicator: u64) -> Status {
-    let Some(member) = member(communicator) else { return INVALID_ARGUMENT };
-    member.leave();
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn ncclCommRevoke(communicator: u64, flags: c_int) -> Status {
-    if flags == 0 { leave(communicator) } else { INVALID_ARGUMENT }
-}
-
+/// Refused alone while another communicator of the GPU has calls under way: its peers may wait there, and this rank
+/// would wait for them here. In one group all end together.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommAbort(communicator: u64) -> Status {
-    let left = leave(communicator);
+    let Some(aborted) = member(communicator) else { return INVALID_ARGUMENT };
+    let is_in_group = OPEN.with(|open| open.borrow().0 > 0);
+    let waits = |other: &Arc<Member>| !Arc::ptr_eq(other, &aborted) && other.shares_gpu(&aborted) && other.is_waiting();
+    let others_wait = || sync::lock(&GROUPS.members).iter().any(waits);
+    if !is_in_group && others_wait() {
+        aborted.misuse("a communicator is aborted alone while others have calls under way");
+        return INVALID_USAGE;
+    }
+    aborted.leave();
     sync::lock(&GROUPS.members).remove(communicator);
-    left
+    SUCCESS
 }
 
 #[unsafe(no_mangle)]
@@ -308,47 +264,6 @@ pub unsafe extern "C" fn ncclCommGetAsyncError(communicator: u64, state: *mut St
     let Some(member) = member(communicator) else { return INVALID_ARGUMENT };
     // SAFETY: the interface asks for a place for a result.
     unsafe { put(state, member.state().into()) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclMemAlloc(memory: *mut u64, bytes: usize) -> Status {
-    let Ok(context) = entered() else { return UNHANDLED_CUDA_ERROR };
-    match context.gpu.allocate(bytes) {
-        // SAFETY: the interface asks for a place for an address.
-        Ok(allocated) => unsafe { put(memory, allocated.0) },
-        Err(_) => UNHANDLED_CUDA_ERROR,
-    }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn ncclMemFree(memory: u64) -> Status {
-    let Ok(context) = entered() else { return UNHANDLED_CUDA_ERROR };
-    context.gpu.free(DevicePointer(memory)).map_or(INVALID_ARGUMENT, |()| SUCCESS)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclCommWindowRegister(
-    communicator: u64,
-    memory: u64,
-    bytes: usize,
-    window: *mut u64,
-    _flags: c_int,
-) -> Status {
-    if member(communicator).is_none() || memory == 0 || bytes == 0 {
-        return INVALID_ARGUMENT;
-    }
-    // SAFETY: the interface asks for a place for a handle.
-    unsafe { put(window, sync::lock(&GROUPS.windows).add(communicator)) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn ncclCommWindowDeregister(communicator: u64, window: u64) -> Status {
-    let mut windows = sync::lock(&GROUPS.windows);
-    if windows.get(window) != Some(&communicator) {
-        return INVALID_ARGUMENT;
-    }
-    windows.remove(window);
-    SUCCESS
 }
 
 #[unsafe(no_mangle)]
@@ -368,7 +283,10 @@ pub extern "C" fn ncclGroupEnd() -> Status {
 }
 
 fn submitted(calls: Vec<Submission>) -> Status {
-    submit(&calls).map_or_else(Status::from, |()| SUCCESS)
+    if calls.is_empty() {
+        return SUCCESS;
+    }
+    launch(calls).map_or_else(Status::from, |()| IN_PROGRESS)
 }
 
 /// Submits a call, or keeps it until the group of calls ends that this thread has open.
@@ -445,19 +363,6 @@ pub extern "C" fn ncclAllGather(
 ) -> Status {
     let places = (from.addr() as u64, to.addr() as u64);
     call("ncclAllGather", (communicator, stream), Kind::AllGather, places, (count, element))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn ncclAlltoAll(
-    from: *const c_void,
-    to: *mut c_void,
-    count: usize,
-    element: c_uint,
-    communicator: u64,
-    stream: u64,
-) -> Status {
-    let places = (from.addr() as u64, to.addr() as u64);
-    call("ncclAlltoAll", (communicator, stream), Kind::AllToAll, places, (count, element))
 }
 
 #[unsafe(no_mangle)]

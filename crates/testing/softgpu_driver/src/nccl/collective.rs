@@ -92,8 +92,6 @@ pub enum Kind {
     ReduceScatter,
     /// Everybody has the pieces of all.
     AllGather,
-    /// Everybody has a piece of each.
-    AllToAll,
     /// A message to a rank.
     Send(usize),
     /// A message from a rank.
@@ -106,7 +104,7 @@ impl Kind {
         match self {
             Kind::Send(peer) => Some([rank, peer]),
             Kind::Receive(peer) => Some([peer, rank]),
-            Kind::AllReduce | Kind::ReduceScatter | Kind::AllGather | Kind::AllToAll => None,
+            Kind::AllReduce | Kind::ReduceScatter | Kind::AllGather => None,
         }
     }
 }
@@ -154,7 +152,6 @@ impl Request {
             Kind::AllReduce => [piece, piece],
             Kind::ReduceScatter => [all, piece],
             Kind::AllGather => [piece, all],
-            Kind::AllToAll => [all, all],
             Kind::Send(_) => [piece, 0],
             Kind::Receive(_) => [0, piece],
         }
@@ -173,7 +170,6 @@ pub fn results(request: &Request, parts: &[Vec<u8>]) -> Vec<Vec<u8>> {
             (0..ranks).map(|rank| of(&sum, rank)).collect()
         }
         Kind::AllGather => vec![all.concat(); ranks],
-        Kind::AllToAll => (0..ranks).map(|rank| all.iter().flat_map(|from| of(from, rank)).collect()).collect(),
         Kind::Send(_) | Kind::Receive(_) => vec![],
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use sync::lock;
 
 use super::collective::{Kind, Request, results};
+use super::launches::Counts;
 use super::wire::{FromRank, Known, ToRank};
 
 /// The part of a rank in a call.
@@ -18,7 +19,19 @@ struct Part {
     ticket: u64,
     request: Request,
     known: Known,
+    launched: Counts,
     bytes: Vec<u8>,
+}
+
+impl Part {
+    /// Whether two GPUs have launched as many collectives of each communicator that both are in: with another order,
+    /// each can hold the multiprocessors that the other one's call waits for.
+    fn is_in_order_of(&self, other: &Part, key: u64) -> bool {
+        let shared = self.launched.iter().filter(|(communicator, _)| **communicator != key);
+        shared
+            .into_iter()
+            .all(|(communicator, count)| other.launched.get(communicator).is_none_or(|others| others == count))
+    }
 }
 
 /// Which call parts belong to.
@@ -69,8 +82,9 @@ fn serve(groups: &Groups, mut connection: TcpStream) {
     lock(&group).join(ranks, rank, messages);
     loop {
         match FromRank::read(&mut connection) {
-            Ok(FromRank::Call { ticket, number, request, known, bytes }) => {
-                let whole = lock(&group).add(rank, number, Part { ticket, request, known, bytes });
+            Ok(FromRank::Call { ticket, number, request, known, launched, bytes }) => {
+                let part = Part { ticket, request, known, launched, bytes };
+                let whole = lock(&group).add(rank, (key, number), part);
                 let Some(parts) = whole else { continue };
                 // Results of different calls come in an order of their own.
                 let mixed = (number ^ key).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62;
@@ -78,6 +92,7 @@ fn serve(groups: &Groups, mut connection: TcpStream) {
                 lock(&group).answer(parts);
             }
             Ok(FromRank::Finish) => lock(&group).finish(rank),
+            Ok(FromRank::Misuse) => lock(&group).misuse(),
             Ok(FromRank::Leave | FromRank::Hello { .. }) | Err(_) => break,
         }
     }
@@ -112,9 +127,8 @@ impl Group {
         let fits = rank < ranks && ranks == self.ranks && !self.connections.contains_key(&rank);
         if !fits {
             // A rank that does not belong here hears so, and so do the others.
-            self.is_misused = true;
             let _ = connection.send(ToRank::Misused);
-            return self.tell_all(&ToRank::Misused);
+            return self.misuse();
         }
         self.connections.insert(rank, connection);
         if self.is_misused {
@@ -127,20 +141,28 @@ impl Group {
     }
 
     /// Adds a rank's part; all parts of the call once they have come.
-    fn add(&mut self, rank: usize, number: u64, part: Part) -> Option<BTreeMap<usize, Part>> {
+    fn add(&mut self, rank: usize, (key, number): (u64, u64), part: Part) -> Option<BTreeMap<usize, Part>> {
         let (place, members) = match part.request.kind.ends(rank) {
             Some([from, to]) => (Place::Message(from, to, number), 2),
             None => (Place::Collective(number), self.ranks),
         };
         let is_own = place == Place::Message(rank, rank, number);
         let parts = self.calls.entry(place).or_default();
-        if is_own || parts.values().any(|other| !other.request.agrees(&part.request)) {
-            self.is_misused = true;
-            self.tell_all(&ToRank::Misused);
+        let is_out_of_order = parts.values().any(|other| !other.is_in_order_of(&part, key));
+        if is_out_of_order {
+            eprintln!("NCCL in software: ranks launch collectives of two communicators in different orders");
+        }
+        if is_own || is_out_of_order || parts.values().any(|other| !other.request.agrees(&part.request)) {
+            self.misuse();
             return None;
         }
         parts.insert(rank, part);
         if parts.len() < members { None } else { self.calls.remove(&place) }
+    }
+
+    fn misuse(&mut self) {
+        self.is_misused = true;
+        self.tell_all(&ToRank::Misused);
     }
 
     /// Sends what each rank of a call writes.

@@ -1,7 +1,7 @@
 //! A rank's end of a group: its calls as work of its streams, and what it hears from the hub.
 //!
 //! A call is two pieces of work: one reads the rank's memory and sends it, and one writes the result. The stream waits
-//! between them for a promise, which ends when the result has come.
+//! between them for a promise, which ends when the result has come, as for a kernel that runs.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -10,22 +10,29 @@ use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use gpu::{DriverError, Gpu, StreamHandle};
-use softgpu::{HostWork, Promise, SoftGpu};
+use gpu::{DriverError, StreamHandle};
+use softgpu::{Promise, SoftGpu};
 use sync::lock;
 
 use super::collective::{Call, Kind};
+use super::launches::{Counts, Launches};
 use super::wire::{FromRank, Known, ToRank};
 
 /// The time between two looks at the GPU while a call is under way.
 const PAUSE: Duration = Duration::from_micros(100);
 
+/// Memory of a GPU that a communicator takes for each channel and peer when it connects, at its first call.
+const BYTES_OF_A_CHANNEL: u64 = 10 << 20;
+const CHANNELS: u64 = 2;
+
 /// Where a group is, as a rank sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Met,
-    /// Some have not come yet, or have not finished.
+    /// Some have not come yet, or have not finished, or the last call is being launched.
     Continues,
+    /// A call could not be launched.
+    Failed,
     /// Another rank has left.
     PeerHasLeft,
     /// The calls of two ranks do not fit together, or a call comes when it must not.
@@ -37,6 +44,10 @@ pub enum State {
 pub enum Refusal {
     Group(State),
     Gpu(DriverError),
+    /// A call that must not be made now.
+    Misused,
+    /// The system starts no thread.
+    Threads,
 }
 
 impl From<DriverError> for Refusal {
@@ -60,6 +71,12 @@ struct Inside {
     has_left: bool,
     peer_has_left: bool,
     is_misused: bool,
+    /// The last call has not been launched.
+    is_launching: bool,
+    has_failed: bool,
+    /// Of messages, and of collectives.
+    is_connected: [bool; 2],
+    taken_bytes: u64,
     tickets: u64,
     waiting: HashMap<u64, Waiting>,
     /// Collectives so far.
@@ -69,13 +86,16 @@ struct Inside {
 }
 
 /// The place of a call among all calls of a rank.
-struct Reserved {
-    ticket: u64,
+#[derive(Debug)]
+pub struct Reserved {
+    pub ticket: u64,
     /// See [`FromRank::Call`].
-    number: u64,
-    promise: Promise,
+    pub number: u64,
+    pub promise: Promise,
     /// Where its result will be.
-    result: Arc<Mutex<Vec<u8>>>,
+    pub result: Arc<Mutex<Vec<u8>>>,
+    /// See [`FromRank::Call`].
+    pub launched: Counts,
 }
 
 /// The number of calls under way on a GPU, which continues by itself while there are some, as other GPUs do.
@@ -135,7 +155,7 @@ struct Reads {
 impl Order {
     /// The order of a GPU.
     pub fn new(gpu: Arc<SoftGpu>) -> Result<Order, DriverError> {
-        let stream = gpu.create_stream()?;
+        let stream = gpu.create_outside_stream()?;
         let number = RandomState::new().hash_one(std::process::id());
         Ok(Order { gpu, number, stream, inside: Mutex::default() })
     }
@@ -171,55 +191,41 @@ impl Order {
 /// See the top of the file.
 #[derive(Debug)]
 pub struct Member {
-    /// The group, by its hub and its key there.
-    port: u16,
+    /// The key of the group at its hub.
     key: u64,
     ranks: usize,
     rank: usize,
     gpu: Arc<SoftGpu>,
     under_way: Arc<UnderWay>,
     order: Arc<Order>,
+    launches: Arc<Launches>,
     connection: Mutex<TcpStream>,
     inside: Mutex<Inside>,
 }
 
-/// A call with its stream.
-#[derive(Debug)]
-pub struct Submission {
-    /// Whose call.
-    pub member: Arc<Member>,
-    /// The name of the function.
-    pub name: &'static str,
-    /// The request.
-    pub call: Call,
-    pub stream: StreamHandle,
+/// The state that all ranks of a GPU share: the calls under way, with the thread that advances the GPU meanwhile, the
+/// order of its reads, and its launches.
+#[derive(Clone, Debug)]
+pub struct Ends {
+    pub under_way: Arc<UnderWay>,
+    pub order: Arc<Order>,
+    pub launches: Arc<Launches>,
 }
 
 impl Member {
     /// Comes to a group at the hub of a port.
-    pub fn take(
-        (port, key): (u16, u64),
-        (ranks, rank): (usize, usize),
-        (under_way, order): (Arc<UnderWay>, Arc<Order>),
-    ) -> Result<Arc<Member>, Error> {
+    pub fn take((port, key): (u16, u64), (ranks, rank): (usize, usize), ends: Ends) -> Result<Arc<Member>, Error> {
+        let Ends { under_way, order, launches } = ends;
+        launches.enter(key);
         let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         connection.set_nodelay(true)?;
         FromRank::Hello { key, ranks, rank }.write(&mut connection)?;
         let mut from = connection.try_clone()?;
         let (connection, inside, gpu) = (Mutex::new(connection), Mutex::default(), Arc::clone(&order.gpu));
-        let member = Arc::new(Member { port, key, ranks, rank, gpu, under_way, order, connection, inside });
+        let member = Arc::new(Member { key, ranks, rank, gpu, under_way, order, launches, connection, inside });
         let own = Arc::clone(&member);
         std::thread::Builder::new().name("nccl rank".into()).spawn(move || own.handle_messages(&mut from))?;
         Ok(member)
-    }
-
-    /// The same group without some ranks.
-    pub fn without(&self, excluded: &[usize]) -> Result<Arc<Member>, Error> {
-        let staying: Vec<usize> = (0..self.ranks).filter(|rank| !excluded.contains(rank)).collect();
-        let place = staying.iter().filter(|rank| **rank < self.rank).count();
-        let mix = |key: u64, rank: &usize| (key ^ *rank as u64 ^ 0x5bd1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let key = staying.iter().fold(self.key.rotate_left(17), mix);
-        Member::take((self.port, key), (staying.len(), place), (Arc::clone(&self.under_way), Arc::clone(&self.order)))
     }
 
     /// How many ranks meet.
@@ -227,9 +233,40 @@ impl Member {
         self.ranks
     }
 
-    /// Which of them this is.
-    pub fn rank(&self) -> usize {
-        self.rank
+    /// Its GPU.
+    pub fn gpu(&self) -> Arc<SoftGpu> {
+        Arc::clone(&self.gpu)
+    }
+
+    /// Whether both are of one GPU.
+    pub fn shares_gpu(&self, other: &Member) -> bool {
+        Arc::ptr_eq(&self.gpu, &other.gpu)
+    }
+
+    /// The launches of its GPU.
+    pub fn launches(&self) -> &Arc<Launches> {
+        &self.launches
+    }
+
+    /// Tells the hub. One that is gone is reported by the thread that hears.
+    pub fn tell(&self, message: &FromRank) {
+        let _ = message.write(&mut *lock(&self.connection));
+    }
+
+    /// Notes a read of the GPU that `after` follows; all that is known with it.
+    pub fn reads(&self, after: Promise) -> Known {
+        self.order.read(after)
+    }
+
+    /// Whether calls are under way.
+    pub fn is_waiting(&self) -> bool {
+        !lock(&self.inside).waiting.is_empty()
+    }
+
+    /// The calls of this rank are wrong, which all ranks hear.
+    pub fn misuse(&self, text: &str) {
+        eprintln!("NCCL in software: rank {} of {}: {text}", self.rank, self.ranks);
+        self.tell(&FromRank::Misuse);
     }
 
     fn handle_messages(&self, from: &mut TcpStream) {
@@ -302,17 +339,55 @@ impl Member {
             let _ = FromRank::Leave.write(&mut *connection);
             let _ = connection.shutdown(Shutdown::Both);
         }
+        self.disconnect();
+    }
+
+    /// Connects to the peers of a call, where none of its kind came before: takes memory for each channel and peer.
+    pub fn connect(&self, call: &Call) -> Result<(), Refusal> {
+        let ends = call.request.kind.ends(self.rank);
+        let peers = if ends.is_some() { 1 } else { self.ranks.saturating_sub(1) as u64 };
+        let mut inside = lock(&self.inside);
+        if !std::mem::replace(&mut inside.is_connected[usize::from(ends.is_none())], true) {
+            let bytes = peers * CHANNELS * BYTES_OF_A_CHANNEL;
+            self.gpu.take_memory(bytes)?;
+            inside.taken_bytes += bytes;
+        }
+        Ok(())
+    }
+
+    /// Gives back the memory of connections.
+    pub fn disconnect(&self) {
+        self.gpu.give_memory_back(std::mem::take(&mut lock(&self.inside).taken_bytes));
+    }
+
+    /// The last call has been launched, or could not be.
+    pub fn end_progress(&self, refusal: Option<&Refusal>) {
+        let mut inside = lock(&self.inside);
+        inside.is_launching = false;
+        if let Some(refusal) = refusal {
+            eprintln!("NCCL in software: rank {} of {}: {refusal:?}", self.rank, self.ranks);
+            inside.has_failed = true;
+        }
+    }
+
+    /// Refuses a call where the group has not met or has failed, and where the last one is in progress.
+    pub fn may_call(&self) -> Result<(), Refusal> {
+        let inside = lock(&self.inside);
+        match inside.state() {
+            State::Met if !inside.has_left && !inside.has_finished => Ok(()),
+            State::Met => Err(Refusal::Misused),
+            refused @ (State::Continues | State::Failed | State::PeerHasLeft | State::Misused) => {
+                Err(Refusal::Group(refused))
+            }
+        }
     }
 
     /// Reserves the place of a call among all calls.
-    fn reserve(&self, call: &Call) -> Result<Reserved, Refusal> {
+    pub fn reserve(&self, call: &Call) -> Result<Reserved, Refusal> {
         let mut inside = lock(&self.inside);
-        match inside.state() {
-            State::Met if !inside.has_left && !inside.has_finished => {}
-            State::Met => return Err(Refusal::Group(State::Misused)),
-            refused @ (State::Continues | State::PeerHasLeft | State::Misused) => return Err(Refusal::Group(refused)),
-        }
         let promise = self.gpu.promise()?;
+        let is_message = call.request.kind.ends(self.rank).is_some();
+        let launched = if is_message { Counts::new() } else { self.launches.count(self.key) };
         let count = match call.request.kind.ends(self.rank) {
             Some(_) => inside.messages.entry(call.request.kind).or_default(),
             None => &mut inside.collectives,
@@ -322,8 +397,9 @@ impl Member {
         inside.tickets += 1;
         let (ticket, result) = (inside.tickets, Arc::<Mutex<Vec<u8>>>::default());
         inside.waiting.insert(ticket, Waiting { promise, bytes: Arc::clone(&result) });
+        inside.is_launching = true;
         self.under_way.begin();
-        Ok(Reserved { ticket, number, promise, result })
+        Ok(Reserved { ticket, number, promise, result, launched })
     }
 }
 
@@ -331,50 +407,16 @@ impl Inside {
     fn state(&self) -> State {
         if self.has_left {
             State::Met
+        } else if self.has_failed {
+            State::Failed
         } else if self.is_misused {
             State::Misused
         } else if self.peer_has_left && !self.is_over {
             State::PeerHasLeft
-        } else if !self.has_met || self.has_finished && !self.is_over {
+        } else if !self.has_met || self.is_launching || self.has_finished && !self.is_over {
             State::Continues
         } else {
             State::Met
         }
     }
-}
-
-/// Submits calls together: none of them waits for the end of another one.
-pub fn submit(submissions: &[Submission]) -> Result<(), Refusal> {
-    let mut waits = vec![];
-    for Submission { member, name, call, stream } in submissions {
-        let Reserved { ticket, number, promise, result } = member.reserve(call)?;
-        let [read, written] = call.request.bytes(member.ranks);
-        let (own, request, after) = (Arc::clone(member), call.request, member.gpu.promise()?);
-        let send = move |read: &[Vec<u8>]| -> Vec<Vec<u8>> {
-            let bytes = read.first().cloned().unwrap_or_default();
-            // A hub that is gone is reported by the thread that hears.
-            let known = own.order.read(after);
-            let _ = FromRank::Call { ticket, number, request, known, bytes }.write(&mut *lock(&own.connection));
-            vec![]
-        };
-        let reads = if read > 0 { vec![(call.from, read)] } else { vec![] };
-        let work = HostWork { call: name, reads, writes: vec![], compute: Box::new(send) };
-        member.gpu.submit_host_work(*stream, work)?;
-        member.gpu.keep_promise(after, *stream)?;
-        waits.push((*stream, promise, written, call.to, result));
-    }
-    for ((stream, promise, written, to, result), Submission { member, name, .. }) in waits.into_iter().zip(submissions)
-    {
-        member.gpu.wait_for_promise(stream, promise)?;
-        // Nothing is written where the call has come to nothing.
-        let write = move |_: &[Vec<u8>]| -> Vec<Vec<u8>> {
-            let bytes = std::mem::take(&mut *lock(&result));
-            if bytes.len() == written { vec![bytes] } else { vec![] }
-        };
-        if written > 0 {
-            let work = HostWork { call: name, reads: vec![], writes: vec![(to, written)], compute: Box::new(write) };
-            member.gpu.submit_host_work(stream, work)?;
-        }
-    }
-    Ok(())
 }

@@ -6,5 +6,6 @@
 mod calls;
 mod collective;
 mod hub;
+mod launches;
 mod member;
 mod wire;

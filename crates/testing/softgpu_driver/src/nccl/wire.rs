@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind, Read, Result, Write};
 
 use super::collective::{Element, Kind, Request};
+use super::launches::Counts;
 
 /// How far the work of GPUs is known: by GPU, the number of its last read that others have the bytes of.
 pub type Known = BTreeMap<u64, u64>;
@@ -18,17 +19,21 @@ pub enum FromRank {
         rank: usize,
     },
     /// A call that the rank's stream has come to, with the bytes that it reads. Of collectives `number` counts those of
-    /// the group, of messages those between two ranks in one direction.
+    /// the group, of messages those between two ranks in one direction. `launched` counts the collectives that the GPU
+    /// has launched before a collective, by communicator.
     Call {
         ticket: u64,
         number: u64,
         request: Request,
         known: Known,
+        launched: Counts,
         bytes: Vec<u8>,
     },
     /// It makes no more calls.
     Finish,
     Leave,
+    /// It makes calls that it must not make.
+    Misuse,
 }
 
 /// From the hub to a rank.
@@ -102,9 +107,8 @@ fn words_of(request: &Request) -> [u64; 4] {
         Kind::AllReduce => (0, 0),
         Kind::ReduceScatter => (1, 0),
         Kind::AllGather => (2, 0),
-        Kind::AllToAll => (3, 0),
-        Kind::Send(peer) => (4, peer),
-        Kind::Receive(peer) => (5, peer),
+        Kind::Send(peer) => (3, peer),
+        Kind::Receive(peer) => (4, peer),
     };
     [kind, rank as u64, u64::from(request.element.number()), request.count as u64]
 }
@@ -115,9 +119,8 @@ fn request_of([kind, rank, element, count]: [u64; 4]) -> Option<Request> {
         0 => Kind::AllReduce,
         1 => Kind::ReduceScatter,
         2 => Kind::AllGather,
-        3 => Kind::AllToAll,
-        4 => Kind::Send(rank),
-        5 => Kind::Receive(rank),
+        3 => Kind::Send(rank),
+        4 => Kind::Receive(rank),
         _ => return None,
     };
     let element = Element::of(u32::try_from(element).ok()?)?;
@@ -129,12 +132,14 @@ impl FromRank {
     pub fn write(&self, to: &mut impl Write) -> Result<()> {
         match self {
             FromRank::Hello { key, ranks, rank } => write(to, [0, *key, *ranks as u64, *rank as u64, 0, 0, 0], &[]),
-            FromRank::Call { ticket, number, request, known, bytes } => {
+            FromRank::Call { ticket, number, request, known, launched, bytes } => {
                 let [kind, rank, element, count] = words_of(request);
-                write(to, [1, *ticket, *number, kind, rank, element, count], &with_known(known, bytes))
+                let bytes = with_known(known, &with_known(launched, bytes));
+                write(to, [1, *ticket, *number, kind, rank, element, count], &bytes)
             }
             FromRank::Finish => write(to, [2, 0, 0, 0, 0, 0, 0], &[]),
             FromRank::Leave => write(to, [3, 0, 0, 0, 0, 0, 0], &[]),
+            FromRank::Misuse => write(to, [4, 0, 0, 0, 0, 0, 0], &[]),
         }
     }
 
@@ -147,10 +152,12 @@ impl FromRank {
             [1, ticket, number, kind, rank, element, count, _] => {
                 let request = request_of([kind, rank, element, count]).ok_or_else(damaged)?;
                 let (known, bytes) = without_known(&bytes).ok_or_else(damaged)?;
-                Ok(FromRank::Call { ticket, number, request, known, bytes })
+                let (launched, bytes) = without_known(&bytes).ok_or_else(damaged)?;
+                Ok(FromRank::Call { ticket, number, request, known, launched, bytes })
             }
             [2, ..] => Ok(FromRank::Finish),
             [3, ..] => Ok(FromRank::Leave),
+            [4, ..] => Ok(FromRank::Misuse),
             _ => Err(damaged()),
         }
     }
@@ -197,9 +204,17 @@ mod tests {
         let request = Request { kind: Kind::Send(3), element: Element::Bf16, count: 7 };
         let sent = [
             FromRank::Hello { key: 9, ranks: 4, rank: 2 },
-            FromRank::Call { ticket: 5, number: 6, request, known: [(7, 8)].into(), bytes: vec![1, 2, 3] },
+            FromRank::Call {
+                ticket: 5,
+                number: 6,
+                request,
+                known: [(7, 8)].into(),
+                launched: [(9, 10), (11, 12)].into(),
+                bytes: vec![1, 2, 3],
+            },
             FromRank::Finish,
             FromRank::Leave,
+            FromRank::Misuse,
         ];
         let mut bytes = vec![];
         sent.iter().for_each(|message| message.write(&mut bytes).expect("written"));

@@ -7,20 +7,22 @@ use std::sync::{Arc, Mutex, OnceLock};
 use comm::HostCommunicator;
 use config::Products;
 use cuda::CudaDevice;
-use device::{ArenaSize, Communicator, DeviceError, Numerics};
+use device::{ArenaSize, Communicator, DeviceError, Numerics, Stream};
+use gpu::Gpu;
 use gpu_rank::{
-    EventKeeper, MAX_MEMBERS, NcclCommunicator, NcclLanes, NcclRank, PeerCommunicator, PeerLanes, QueueOrder,
-    RankDevice, RankStreams, StagedCommunicator, Staging, on_gpu,
+    EventKeeper, MAX_MEMBERS, NcclCommunicator, NcclGroup, NcclGroups, NcclRank, Neighbours, PeerCommunicator,
+    PeerLanes, QueueOrder, RankDevice, RankStreams, StagedCommunicator, Staging, on_gpu,
 };
 use mesh::{Group, Rank};
 use nvidia::nccl;
+use program::PeerGroup;
 use sync::lock;
 
 use crate::engine::attention_source::RankAttention;
 use crate::engine::description::accepted_products;
 use crate::engine::gpus::{BlocksBy, Gpus};
 use crate::engine::kernel_choice::ProductChoice;
-use crate::engine::thread_engine::{GroupTransports, ThreadEngine};
+use crate::engine::thread_engine::{GroupTransports, ThreadEngine, channels};
 use crate::engine::{Engine, EngineDescription, RankEngine};
 
 /// Opens ranks on GPUs.
@@ -56,11 +58,11 @@ impl GpuEngine {
         GpuEngine { threads, gpus, gpu_of, order, nccl: None, opened: Mutex::default() }
     }
 
-    /// The same engine, whose groups of several ranks are joined by NCCL. Each rank of the world has a process and a
-    /// GPU of its own, and all processes give the same.
+    /// The same engine, whose groups of several ranks are joined by NCCL, and whose streams run in `order` without
+    /// threads. Each rank of the world has a process and a GPU of its own, and all processes give the same.
     #[must_use]
-    pub fn with_nccl(self, library: Arc<nccl::Library>) -> GpuEngine {
-        GpuEngine { nccl: Some(library), ..self }
+    pub fn with_nccl(self, library: Arc<nccl::Library>, order: QueueOrder) -> GpuEngine {
+        GpuEngine { nccl: Some(library), order, ..self }
     }
 
     /// The GPU of a rank of this process.
@@ -72,11 +74,28 @@ impl GpuEngine {
         found.ok_or_else(|| DeviceError::Communication(format!("{rank} must be a rank of this process").into()))
     }
 
+    /// Meets the other ranks of all groups over NCCL, where the run uses it: before the rank's memory is allocated.
+    fn meet(&self, rank: Rank, gpu: &Arc<dyn Gpu>) -> Result<Option<NcclGroups>, DeviceError> {
+        let Some(library) = &self.nccl else { return Ok(None) };
+        let of_group = |(which, group): (PeerGroup, Group)| NcclGroup {
+            group,
+            channels: channels(which),
+            neighbours: if which == PeerGroup::PIPELINE { Neighbours::Send } else { Neighbours::None },
+        };
+        let groups: Vec<NcclGroup> = self.threads.peers(rank).map(of_group).filter(is_joined).collect();
+        NcclGroups::meet(library, gpu, self.threads.supervised(rank)?, &groups).map(Some)
+    }
+
     /// Whether all members of `group` are in this process and on the GPU `index`.
     fn share_gpu(&self, group: &Group, index: usize) -> bool {
         let is_here = |rank: &Rank| self.gpu_of.get(&rank.0) == Some(&index);
         group.size() <= MAX_MEMBERS && group.members().iter().all(is_here)
     }
+}
+
+/// Whether NCCL joins a group: larger ones go by way of the host.
+fn is_joined(known: &NcclGroup) -> bool {
+    known.group.size() <= MAX_MEMBERS
 }
 
 impl Engine for GpuEngine {
@@ -85,6 +104,7 @@ impl Engine for GpuEngine {
         let index = self.gpu_of(rank)?;
         let open = self.gpus.open(index)?;
         cuda::check_products(numerics.products, open.gpu.facts().capability)?;
+        let met = self.meet(rank, &open.gpu).map_err(|error| on_gpu(open.gpu.facts(), error))?;
         let device = CudaDevice::open(Arc::clone(&open.gpu), &open.code.operations, size);
         let device = device.map_err(|error| on_gpu(open.gpu.facts(), error))?;
         let device = match numerics.products {
@@ -116,12 +136,7 @@ impl Engine for GpuEngine {
         let events = Arc::new(EventKeeper::new(Arc::clone(&open.gpu)));
         let queues = self.threads.queues(rank)?;
         let streams = RankStreams { device: Arc::clone(&device), order: self.order };
-        let nccl = self.nccl.as_ref().map(|library| {
-            let supervised = self.threads.supervised(rank)?;
-            NcclRank::open(Arc::clone(library), streams.clone(), Arc::clone(&open.collectives), supervised)
-                .map(Arc::new)
-        });
-        let nccl = nccl.transpose()?;
+        let nccl = met.map(|met| Arc::new(NcclRank::new(met, streams.clone(), Arc::clone(&open.collectives))));
         let (_nccl, _events, _device) = (nccl.clone(), Arc::clone(&events), Arc::clone(&device));
         lock(&self.opened).push(Opened { _nccl, _events, _device });
         // Only where some group needs it.
@@ -141,8 +156,8 @@ impl Engine for GpuEngine {
                 let lanes = PeerLanes { transports, channels, queues, streams, kernels, events };
                 Box::new(PeerCommunicator::new(group, lanes))
             } else if let Some(rank) = nccl.clone().filter(|_| group.size() <= MAX_MEMBERS) {
-                let lanes = NcclLanes { transports, channels, queues: Arc::clone(&queues), rank };
-                Box::new(NcclCommunicator::new(group, lanes))
+                let transport = &transports[Stream::Compute.index()];
+                Box::new(NcclCommunicator::new(group, (transport, channels), rank))
             } else {
                 let staging = staging()?;
                 let of_library = |stream| self.threads.library_group(stream, &group);

@@ -7,6 +7,7 @@ use comm::{LibrarySums, Timeouts, WorldFailure};
 use config::DeviceChoice;
 use cpu::affinity::allowed_cores;
 use device::Stream;
+use gpu_rank::QueueOrder;
 use mesh::Rank;
 use program::PeerGroups;
 
@@ -55,13 +56,17 @@ pub fn open_process_engine(
     ended: &dyn Fn() -> Option<String>,
 ) -> Result<(Box<dyn Engine>, WorldFailure), OpenError> {
     let (host, nccl) = (member.ranks_of_host(), member.nccl.clone());
+    // NCCL takes calls of one thread alone, and none of them waits for another rank: streams run side by side without
+    // threads.
+    let order = if options.queued.is_empty() { QueueOrder::One } else { QueueOrder::PerStream };
+    let options = if nccl.is_some() { EngineOptions { queued: &[], ..options } } else { options };
     let (threads, failure) = ThreadEngine::of_process(groups, options, member, ended)?;
     let engine: Box<dyn Engine> = match device {
         RunDevice::Cpu => Box::new(threads),
         RunDevice::Gpus(gpus) => {
             let engine = GpuEngine::new(threads, &host, Arc::clone(gpus));
             match nccl {
-                Some(library) => Box::new(engine.with_nccl(library)),
+                Some(library) => Box::new(engine.with_nccl(library, order)),
                 None => Box::new(engine),
             }
         }

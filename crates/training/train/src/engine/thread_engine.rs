@@ -189,6 +189,12 @@ impl ThreadEngine {
         !self.queued.is_empty()
     }
 
+    /// The groups of `rank` in the order in which all ranks open theirs, the world last.
+    pub(super) fn peers(&self, rank: Rank) -> impl Iterator<Item = (PeerGroup, Group)> {
+        let peers: Vec<_> = self.groups.of(rank).each().map(|(which, group)| (which, group.clone())).collect();
+        peers.into_iter().chain([(PeerGroup::WORLD, self.groups.mesh().group(rank, AxisSet::ALL))])
+    }
+
     /// The library's part for `group` on a stream.
     pub(super) fn library_group(&self, stream: Stream, group: &Group) -> Option<LibraryGroup> {
         self.library.as_ref()?.group(lane_of(&self.queued, stream), group)
@@ -240,7 +246,7 @@ pub(super) struct GroupTransports<'a> {
 }
 
 /// The tag spaces of a group. The ends of a pipeline are a group inside the pipeline's, so they need some of their own.
-fn channels(which: PeerGroup) -> GroupChannels {
+pub(super) fn channels(which: PeerGroup) -> GroupChannels {
     let (axes, usage) = match which {
         PeerGroup::Along(axes) => (axes, 0),
         PeerGroup::Ends => (Axis::Pp.into(), 1),

@@ -6,6 +6,7 @@
 pub(super) mod code;
 pub(super) mod devices;
 pub(super) mod entry;
+pub(super) mod environment;
 pub(super) mod graphs;
 pub(super) mod memory;
 pub(super) mod streams;
