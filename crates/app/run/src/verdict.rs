@@ -44,7 +44,7 @@ pub fn judge(
         let location = locations.get(&problem.key).cloned();
         return Err(vec![problem.at(location)]);
     }
-    let (model, parallelism) = (config.model.clone(), config.parallelism.clone());
+    let (model, parallelism) = (config.model.clone(), config.parallelism_on_device());
     let train = match planned {
         Planned::EveryBatch => config.train.clone(),
         Planned::FullBatch => TrainSpec { batch_ramp: None, ..config.train.clone() },

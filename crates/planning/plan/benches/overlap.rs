@@ -136,7 +136,7 @@ fn main() {
             let (step_s, of_step) = predicted(config, &machine, pace);
             println!(
                 "{name} | {:?} | {:.1} ms | {:.1} ms | {:.1} ms | {:.0} % | {:.0} %",
-                config.parallelism.overlap_on_cpus(),
+                config.parallelism.overlap_or_off(),
                 1e3 * median(seconds),
                 1e3 * step_s,
                 1e-6 * own.all_ns as f64,

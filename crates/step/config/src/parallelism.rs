@@ -205,9 +205,9 @@ impl Parallelism {
         self.degrees.world_size()
     }
 
-    /// Whether ranks on CPUs communicate while they compute: only where the run asks for it, since their threads have
-    /// all cores.
-    pub fn overlap_on_cpus(&self) -> Overlap {
+    /// Whether ranks communicate while they compute; where the layout does not say, as on CPUs. A run's layout says so
+    /// as its device likes it: [`crate::RunConfig::parallelism_on_device`].
+    pub fn overlap_or_off(&self) -> Overlap {
         self.overlap.unwrap_or(Overlap::Off)
     }
 

@@ -25,9 +25,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 use std::path::Path;
 
-use crate::data_spec::{DataSpec, Marks, RunSpec, TokenizerSpec};
+use crate::data_spec::{DataSpec, DeviceChoice, Marks, RunSpec, TokenizerSpec};
 use crate::model::ModelSpec;
-use crate::parallelism::Parallelism;
+use crate::parallelism::{Overlap, Parallelism};
 use crate::problem::{Location, Problem};
 use crate::training::TrainSpec;
 use crate::trusted::Author;
@@ -66,6 +66,20 @@ impl RunConfig {
     /// The defaults: a small GPT on eight ranks.
     pub fn quick_start() -> RunConfig {
         read(&mut Reader::new(Entries::new(), Author::User), &NoFiles)
+    }
+
+    /// The layout as the run's device computes it: with overlap as the run says, or else as it is faster there.
+    pub fn parallelism_on_device(&self) -> Parallelism {
+        Parallelism { overlap: Some(self.overlap()), ..self.parallelism.clone() }
+    }
+
+    /// Whether ranks communicate while they compute. On CPUs only where the run asks for it, since their threads have
+    /// all cores; several ranks on GPUs do unless the run says otherwise.
+    pub fn overlap(&self) -> Overlap {
+        self.parallelism.overlap.unwrap_or(match self.run.device {
+            DeviceChoice::Cuda if self.parallelism.world_size() > 1 => Overlap::On,
+            DeviceChoice::Cpu | DeviceChoice::Cuda => Overlap::Off,
+        })
     }
 
     /// The run as a file in which nothing is left to defaults; reading it gives the same run.

@@ -38,7 +38,7 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
     let inputs = [named.inputs(), arguments.hosts.iter().cloned().collect()].concat();
     let svg = OutputFile::promised_if("--svg", arguments.svg.as_deref(), &inputs)?;
     let config = named.load()?;
-    let setup = Setup::new(config.model.clone(), config.parallelism.clone(), config.train.clone())
+    let setup = Setup::new(config.model.clone(), config.parallelism_on_device(), config.train.clone())
         .map_err(|error| Failure::Work(error.to_string()))?;
     let rank = arguments.rank.map(|rank| existing(&setup, rank)).transpose()?;
     let hosts = RankHosts::known(&setup.mesh, config.run.placement, arguments.hosts.as_deref())?;

@@ -193,7 +193,8 @@ impl Described {
 impl Plan {
     /// `None` where the run cannot be planned any more.
     fn of(config: RunConfig) -> Option<Plan> {
-        let RunConfig { model, parallelism, train, run, .. } = config;
+        let parallelism = config.parallelism_on_device();
+        let RunConfig { model, train, run, .. } = config;
         let train = TrainSpec { batch_ramp: None, ..train };
         let setup = Setup::of_run(model, parallelism, train, &run.samples).ok()?;
         let graph = setup.programs.programs().first()?.graph();

@@ -151,7 +151,7 @@ fn changed(config: &RunConfig, keys: &[String]) -> Option<RunConfig> {
 /// The work of a step on its longest path, in units of its own: passes and the waits of the pipeline, without what
 /// ranks send.
 fn step_work(config: &RunConfig) -> Option<u64> {
-    let (model, parallelism, train) = (config.model.clone(), config.parallelism.clone(), config.train.clone());
+    let (model, parallelism, train) = (config.model.clone(), config.parallelism_on_device(), config.train.clone());
     let setup = Setup::of_run(model, parallelism, train, &config.run.samples).ok()?;
     let graph = setup.programs.programs().first()?.graph();
     Some(StepTimes::new(graph, &setup.times).bubble().until_norm).filter(|work| *work > 0)

@@ -195,7 +195,8 @@ impl Change {
 /// repeats itself once it is full, so that more than twice of what it holds adds nothing; a GPipe pipeline holds all of
 /// them.
 fn plan_of(config: &RunConfig) -> Option<Setup> {
-    let RunConfig { model, parallelism, mut train, .. } = config.clone();
+    let parallelism = config.parallelism_on_device();
+    let RunConfig { model, mut train, .. } = config.clone();
     let all = parallelism.num_microbatches(train.global_batch);
     let num_microbatches = match &parallelism.schedule {
         // A schedule file has one number of microbatches.

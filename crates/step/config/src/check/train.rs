@@ -2,7 +2,6 @@
 
 use super::Rules;
 use crate::anomalies::OnNonFinite;
-use crate::data_spec::DeviceChoice;
 use crate::learning_rate::LearningRateSchedule;
 use crate::optimizer::Optimizer;
 use crate::parallelism::Overlap;
@@ -82,11 +81,7 @@ fn decay(train: &TrainSpec, rules: &mut Rules) {
 fn muon(config: &RunConfig, rules: &mut Rules) {
     let Optimizer::Muon(_) = config.train.optimizer else { return };
     let products = config.train.precision.products();
-    let overlaps = match (config.parallelism.overlap, config.run.device) {
-        (Some(overlap), _) => overlap == Overlap::On,
-        (None, DeviceChoice::Cpu) => false,
-        (None, DeviceChoice::Cuda) => true,
-    };
+    let overlaps = config.overlap() == Overlap::On;
     refuse! { rules;
         products.block().is_some() => "train.optimizer" = "\"muon\"",
             format!("must have train.products = \"chained\" or \"pairs\"; got {}", products.written()),

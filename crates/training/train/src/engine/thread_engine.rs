@@ -330,7 +330,7 @@ fn groups_of(all: &PeerGroups, ranks: &[Rank], num_lanes: usize) -> impl Iterato
 /// The streams of a rank that have a thread of their own.
 pub fn queued_streams(parallelism: &Parallelism) -> &'static [Stream] {
     let passes_blocks = parallelism.degrees.cp > 1 && parallelism.context.kind == ContextKind::Ring;
-    match parallelism.overlap_on_cpus() {
+    match parallelism.overlap_or_off() {
         Overlap::Off => &[],
         Overlap::On if passes_blocks => &[Stream::Reduce, Stream::Transfer, Stream::Shift],
         Overlap::On => &[Stream::Reduce, Stream::Transfer],

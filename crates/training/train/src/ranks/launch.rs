@@ -139,7 +139,7 @@ impl RankLaunch<'_> {
     /// The same rank, some of whose operations are computed twice. On devices with queues, and where streams run side
     /// by side, a second computation cannot follow the first at once: there only state is checked.
     fn rechecked(&self, engine: RankEngine, recheck: Recheck, arena_bytes: usize) -> RankEngine {
-        let overlap = self.setup.parallelism.overlap_on_cpus();
+        let overlap = self.setup.parallelism.overlap_or_off();
         if self.engine.describe().device != DeviceKind::CPU || overlap == Overlap::On || recheck == Recheck::Off {
             return engine;
         }

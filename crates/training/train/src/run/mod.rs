@@ -189,7 +189,7 @@ fn run_steps<'a>(
 ) -> Result<Ending, Stop> {
     let RankLaunch { setup, number, progress, .. } = launched;
     // Elsewhere the rank's own thread only hands work over.
-    let overlap = setup.parallelism.overlap_on_cpus();
+    let overlap = setup.parallelism.overlap_or_off();
     let is_timed = launched.engine.describe().device == DeviceKind::CPU && overlap == Overlap::Off;
     let mut stop_request = StopRequest::None;
     let mut hashes = StateHashes::new(ports.recheck, worker);

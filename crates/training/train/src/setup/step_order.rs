@@ -115,7 +115,7 @@ impl<'a> StepOrder<'a> {
         let demands = Demands {
             capacity_bytes: None,
             order: schedule.contribution_order(),
-            overlap: self.parallelism.overlap_on_cpus(),
+            overlap: self.parallelism.overlap_or_off(),
         };
         verify(graph, &sizes, demands).map_err(SetupError::Refused)
     }
