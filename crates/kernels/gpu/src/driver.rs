@@ -181,6 +181,13 @@ pub trait Gpu: Send + Sync {
     /// A lost GPU.
     fn create_stream(&self) -> Result<StreamHandle, DriverError>;
 
+    /// A stream that waits for no other one, and whose kernels come before those of all usual streams that have not
+    /// begun: where a multiprocessor becomes free, their blocks take it first.
+    ///
+    /// # Errors
+    /// A lost GPU.
+    fn create_urgent_stream(&self) -> Result<StreamHandle, DriverError>;
+
     /// Destroys a stream, once its work has ended.
     ///
     /// # Errors

@@ -30,6 +30,8 @@ pub struct Context {
     pub graphs: Mutex<HashMap<GraphHandle, u32>>,
     /// Graphs that are described and not launched themselves.
     pub described: Mutex<Described>,
+    /// Priorities of streams, by handle.
+    pub priorities: Mutex<HashMap<u64, i32>>,
     /// Streams whose work is being captured.
     pub captured: Mutex<Vec<StreamHandle>>,
 }
@@ -63,6 +65,7 @@ pub fn context(ordinal: usize) -> Option<&'static Context> {
         pinned: Mutex::default(),
         graphs: Mutex::default(),
         described: Mutex::default(),
+        priorities: Mutex::default(),
         captured: Mutex::default(),
     }))
 }

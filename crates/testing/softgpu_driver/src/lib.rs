@@ -20,6 +20,7 @@ mod lookup;
 mod memory;
 mod nccl;
 mod nvrtc;
+mod priorities;
 mod settings;
 mod status;
 mod streams;

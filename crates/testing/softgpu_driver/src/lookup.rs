@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use crate::status::{INVALID_VALUE, NOT_FOUND, Status, put};
-use crate::{code, devices, graphs, host_copies, memory, status, streams, tensor_maps};
+use crate::{code, devices, graphs, host_copies, memory, priorities, status, streams, tensor_maps};
 
 /// A function: its name without the number of its form, the version from which that form exists, and its address.
 struct Entry {
@@ -16,6 +16,7 @@ struct Entry {
 fn entries() -> Vec<Entry> {
     let entry = |name, version, address| Entry { name, version, address };
     vec![
+        entry(c"cuCtxGetStreamPriorityRange", 5050, priorities::cuCtxGetStreamPriorityRange as *const c_void),
         entry(c"cuCtxSetCurrent", 4000, devices::cuCtxSetCurrent as *const c_void),
         entry(c"cuDeviceGet", 2000, devices::cuDeviceGet as *const c_void),
         entry(c"cuDeviceGetAttribute", 2000, devices::cuDeviceGetAttribute as *const c_void),
@@ -66,8 +67,10 @@ fn entries() -> Vec<Entry> {
         entry(c"cuModuleUnload", 2000, code::cuModuleUnload as *const c_void),
         entry(c"cuStreamBeginCapture", 10010, streams::cuStreamBeginCapture_v2 as *const c_void),
         entry(c"cuStreamCreate", 2000, streams::cuStreamCreate as *const c_void),
+        entry(c"cuStreamCreateWithPriority", 5050, priorities::cuStreamCreateWithPriority as *const c_void),
         entry(c"cuStreamDestroy", 4000, streams::cuStreamDestroy_v2 as *const c_void),
         entry(c"cuStreamEndCapture", 10000, streams::cuStreamEndCapture as *const c_void),
+        entry(c"cuStreamGetPriority", 5050, priorities::cuStreamGetPriority as *const c_void),
         entry(c"cuStreamQuery", 2000, streams::cuStreamQuery as *const c_void),
         entry(c"cuStreamSynchronize", 2000, streams::cuStreamSynchronize as *const c_void),
         entry(c"cuStreamWaitEvent", 3020, streams::cuStreamWaitEvent as *const c_void),

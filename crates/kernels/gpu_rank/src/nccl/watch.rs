@@ -182,7 +182,8 @@ impl Watch {
     /// A new place for messages to one rank: its number, and the name under which that rank comes.
     pub(super) fn outbox(&self, name: CallName) -> Result<(usize, GroupId), DeviceError> {
         let id = self.shared.library.group_id().map_err(|cause| self.failed(&name, cause))?;
-        let stream = self.shared.gpu.create_stream().map_err(crate::rank_streams::driver_error("create a stream"))?;
+        let stream = self.shared.gpu.create_urgent_stream();
+        let stream = stream.map_err(crate::rank_streams::driver_error("create a stream"))?;
         let mut state = lock(&self.shared.state);
         state.outboxes.push(Outbox { id, communicator: None, stream, messages: VecDeque::new(), name });
         Ok((state.outboxes.len() - 1, id))

@@ -320,6 +320,10 @@ impl Gpu for LateGpu {
         })
     }
 
+    fn create_urgent_stream(&self) -> Result<StreamHandle, DriverError> {
+        self.create_stream()
+    }
+
     fn destroy_stream(&self, stream: StreamHandle) -> Result<(), DriverError> {
         self.synchronize(stream)?;
         self.with(|state| state.streams.remove(&stream.0).map(|_| ()).ok_or("a handle that does not exist"))

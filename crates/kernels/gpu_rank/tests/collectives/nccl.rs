@@ -17,12 +17,12 @@ use crate::collectives::kernels::{compiled, compiler};
 use crate::collectives::{Call, RankTransports, calls, expected, issue, on_ranks, on_ranks_within, place, values};
 
 /// A GPU of its own, with NCCL: a copy of the library, of which the loader makes another instance.
-struct Copied {
-    gpu: Arc<dyn Gpu>,
-    nccl: Arc<nvidia::nccl::Library>,
+pub(super) struct Copied {
+    pub(super) gpu: Arc<dyn Gpu>,
+    pub(super) nccl: Arc<nvidia::nccl::Library>,
 }
 
-fn copied(name: &str, rank: usize) -> Copied {
+pub(super) fn copied(name: &str, rank: usize) -> Copied {
     let program = std::env::current_exe().expect("a program");
     let shared = program.parent().expect("the folder of the program").join("libsoftgpu_driver.so");
     let folder = std::env::temp_dir().join(format!("pleach-nccl-{name}-{rank}-{}", std::process::id()));
@@ -37,10 +37,10 @@ fn copied(name: &str, rank: usize) -> Copied {
 }
 
 /// A rank of a group over NCCL.
-struct Member {
-    group: NcclCommunicator,
+pub(super) struct Member {
+    pub(super) group: NcclCommunicator,
     nccl: Arc<NcclRank>,
-    rank: RankDevice,
+    pub(super) rank: RankDevice,
 }
 
 const BYTES: usize = 1 << 18;
@@ -53,6 +53,16 @@ fn member(
     has_queues: bool,
 ) -> Member {
     let copied = copied(name, transports_of_rank.group.rank().0);
+    member_on(copied, code, transports_of_rank, timeouts, has_queues)
+}
+
+pub(super) fn member_on(
+    copied: Copied,
+    code: &CompiledSource,
+    transports_of_rank: &RankTransports,
+    timeouts: Timeouts,
+    has_queues: bool,
+) -> Member {
     let device = Arc::new(CudaDevice::open(Arc::clone(&copied.gpu), &[], BYTES).expect("a device"));
     let order = if has_queues { QueueOrder::PerStream } else { QueueOrder::One };
     let streams = RankStreams { device, order };

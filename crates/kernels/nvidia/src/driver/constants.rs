@@ -1,5 +1,7 @@
 //! Constants of the driver.
 
+use std::ffi::c_int;
+
 use gpu::{TensorElement, TensorPromotion, TensorSwizzle};
 
 use super::functions::{
@@ -31,6 +33,8 @@ pub(super) const ON_DEVICE: u32 = 1;
 pub(super) const READ_WRITE: u32 = 3;
 /// The stream does not wait for the default stream.
 pub(super) const NON_BLOCKING: u32 = 1;
+/// The priority of a stream for which none is asked.
+pub(super) const USUAL_PRIORITY: c_int = 0;
 /// Pinned for all contexts of the process.
 pub(super) const PORTABLE: u32 = 1;
 

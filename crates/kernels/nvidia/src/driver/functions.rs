@@ -107,7 +107,8 @@ functions! {
 functions! {
     /// Streams, events, and the work that the driver does itself.
     Streams {
-        create = "cuStreamCreate" since 2000: (*mut Stream, c_uint) -> Status;
+        priorities = "cuCtxGetStreamPriorityRange" since 5050: (*mut c_int, *mut c_int) -> Status;
+        create = "cuStreamCreateWithPriority" since 5050: (*mut Stream, c_uint, c_int) -> Status;
         destroy = "cuStreamDestroy_v2" since 4000: (Stream) -> Status;
         synchronize = "cuStreamSynchronize" since 2000: (Stream) -> Status;
         query = "cuStreamQuery" since 2000: (Stream) -> Status;

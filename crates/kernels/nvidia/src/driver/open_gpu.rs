@@ -14,6 +14,7 @@ use sync::lock;
 use super::arguments::{check_range, check_sizes, invalid};
 use super::calls::entry::Api;
 use super::calls::memory::{Pinned, Range};
+use super::constants::USUAL_PRIORITY;
 use super::context::Context;
 use super::cubin::Cubin;
 use super::functions::{Device, Event, ExecutableGraph, Function, Module, Stream};
@@ -56,9 +57,9 @@ impl OpenGpu {
         let api = context.enter()?;
         let granularity = api.granularity(device)?.max(ALIGNMENT);
         let streams = Registry::default();
-        let number = streams.add(api.create_stream()?, &context);
-        let zeroing = streams.get("cuStreamCreate", number)?;
-        streams.remove("cuStreamCreate", number)?;
+        let number = streams.add(api.create_stream(USUAL_PRIORITY)?, &context);
+        let zeroing = streams.get("cuStreamCreateWithPriority", number)?;
+        streams.remove("cuStreamCreateWithPriority", number)?;
         Ok(OpenGpu {
             facts,
             granularity,
@@ -214,7 +215,13 @@ impl Gpu for OpenGpu {
     }
 
     fn create_stream(&self) -> Result<StreamHandle, DriverError> {
-        let stream = self.context.enter()?.create_stream()?;
+        let stream = self.context.enter()?.create_stream(USUAL_PRIORITY)?;
+        Ok(StreamHandle(self.streams.add(stream, &self.context)))
+    }
+
+    fn create_urgent_stream(&self) -> Result<StreamHandle, DriverError> {
+        let api = self.context.enter()?;
+        let stream = api.create_stream(api.highest_priority()?)?;
         Ok(StreamHandle(self.streams.add(stream, &self.context)))
     }
 

@@ -172,6 +172,29 @@ fn a_driver_has_as_many_gpus_as_its_settings_say() {
     }
 }
 
+/// The driver keeps the priority of each stream: the highest one of an urgent stream.
+#[test]
+fn urgent_streams_have_the_highest_priority() {
+    type Priority = unsafe extern "C" fn(u64, *mut i32) -> u32;
+    let folder = folder("priorities", "", &["libcuda.so.1"]);
+    let driver = Library::open(&Search::only([folder.clone()])).unwrap_or_else(|error| panic!("{error}"));
+    // SAFETY: the library is loaded in this process already.
+    let library = unsafe { libloading::Library::new(folder.join("libcuda.so.1")) }.expect("the library");
+    std::fs::remove_dir_all(&folder).expect("removed");
+    // SAFETY: the type is that of the driver's header.
+    let priority = unsafe { library.get::<Priority>(b"cuStreamGetPriority") }.expect("the function");
+    let gpu = driver.open(0).expect("a GPU");
+    let streams = [gpu.create_stream(), gpu.create_urgent_stream()].map(|stream| stream.expect("a stream"));
+    gpu.enter().expect("entered");
+    let priorities = streams.map(|stream| {
+        let mut known = 7;
+        // SAFETY: the call writes one number.
+        assert_eq!(unsafe { priority(stream.0, &mut known) }, 0);
+        known
+    });
+    assert_eq!(priorities, [0, -5]);
+}
+
 #[test]
 fn settings_that_cannot_be_read_stop_the_driver() {
     let folder = folder("settings", "gpus = many\n", &["libcuda.so.1"]);

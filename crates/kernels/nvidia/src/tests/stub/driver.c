@@ -114,7 +114,13 @@ status cuMemHostAlloc(void **address, size_t bytes, unsigned flags) {
 }
 status cuMemFreeHost(void *address) { ENTER; free(address); live--; return 0; }
 
-status cuStreamCreate(stream **made, unsigned flags) { ENTER; if (flags != 1) return 1; *made = calloc(1, sizeof(stream)); live++; return 0; }
+status cuCtxGetStreamPriorityRange(int *least, int *greatest) { ENTER; *least = 0; *greatest = -5; return 0; }
+status cuStreamCreateWithPriority(stream **made, unsigned flags, int priority) {
+    ENTER;
+    if (flags != 1 || (priority && priority != -5)) return 1;
+    *made = calloc(1, sizeof(stream)); live++;
+    return 0;
+}
 status cuStreamDestroy_v2(stream *s) { ENTER; free(s); live--; return 0; }
 status cuStreamSynchronize(stream *s) { ENTER; return s->sticky; }
 status cuStreamQuery(stream *s) { ENTER; return s->sticky; }
