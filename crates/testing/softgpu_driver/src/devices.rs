@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use gpu::{DeviceFacts, Gpu};
 
 use crate::context::{Context, context, count, set_current};
-use crate::settings::settings;
+use crate::settings::{CUDA, settings};
 use crate::status::{INVALID_CONTEXT, INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status, put};
 
 /// An ordinal that does not exist.
@@ -36,7 +36,7 @@ pub extern "C" fn cuInit(flags: c_uint) -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> Status {
     // SAFETY: the interface asks for a place for a number.
-    unsafe { put(version, 13000) }
+    unsafe { put(version, settings().as_ref().map_or(CUDA, |settings| settings.cuda)) }
 }
 
 #[unsafe(no_mangle)]

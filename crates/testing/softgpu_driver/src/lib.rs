@@ -13,6 +13,7 @@ mod cublaslt;
 mod cudnn;
 mod described;
 mod devices;
+mod earlier_forms;
 mod graphs;
 mod handles;
 mod host_copies;

@@ -2,8 +2,9 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
+use crate::settings::settings;
 use crate::status::{INVALID_VALUE, NOT_FOUND, Status, put};
-use crate::{code, devices, graphs, host_copies, memory, priorities, status, streams, tensor_maps};
+use crate::{code, devices, earlier_forms, graphs, host_copies, memory, priorities, status, streams, tensor_maps};
 
 /// A function: its name without the number of its form, the version from which that form exists, and its address.
 struct Entry {
@@ -29,6 +30,7 @@ fn entries() -> Vec<Entry> {
         entry(c"cuDriverGetVersion", 2020, devices::cuDriverGetVersion as *const c_void),
         entry(c"cuEventCreate", 2000, streams::cuEventCreate as *const c_void),
         entry(c"cuEventDestroy", 4000, streams::cuEventDestroy_v2 as *const c_void),
+        entry(c"cuEventElapsedTime", 2000, earlier_forms::cuEventElapsedTime as *const c_void),
         entry(c"cuEventElapsedTime", 12080, streams::cuEventElapsedTime_v2 as *const c_void),
         entry(c"cuEventQuery", 2000, streams::cuEventQuery as *const c_void),
         entry(c"cuEventRecord", 2000, streams::cuEventRecord as *const c_void),
@@ -92,7 +94,10 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
     // SAFETY: the interface asks for a text with a zero at its end.
     let name = unsafe { CStr::from_ptr(name) };
     let entries = entries();
-    let found = entries.iter().find(|entry| entry.name == name && entry.version <= version);
+    // The newest form that the driver has, up to the version that is asked for.
+    let newest = settings().as_ref().map_or(version, |settings| settings.cuda.min(version));
+    let there = entries.iter().filter(|entry| entry.name == name && entry.version <= newest);
+    let found = there.max_by_key(|entry| entry.version);
     // SAFETY: the interface asks for a place for a pointer.
     let status = unsafe { put(address, found.map_or(std::ptr::null(), |entry| entry.address)) };
     // 0: found; 1: unknown; 2: newer than the version that is asked for.

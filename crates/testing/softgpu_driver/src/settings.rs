@@ -11,6 +11,9 @@ use softgpu::Settings as GpuSettings;
 /// The name of the file. It has lines `KEY = VALUE` and may be missing.
 const FILE: &str = "softgpu.settings";
 
+/// The version of CUDA of a driver whose settings name none, as drivers count.
+pub const CUDA: c_int = 13_000;
+
 /// See the top of the file.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -18,15 +21,26 @@ pub struct Settings {
     pub gpus: usize,
     /// Each of them: `capability`, as 9.0, and `memory_bytes`.
     pub gpu: GpuSettings,
+    /// The version of CUDA of the driver, as drivers count: `cuda`, as 12.8; 13.0 by default.
+    pub cuda: c_int,
     /// NVRTC itself: `nvrtc`, the path of its file. Without it there is no compiler.
     pub nvrtc: Option<PathBuf>,
+    /// The version that NVRTC states: `nvrtc_version`, as 12.8; its own by default.
+    pub nvrtc_version: Option<(c_int, c_int)>,
     /// The folder that keeps the PTX that NVRTC makes: `kernels`. Without it nothing is kept.
     pub kernels: Option<PathBuf>,
 }
 
 impl Settings {
     fn of(text: &str) -> Result<Settings, String> {
-        let mut settings = Settings { gpus: 1, gpu: GpuSettings::default(), nvrtc: None, kernels: None };
+        let mut settings = Settings {
+            gpus: 1,
+            gpu: GpuSettings::default(),
+            cuda: CUDA,
+            nvrtc: None,
+            nvrtc_version: None,
+            kernels: None,
+        };
         for line in text.lines().filter(|line| !line.is_empty()) {
             settings.set(line).ok_or_else(|| format!("{FILE} has a line that is not a setting: {line}"))?;
         }
@@ -41,13 +55,24 @@ impl Settings {
                 let (major, minor) = value.split_once('.')?;
                 self.gpu.capability = Capability { major: major.parse().ok()?, minor: minor.parse().ok()? };
             }
+            "cuda" => {
+                let (major, minor) = version(value)?;
+                self.cuda = major * 1000 + minor * 10;
+            }
             "memory_bytes" => self.gpu.memory_bytes = value.parse().ok()?,
             "nvrtc" => self.nvrtc = Some(value.into()),
+            "nvrtc_version" => self.nvrtc_version = Some(version(value)?),
             "kernels" => self.kernels = Some(value.into()),
             _ => return None,
         }
         Some(())
     }
+}
+
+/// Major and minor number: `12.8`.
+fn version(text: &str) -> Option<(c_int, c_int)> {
+    let (major, minor) = text.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// `Dl_info` of the system's loader.

@@ -4,6 +4,7 @@
 use crate::harness;
 mod experts;
 mod libraries;
+mod older_drivers;
 mod tuned_products;
 
 use std::collections::BTreeSet;

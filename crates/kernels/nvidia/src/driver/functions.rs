@@ -117,11 +117,24 @@ functions! {
         destroy_event = "cuEventDestroy_v2" since 4000: (Event) -> Status;
         record = "cuEventRecord" since 2000: (Event, Stream) -> Status;
         query_event = "cuEventQuery" since 2000: (Event) -> Status;
-        elapsed = "cuEventElapsedTime_v2" since 12080: (*mut f32, Event, Event) -> Status;
         upload = "cuMemcpyHtoDAsync_v2" since 3020: (u64, *const c_void, usize, Stream) -> Status;
         download = "cuMemcpyDtoHAsync_v2" since 3020: (*mut c_void, u64, usize, Stream) -> Status;
         copy = "cuMemcpyDtoDAsync_v2" since 3020: (u64, u64, usize, Stream) -> Status;
         fill = "cuMemsetD8Async" since 3020: (u64, c_uchar, usize, Stream) -> Status;
+    }
+}
+
+functions! {
+    /// The time between two events.
+    Elapsed {
+        elapsed = "cuEventElapsedTime_v2" since 12080: (*mut f32, Event, Event) -> Status;
+    }
+}
+
+functions! {
+    /// The same of drivers before CUDA 12.8.
+    EarlierElapsed {
+        elapsed = "cuEventElapsedTime" since 2000: (*mut f32, Event, Event) -> Status;
     }
 }
 
@@ -135,7 +148,6 @@ functions! {
         function = "cuModuleGetFunction" since 2000: (*mut Function, Module, *const c_char) -> Status;
         attribute = "cuFuncGetAttribute" since 2020: (*mut c_int, FunctionAttribute, Function) -> Status;
         set_attribute = "cuFuncSetAttribute" since 9000: (Function, FunctionAttribute, c_int) -> Status;
-        parameter = "cuFuncGetParamInfo" since 12040: (Function, usize, *mut usize, *mut usize) -> Status;
         launch = "cuLaunchKernel" since 4000: (
             Function, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Stream, *mut *mut c_void, *mut *mut c_void
         ) -> Status;
@@ -143,6 +155,13 @@ functions! {
             *mut EncodedTensorMap, TensorType, c_uint, *mut c_void, *const Wide, *const Wide, *const c_uint,
             *const c_uint, Interleave, Swizzle, Promotion, OutsideFill
         ) -> Status;
+    }
+}
+
+functions! {
+    /// Parameters of kernels. Without a driver's word arguments are not compared with them.
+    Parameters {
+        parameter = "cuFuncGetParamInfo" since 12040: (Function, usize, *mut usize, *mut usize) -> Status;
     }
 }
 

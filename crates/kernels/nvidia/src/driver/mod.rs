@@ -28,17 +28,20 @@ mod owned;
 mod status;
 mod structs;
 
-pub use library::{Library, OLDEST_CAPABILITY};
+pub use library::{Library, OLDEST_CAPABILITY, OLDEST_CUDA};
 
 pub(crate) fn header() -> crate::header::Header {
-    use functions::{Code, Devices, Entry, Graphs, Lookup, Memory, Streams};
+    use functions::{Code, Devices, EarlierElapsed, Elapsed, Entry, Graphs, Lookup, Memory, Parameters, Streams};
     let tables = [
         Entry::declarations(),
         Lookup::declarations(),
         Devices::declarations(),
         Memory::declarations(),
         Streams::declarations(),
+        Elapsed::declarations(),
+        EarlierElapsed::declarations(),
         Code::declarations(),
+        Parameters::declarations(),
         Graphs::declarations(),
     ];
     crate::header::Header {

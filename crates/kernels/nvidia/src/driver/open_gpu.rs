@@ -29,7 +29,15 @@ const ALIGNMENT: usize = 2 << 20;
 pub(super) struct Kernel {
     pub(super) raw: Function,
     module: Arc<Owned<Module>>,
-    parameters: Arc<[usize]>,
+    /// Their sizes, where the driver tells them.
+    parameters: Option<Arc<[usize]>>,
+}
+
+impl Kernel {
+    /// Compares arguments with the sizes of parameters, where the driver tells them.
+    fn check(&self, arguments: &Arguments) -> Result<(), DriverError> {
+        self.parameters.as_ref().map_or(Ok(()), |sizes| check_sizes(sizes, arguments))
+    }
 }
 
 /// See the module.
@@ -98,7 +106,7 @@ impl OpenGpu {
     /// The kernel of a node whose arguments have the sizes of its parameters.
     fn node_kernel(&self, call: &'static str, node: &KernelNode<'_>) -> Result<Kernel, DriverError> {
         let kernel = self.kernel(call, node.function)?;
-        check_sizes(&kernel.parameters, node.arguments)?;
+        kernel.check(node.arguments)?;
         Ok(kernel)
     }
 }
@@ -302,7 +310,7 @@ impl Gpu for OpenGpu {
             error.text = format!("{:?}: {}", name, error.text);
             error
         })?;
-        let parameters = api.parameters(raw)?.into();
+        let parameters = api.parameters(raw)?.map(Arc::from);
         let handle = FunctionHandle(raw.0 as u64);
         lock(&self.kernels).insert(handle.0, Kernel { raw, module, parameters });
         Ok(handle)
@@ -333,7 +341,7 @@ impl Gpu for OpenGpu {
     ) -> Result<(), DriverError> {
         let call = "cuLaunchKernel";
         let (stream, kernel) = (self.streams.get(call, stream.0)?, self.kernel(call, function)?);
-        check_sizes(&kernel.parameters, arguments)?;
+        kernel.check(arguments)?;
         self.context.enter()?.launch(stream.raw(), kernel.raw, shape, arguments)
     }
 

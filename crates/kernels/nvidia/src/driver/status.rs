@@ -66,7 +66,9 @@ pub(super) fn remedy(status: Status) -> Option<&'static str> {
     match status.0 {
         34 => Some("this libcuda.so.1 is a toolkit's stub; put the driver's own folder first"),
         46 => Some("another process uses this GPU alone; wait for it, or set the compute mode to default"),
-        222 => Some("update the driver to the CUDA version that compiled the PTX: 580 or later for PTX 9.0"),
+        222 => Some(
+            "update the driver to the CUDA version that compiled the PTX: 580 or later for PTX 9.0, 570 for PTX 8.7",
+        ),
         209 => Some("compile for the architecture of this GPU"),
         801 => Some("this GPU, or the share of it that this machine has, lacks the call; use a whole GPU"),
         802 => Some("start NVIDIA's fabric manager"),

@@ -172,6 +172,40 @@ fn a_driver_has_as_many_gpus_as_its_settings_say() {
     }
 }
 
+#[test]
+fn cublaslt_of_cuda_12_is_opened_where_that_of_cuda_13_is_missing() {
+    let folder = folder("cublaslt-12", "", &["libcublasLt.so.12"]);
+    let opened =
+        || nvidia::cublaslt::Library::open(&Search::only([folder.clone()])).map(|found| found.path().to_owned());
+    assert_eq!(opened(), Ok(folder.join("libcublasLt.so.12")));
+    std::fs::hard_link(folder.join("libcublasLt.so.12"), folder.join("libcublasLt.so.13")).expect("another name");
+    assert_eq!(opened(), Ok(folder.join("libcublasLt.so.13")));
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+/// A driver of CUDA 12.4, and one of 12.8, which has the newest form of times.
+#[test]
+fn drivers_before_cuda_13_are_accepted_from_12_4_on() {
+    let open = |cuda: &str| {
+        let folder = folder(&format!("cuda-{cuda}"), &format!("cuda = {cuda}\n"), &["libcuda.so.1"]);
+        let opened = Library::open(&Search::only([folder.clone()]));
+        std::fs::remove_dir_all(&folder).expect("removed");
+        opened
+    };
+    for (cuda, version) in [("12.4", 12_040), ("12.8", 12_080)] {
+        let driver = open(cuda).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((driver.version(), driver.cuda().as_str()), (Ok(version), cuda));
+        let gpu = driver.open(0).expect("a GPU");
+        let stream = gpu.create_stream().expect("a stream");
+        let event = gpu.create_event().expect("an event");
+        gpu.record(event, stream).expect("recorded");
+        gpu.synchronize(stream).expect("its end");
+        assert_eq!(gpu.elapsed_ms(event, event), Ok(0.0));
+    }
+    let refused = open("12.3").err().map(|error| error.to_string()).expect("too old");
+    assert!(refused.contains("is NVIDIA's driver for CUDA 12.3; pleach needs 550 or later (CUDA 12.4): "), "{refused}");
+}
+
 /// The driver keeps the priority of each stream: the highest one of an urgent stream.
 #[test]
 fn urgent_streams_have_the_highest_priority() {
@@ -346,7 +380,13 @@ fn functions_are_found_by_their_versions() {
         let symbol = *symbol.expect(function.symbol);
         assert_eq!(find(base, since), (0, symbol), "{} since {since}", function.symbol);
         let older = find(base, since - 1);
-        assert!(older.0 == 500 && older.1.is_null(), "{} before {since}: {older:?}", function.symbol);
+        let has_earlier = driver.functions.iter().any(|other| other.symbol == base && other.since < function.since);
+        let expected = if has_earlier { 0 } else { 500 };
+        assert!(
+            older.0 == expected && older.1.is_null() != has_earlier,
+            "{} before {since}: {older:?}",
+            function.symbol
+        );
     }
     assert_eq!(find("cuNoSuchFunction", 13_000), (500, std::ptr::null_mut()));
 }

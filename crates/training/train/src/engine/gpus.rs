@@ -11,20 +11,15 @@ use device::{DeviceError, DeviceKind};
 use gpu::{Capability, DeviceFacts, Driver, DriverError, Gpu, ProductLibrary};
 use gpu_rank::{NCCL_RANK_BYTES, PeerKernels, named, remedy};
 use nvidia::LibraryError;
+use nvidia::driver::{OLDEST_CAPABILITY, OLDEST_CUDA};
 use sync::lock;
 use thiserror::Error;
 
 use crate::engine::attention_source::{AttentionSource, RankAttention};
-use crate::engine::gpu_code::{GpuCode, KernelCode, ToCompile};
+use crate::engine::gpu_code::{CodeOrigin, GpuCode, KernelCode, ToCompile};
 use crate::engine::kernel_archive::ArchiveError;
 use crate::engine::kernel_choice::GivenChoices;
 use crate::engine::product_source::{NoProductLibrary, ProductSource};
-
-/// The oldest driver whose version of CUDA the kernels need: 13.0, of driver 580.
-const OLDEST_CUDA: u32 = 13_000;
-
-/// The oldest GPUs: those of Ampere.
-const OLDEST_CAPABILITY: Capability = Capability { major: 8, minor: 0 };
 
 /// Memory of a GPU that a process takes for its context and for loaded libraries, where it has not opened the GPU yet:
 /// an estimate.
@@ -74,12 +69,23 @@ pub enum GpuError {
         /// Its reason.
         cause: DriverError,
     },
-    /// The driver is older than the kernels.
+    /// The driver is older than all code.
     #[error(
-        "the driver supports CUDA {}, and kernels need {}; install driver 580 or newer, or write run.device = \"cpu\"",
-        version(*.0), version(OLDEST_CUDA)
+        "the driver supports CUDA {}, and pleach needs {}; install {} or newer, or write run.device = \"cpu\"",
+        version(*.0), version(OLDEST_CUDA), driver_of(OLDEST_CUDA)
     )]
     OldDriver(u32),
+    /// The driver does not load the code that is there.
+    #[error(
+        "the driver supports CUDA {}, and {code} needs {}; install {} or newer, or put an NVRTC of CUDA 12 (12.8 or later) first in \
+         PLEACH_CUDA (`pip install nvidia-cuda-nvrtc-cu12`), or write run.device = \"cpu\"",
+        version(*.driver), version(.code.oldest_cuda()), driver_of(.code.oldest_cuda())
+    )]
+    OldDriverForCode {
+        /// The version of CUDA that the driver supports.
+        driver: u32,
+        code: CodeOrigin,
+    },
     /// There is no GPU.
     #[error("run.device = \"cuda\" needs a GPU, and the driver lists none; write run.device = \"cpu\"")]
     NoGpu,
@@ -132,6 +138,13 @@ pub enum GpuError {
 /// 13.0 for 13000.
 fn version(number: u32) -> String {
     format!("{}.{}", number / 1000, number % 1000 / 10)
+}
+
+/// The first driver of NVIDIA with a version of CUDA.
+fn driver_of(cuda: u32) -> String {
+    let branches = [(12_040, 550), (12_050, 555), (12_060, 560), (12_080, 570), (12_090, 575), (13_000, 580)];
+    let branch = branches.iter().find(|(known, _)| *known == cuda);
+    branch.map_or_else(|| format!("a driver for CUDA {}", version(cuda)), |(_, branch)| format!("driver {branch}"))
 }
 
 /// The memory of a GPU before a run, and what its ranks need.
@@ -232,6 +245,14 @@ pub fn usable_gpus(driver: &dyn Driver, wanted: Option<usize>) -> Result<Vec<Dev
     Ok(facts)
 }
 
+/// Compares the driver with the one that code for these GPUs needs.
+fn check_code(driver: &dyn Driver, code: &dyn KernelCode, facts: &[DeviceFacts]) -> Result<(), GpuError> {
+    let version = driver.version().map_err(|cause| GpuError::Driver { cause })?;
+    let mut origins = facts.iter().map(|facts| code.origin(facts.capability));
+    let refused = origins.find(|origin| version < origin.oldest_cuda());
+    refused.map_or(Ok(()), |code| Err(GpuError::OldDriverForCode { driver: version, code }))
+}
+
 impl Gpus {
     /// The first `wanted` GPUs of `driver`, or all.
     ///
@@ -244,6 +265,7 @@ impl Gpus {
         wanted: Option<usize>,
     ) -> Result<Gpus, GpuError> {
         let facts = usable_gpus(&*driver, wanted)?;
+        check_code(&*driver, &*code, &facts)?;
         Ok(Gpus {
             driver,
             kind,
@@ -505,8 +527,8 @@ mod tests {
             Err(error) => error.to_string(),
         };
         assert_eq!(
-            refused(listed(12_080, &[(9, 0)]), None),
-            "the driver supports CUDA 12.8, and kernels need 13.0; install driver 580 or newer, or write run.device = \
+            refused(listed(12_030, &[(9, 0)]), None),
+            "the driver supports CUDA 12.3, and pleach needs 12.4; install driver 550 or newer, or write run.device = \
              \"cpu\""
         );
         assert_eq!(
@@ -524,6 +546,22 @@ mod tests {
         // The old one is left out.
         let facts = usable_gpus(&listed(13_000, &[(9, 0), (7, 5)]), Some(1)).expect("the first");
         assert_eq!(facts.len(), 1);
+    }
+
+    #[test]
+    fn a_driver_that_does_not_load_the_code_is_refused_with_the_version_that_it_needs() {
+        let gpus = |version| {
+            let code = ArchivedKernels::read(&ArchivedKernels::of_no_target()).expect("an archive");
+            Gpus::new(Arc::new(listed(version, &[(9, 0)])), DeviceKind::CUDA, Box::new(code), None)
+        };
+        let said = gpus(12_080).err().map(|error| error.to_string()).expect("PTX of 13.0");
+        assert_eq!(
+            said,
+            "the driver supports CUDA 12.8, and PTX of NVRTC 13.0 needs 13.0; install driver 580 or newer, or put an NVRTC \
+             of CUDA 12 (12.8 or later) first in PLEACH_CUDA (`pip install nvidia-cuda-nvrtc-cu12`), or write run.device = \
+             \"cpu\""
+        );
+        assert!(gpus(13_000).is_ok());
     }
 
     #[test]

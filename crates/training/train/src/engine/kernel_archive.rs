@@ -19,7 +19,7 @@ use nvidia::nvrtc::{Cache, Code, Compiler, Target};
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::engine::gpu_code::{GpuCode, KernelCode};
+use crate::engine::gpu_code::{CodeForm, CodeOrigin, GpuCode, KernelCode};
 
 /// First bytes of an archive; the number is that of its layout.
 const MAGIC: &[u8; 8] = b"pleachg1";
@@ -225,6 +225,10 @@ fn hex(fingerprint: u128) -> String {
 }
 
 impl KernelCode for ArchivedKernels {
+    fn origin(&self, _capability: Capability) -> CodeOrigin {
+        CodeOrigin { compiler: self.compiler, form: CodeForm::Ptx }
+    }
+
     fn code(&self, capability: Capability) -> Result<GpuCode, DeviceError> {
         let target = self.target(capability).ok_or_else(|| DeviceError::Accelerator {
             what: format!("compiled kernels for {capability}"),

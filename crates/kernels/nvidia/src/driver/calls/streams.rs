@@ -79,7 +79,7 @@ impl Api {
     pub(in crate::driver) fn elapsed_ms(&self, from: Event, to: Event) -> Result<f32, DriverError> {
         let mut elapsed = 0.0;
         // SAFETY: see the module; the call writes one number.
-        self.checked("cuEventElapsedTime", unsafe { (self.streams.elapsed)(&mut elapsed, from, to) })?;
+        self.checked("cuEventElapsedTime", unsafe { (self.elapsed)(&mut elapsed, from, to) })?;
         Ok(elapsed)
     }
 
