@@ -27,6 +27,8 @@ pub struct Settings {
     pub nvrtc: Option<PathBuf>,
     /// The version that NVRTC states: `nvrtc_version`, as 12.8; its own by default.
     pub nvrtc_version: Option<(c_int, c_int)>,
+    /// The newest compute capability that NVRTC knows: `nvrtc_newest`, as 10.0; all of its own by default.
+    pub nvrtc_newest: Option<Capability>,
     /// The folder that keeps the PTX that NVRTC makes: `kernels`. Without it nothing is kept.
     pub kernels: Option<PathBuf>,
 }
@@ -39,6 +41,7 @@ impl Settings {
             cuda: CUDA,
             nvrtc: None,
             nvrtc_version: None,
+            nvrtc_newest: None,
             kernels: None,
         };
         for line in text.lines().filter(|line| !line.is_empty()) {
@@ -62,6 +65,10 @@ impl Settings {
             "memory_bytes" => self.gpu.memory_bytes = value.parse().ok()?,
             "nvrtc" => self.nvrtc = Some(value.into()),
             "nvrtc_version" => self.nvrtc_version = Some(version(value)?),
+            "nvrtc_newest" => {
+                let (major, minor) = value.split_once('.')?;
+                self.nvrtc_newest = Some(Capability { major: major.parse().ok()?, minor: minor.parse().ok()? });
+            }
             "kernels" => self.kernels = Some(value.into()),
             _ => return None,
         }

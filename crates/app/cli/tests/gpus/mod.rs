@@ -6,6 +6,7 @@ mod experts;
 mod libraries;
 mod older_drivers;
 mod tuned_products;
+mod unknown_gpus;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

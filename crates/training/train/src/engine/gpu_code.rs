@@ -37,6 +37,11 @@ pub trait KernelCode: Send + Sync {
         None
     }
 
+    /// A line about code of an older GPU that GPUs of `capability` run, and why; `None` where they have their own.
+    fn substitute(&self, _capability: Capability) -> Option<String> {
+        None
+    }
+
     /// Who makes the kernels for GPUs of `capability`.
     fn origin(&self, capability: Capability) -> CodeOrigin;
 
@@ -99,6 +104,12 @@ impl CompiledKernels {
     /// Kernels by `compiler`, kept in `cache`.
     pub fn new(compiler: Compiler, cache: Cache, form: CodeForm) -> CompiledKernels {
         CompiledKernels { compiler, cache, form }
+    }
+
+    /// Whether the compiler has GPUs of `capability` as a target. One that does not list its targets is asked for all.
+    pub(crate) fn knows(&self, capability: Capability) -> bool {
+        let number = capability.major * 10 + capability.minor;
+        self.compiler.architectures().map_or(true, |known| known.contains(&number))
     }
 
     fn target(&self, capability: Capability) -> Target {

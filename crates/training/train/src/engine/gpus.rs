@@ -108,6 +108,19 @@ pub enum GpuError {
         /// The capability.
         capability: Capability,
     },
+    /// The compiler does not know a GPU, and no kernels are carried that it runs.
+    #[error(
+        "{gpu} has compute capability {capability}, which NVRTC {compiler} does not know, and the program carries no kernels for \
+         it; put a newer NVRTC first in PLEACH_CUDA (`pip install nvidia-cuda-nvrtc`), use a program by tools/release.sh, or \
+         write run.device = \"cpu\""
+    )]
+    UnknownGpu {
+        /// Its name.
+        gpu: String,
+        capability: Capability,
+        /// The version of NVRTC.
+        compiler: String,
+    },
     /// There is no compiler. The reason ends with the remedy of the library.
     #[error("kernels must be compiled for {0}; {1} in PLEACH_CUDA")]
     NoCompiler(DeviceKind, String),
@@ -336,6 +349,11 @@ impl Gpus {
     /// there.
     pub fn to_compile(&self) -> Option<ToCompile> {
         self.facts.iter().find_map(|facts| self.code.to_compile(facts.capability))
+    }
+
+    /// A line about code of an older GPU that a GPU runs; `None` where all have their own.
+    pub fn substitute(&self) -> Option<String> {
+        self.facts.iter().find_map(|facts| self.code.substitute(facts.capability))
     }
 
     /// The library of products for a rank on the open GPU of this index.

@@ -203,7 +203,7 @@ impl ArchivedKernels {
     }
 
     /// The newest target that a GPU of `capability` runs.
-    fn target(&self, capability: Capability) -> Option<Target> {
+    pub(crate) fn target(&self, capability: Capability) -> Option<Target> {
         let minors = |major: u32| (0..=9).rev().map(move |minor| Capability { major, minor });
         let all = (0..=capability.major).rev().flat_map(minors).filter(|older| *older <= capability);
         let mut targets = std::iter::once(Target::specific_ptx(capability)).chain(all.map(Target::ptx));

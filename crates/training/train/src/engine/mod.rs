@@ -1,6 +1,7 @@
 //! The engine of a rank: its device and its communicators. The executor sees only these traits.
 
 pub mod attention_source;
+pub(crate) mod carried_kernels;
 pub mod communicators;
 pub mod description;
 pub mod gpu_code;
