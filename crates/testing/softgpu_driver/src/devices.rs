@@ -54,19 +54,38 @@ pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> Stat
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, bytes: c_int, device: c_int) -> Status {
-    let Ok(text) = facts_of(device).map(|facts| facts.name) else { return INVALID_DEVICE };
-    if name.is_null() || bytes < 1 {
+/// Writes a text with a zero at its end, of at most `bytes`.
+///
+/// # Safety
+/// `to` is null or a place for as many bytes.
+unsafe fn put_text(to: *mut c_char, bytes: c_int, text: &str) -> Status {
+    if to.is_null() || bytes < 1 {
         return INVALID_VALUE;
     }
     let kept = text.len().min(bytes as usize - 1);
-    // SAFETY: the interface asks for a place for N bytes.
+    // SAFETY: as the caller promises.
     unsafe {
-        std::ptr::copy_nonoverlapping(text.as_ptr().cast(), name, kept);
-        name.add(kept).write(0);
+        std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, kept);
+        to.add(kept).write(0);
     }
     SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, bytes: c_int, device: c_int) -> Status {
+    let Ok(text) = facts_of(device).map(|facts| facts.name) else { return INVALID_DEVICE };
+    // SAFETY: the interface asks for a place for N bytes.
+    unsafe { put_text(name, bytes, &text) }
+}
+
+/// Each process has GPUs of its own, so its number is the domain.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetPCIBusId(id: *mut c_char, bytes: c_int, device: c_int) -> Status {
+    let Ok(context) = of_device(device) else { return INVALID_DEVICE };
+    let shared = settings().as_ref().ok().and_then(|settings| settings.bus.clone());
+    let own = || format!("{:08x}:{:02x}:00.0", std::process::id(), context.ordinal);
+    // SAFETY: the interface asks for a place for N bytes.
+    unsafe { put_text(id, bytes, &shared.unwrap_or_else(own)) }
 }
 
 #[unsafe(no_mangle)]

@@ -23,6 +23,7 @@ fn entries() -> Vec<Entry> {
         entry(c"cuDeviceGetAttribute", 2000, devices::cuDeviceGetAttribute as *const c_void),
         entry(c"cuDeviceGetCount", 2000, devices::cuDeviceGetCount as *const c_void),
         entry(c"cuDeviceGetName", 2000, devices::cuDeviceGetName as *const c_void),
+        entry(c"cuDeviceGetPCIBusId", 4010, devices::cuDeviceGetPCIBusId as *const c_void),
         entry(c"cuDeviceGetUuid", 11040, devices::cuDeviceGetUuid_v2 as *const c_void),
         entry(c"cuDevicePrimaryCtxRelease", 11000, devices::cuDevicePrimaryCtxRelease_v2 as *const c_void),
         entry(c"cuDevicePrimaryCtxRetain", 7000, devices::cuDevicePrimaryCtxRetain as *const c_void),

@@ -21,6 +21,8 @@ pub struct Settings {
     pub gpus: usize,
     /// Each of them: `capability`, as 9.0, and `memory_bytes`.
     pub gpu: GpuSettings,
+    /// The place of PCI of all GPUs: `bus`, as 0000:1b:00.0. By default each has its own, which no other process has.
+    pub bus: Option<String>,
     /// The version of CUDA of the driver, as drivers count: `cuda`, as 12.8; 13.0 by default.
     pub cuda: c_int,
     /// NVRTC itself: `nvrtc`, the path of its file. Without it there is no compiler.
@@ -38,6 +40,7 @@ impl Settings {
         let mut settings = Settings {
             gpus: 1,
             gpu: GpuSettings::default(),
+            bus: None,
             cuda: CUDA,
             nvrtc: None,
             nvrtc_version: None,
@@ -58,6 +61,7 @@ impl Settings {
                 let (major, minor) = value.split_once('.')?;
                 self.gpu.capability = Capability { major: major.parse().ok()?, minor: minor.parse().ok()? };
             }
+            "bus" => self.bus = Some(value.into()),
             "cuda" => {
                 let (major, minor) = version(value)?;
                 self.cuda = major * 1000 + minor * 10;

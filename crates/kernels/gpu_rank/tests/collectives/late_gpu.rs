@@ -67,6 +67,7 @@ impl LateGpu {
             multiprocessors: 4,
             max_shared_bytes: 0,
             uuid: [0; 16],
+            bus_id: String::new(),
         };
         LateGpu { facts, state: Mutex::new(State { random: seed | 1, next: 1, ..State::default() }) }
     }

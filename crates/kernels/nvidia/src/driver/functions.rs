@@ -79,6 +79,7 @@ functions! {
         total_memory = "cuDeviceTotalMem_v2" since 3020: (*mut usize, Device) -> Status;
         attribute = "cuDeviceGetAttribute" since 2000: (*mut c_int, DeviceAttribute, Device) -> Status;
         uuid = "cuDeviceGetUuid_v2" since 11040: (*mut Uuid, Device) -> Status;
+        bus_id = "cuDeviceGetPCIBusId" since 4010: (*mut c_char, c_int, Device) -> Status;
         retain = "cuDevicePrimaryCtxRetain" since 7000: (*mut Context, Device) -> Status;
         release = "cuDevicePrimaryCtxRelease_v2" since 11000: (Device) -> Status;
         set_current = "cuCtxSetCurrent" since 4000: (Context) -> Status;

@@ -173,7 +173,7 @@ fn memory_kernels_events_and_graphs() {
     let facts = gpu.facts();
     assert_eq!((facts.ordinal, facts.name.as_str(), facts.capability.to_string().as_str()), (1, "Stub 1", "sm_90"));
     assert_eq!((facts.memory_bytes, facts.multiprocessors, facts.max_shared_bytes), (1 << 30, 132, 232_448));
-    assert_eq!(facts.uuid, [8; 16]);
+    assert_eq!((facts.uuid, facts.bus_id.as_str()), ([8; 16], "0000:1b:00.0"));
     assert_eq!(gpu.free_memory().map(|memory| memory.free_bytes), Ok(1 << 29));
 
     let memory = gpu.allocate(1000).expect("memory");

@@ -155,6 +155,7 @@ fn a_driver_has_as_many_gpus_as_its_settings_say() {
     assert_eq!((devices.len(), devices[0].memory_bytes), (2, 1 << 30));
     assert_eq!([0, 1].map(|gpu| devices[gpu].capability.to_string()), ["sm_80", "sm_80"]);
     assert_ne!(devices[0].uuid, devices[1].uuid);
+    assert_ne!(devices[0].bus_id, devices[1].bus_id);
     let gpus = [0, 1].map(|ordinal| library.open(ordinal).expect("a GPU"));
     let memory = [0, 1].map(|gpu: usize| gpus[gpu].allocate(4).expect("memory"));
     assert_eq!(memory[0], memory[1]);
@@ -170,6 +171,17 @@ fn a_driver_has_as_many_gpus_as_its_settings_say() {
         gpus[gpu].read_pinned(pinned, 0, &mut bytes).expect("read");
         assert_eq!(bytes, [value; 4]);
     }
+}
+
+/// As instances of one GPU.
+#[test]
+fn gpus_on_one_bus_have_identifiers_of_their_own() {
+    let folder = folder("bus", "gpus = 2\nbus = 0000:1b:00.0\n", &["libcuda.so.1"]);
+    let library = Library::open(&Search::only([folder.clone()])).unwrap_or_else(|error| panic!("{error}"));
+    let devices = library.devices().expect("GPUs");
+    std::fs::remove_dir_all(&folder).expect("removed");
+    assert_eq!([0, 1].map(|gpu| devices[gpu].bus_id.as_str()), ["0000:1b:00.0"; 2]);
+    assert_ne!(devices[0].uuid, devices[1].uuid);
 }
 
 #[test]

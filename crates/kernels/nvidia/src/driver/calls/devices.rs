@@ -10,7 +10,7 @@ use super::super::functions::{Context, Device, DeviceAttribute};
 use super::super::structs::Uuid;
 use super::entry::Api;
 
-/// Bytes of a name, its zero included.
+/// Bytes of a text, its zero included.
 const NAME_BYTES: usize = 256;
 
 impl Api {
@@ -44,16 +44,22 @@ impl Api {
         let mut uuid = Uuid { bytes: [0; 16] };
         // SAFETY: the call writes 16 bytes.
         self.checked("cuDeviceGetUuid", unsafe { (self.devices.uuid)(&mut uuid, device) })?;
-        let name = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy().trim().to_owned();
+        let mut bus_id = [0u8; NAME_BYTES];
+        // SAFETY: the place has the size that the call is given.
+        let status = unsafe { (self.devices.bus_id)(bus_id.as_mut_ptr().cast(), NAME_BYTES as c_int, device) };
+        self.checked("cuDeviceGetPCIBusId", status)?;
+        let text =
+            |bytes: &[u8]| CStr::from_bytes_until_nul(bytes).unwrap_or_default().to_string_lossy().trim().to_owned();
         let capability = Capability { major: self.attribute(device, MAJOR)?, minor: self.attribute(device, MINOR)? };
         Ok(DeviceFacts {
             ordinal,
-            name,
+            name: text(&name),
             capability,
             memory_bytes: memory as u64,
             multiprocessors: self.attribute(device, MULTIPROCESSORS)?,
             max_shared_bytes: self.attribute(device, MAX_SHARED)?,
             uuid: uuid.bytes,
+            bus_id: text(&bus_id).to_ascii_lowercase(),
         })
     }
 

@@ -46,6 +46,8 @@ status cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
 status cuDeviceGetName(char *name, int len, int device) { snprintf(name, len, "Stub %d", device); return 0; }
 status cuDeviceTotalMem_v2(size_t *bytes, int device) { (void)device; *bytes = 1 << 30; return 0; }
 status cuDeviceGetUuid_v2(char *uuid, int device) { memset(uuid, 7 + device, 16); return 0; }
+/* Two instances of one GPU. */
+status cuDeviceGetPCIBusId(char *id, int len, int device) { (void)device; snprintf(id, len, "0000:1B:00.0"); return 0; }
 status cuDeviceGetAttribute(int *value, unsigned attribute, int device) {
     (void)device;
     switch (attribute) {
