@@ -140,7 +140,7 @@ impl Watch {
             if let Some(world) = self.shared.world_failure() {
                 return Err(DeviceError::Communication(Box::new(world)));
             }
-            if started.elapsed() > self.shared.timeouts.wait {
+            if started.elapsed() > self.shared.wait() {
                 return Err(DeviceError::Communication(Box::new(self.shared.late(name, started.elapsed()))));
             }
             std::thread::sleep(Duration::from_micros(20));
@@ -220,6 +220,11 @@ impl Shared {
         self.transport.rank()
     }
 
+    /// How long a call may take now: longer in the first step.
+    fn wait(&self) -> Duration {
+        self.timeouts.wait.max(self.transport.timeouts().wait)
+    }
+
     fn world_failure(&self) -> Option<CommError> {
         let AbortCause { rank: by, description: why } = self.transport.failure()?;
         Some(CommError::Aborted { rank: self.rank(), by, why })
@@ -230,7 +235,7 @@ impl Shared {
         let started = Instant::now();
         loop {
             let failure = self.world_failure();
-            if failure.is_some() || started.elapsed() > NAMING.min(self.timeouts.wait) {
+            if failure.is_some() || started.elapsed() > NAMING.min(self.wait()) {
                 return failure;
             }
             std::thread::sleep(PAUSE);
@@ -296,7 +301,7 @@ impl Shared {
                 let has_begun = call.since.is_some() || self.gpu.is_reached(call.begun).unwrap_or(true);
                 let since = if has_begun { *call.since.get_or_insert_with(Instant::now) } else { break };
                 // A member that has not come is named first by the one that waits for it on the host.
-                if since.elapsed() > self.timeouts.wait + NAMING.min(self.timeouts.wait) {
+                if since.elapsed() > self.wait() + NAMING.min(self.wait()) {
                     return Err(self.late(&call.name, since.elapsed()));
                 }
                 break;
