@@ -5,7 +5,8 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use gpu::{DeviceFacts, Gpu};
 
 use crate::context::{Context, context, count, set_current};
-use crate::settings::{CUDA, settings};
+use crate::memory::{gpu_direct, handle_types};
+use crate::settings::{CUDA, MemorySharing, settings};
 use crate::status::{INVALID_CONTEXT, INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status, put};
 
 /// An ordinal that does not exist.
@@ -115,6 +116,10 @@ pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: c_int) 
     }
 }
 
+fn sharing() -> MemorySharing {
+    settings().as_ref().map_or(MemorySharing::None, |settings| settings.sharing)
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_uint, device: c_int) -> Status {
     let Ok(facts) = facts_of(device) else { return INVALID_DEVICE };
@@ -126,8 +131,11 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_ui
         75 => facts.capability.major,
         76 => facts.capability.minor,
         97 => facts.max_shared_bytes,
-        // Virtual memory.
+        // Virtual memory, and who may map and reach it.
         102 => 1,
+        103 => handle_types(sharing()) & 1,
+        110 => gpu_direct(sharing()).into(),
+        128 => handle_types(sharing()) / 8,
         _ => return INVALID_VALUE,
     };
     // SAFETY: the interface asks for a place for a number.

@@ -14,6 +14,31 @@ const FILE: &str = "softgpu.settings";
 /// The version of CUDA of a driver whose settings name none, as drivers count.
 pub const CUDA: c_int = 13_000;
 
+/// Who can be given access to memory of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemorySharing {
+    /// Nobody: `none`.
+    None,
+    /// Processes of the machine and network cards: `files`.
+    Files,
+    /// Machines of one fabric, too: `fabric`.
+    Fabric,
+    /// The same for processes that are permitted to, which this one is not: `unpermitted`.
+    UnpermittedFabric,
+}
+
+impl MemorySharing {
+    fn named(name: &str) -> Option<MemorySharing> {
+        match name {
+            "none" => Some(MemorySharing::None),
+            "files" => Some(MemorySharing::Files),
+            "fabric" => Some(MemorySharing::Fabric),
+            "unpermitted" => Some(MemorySharing::UnpermittedFabric),
+            _ => None,
+        }
+    }
+}
+
 /// See the top of the file.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -23,6 +48,8 @@ pub struct Settings {
     pub gpu: GpuSettings,
     /// The place of PCI of all GPUs: `bus`, as 0000:1b:00.0. By default each has its own, which no other process has.
     pub bus: Option<String>,
+    /// Who can be given access to memory: `sharing`; `files` by default.
+    pub sharing: MemorySharing,
     /// The version of CUDA of the driver, as drivers count: `cuda`, as 12.8; 13.0 by default.
     pub cuda: c_int,
     /// NVRTC itself: `nvrtc`, the path of its file. Without it there is no compiler.
@@ -41,6 +68,7 @@ impl Settings {
             gpus: 1,
             gpu: GpuSettings::default(),
             bus: None,
+            sharing: MemorySharing::Files,
             cuda: CUDA,
             nvrtc: None,
             nvrtc_version: None,
@@ -61,6 +89,7 @@ impl Settings {
                 let (major, minor) = value.split_once('.')?;
                 self.gpu.capability = Capability { major: major.parse().ok()?, minor: minor.parse().ok()? };
             }
+            "sharing" => self.sharing = MemorySharing::named(value)?,
             "bus" => self.bus = Some(value.into()),
             "cuda" => {
                 let (major, minor) = version(value)?;

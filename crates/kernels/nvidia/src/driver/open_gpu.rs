@@ -13,7 +13,7 @@ use sync::lock;
 
 use super::arguments::{check_range, check_sizes, invalid};
 use super::calls::entry::Api;
-use super::calls::memory::{Pinned, Range};
+use super::calls::memory::{Pinned, Range, Sharing};
 use super::constants::USUAL_PRIORITY;
 use super::context::Context;
 use super::cubin::Cubin;
@@ -44,6 +44,7 @@ impl Kernel {
 pub(super) struct OpenGpu {
     facts: DeviceFacts,
     granularity: usize,
+    sharing: Sharing,
     /// Zeroes new memory.
     zeroing: Arc<Owned<Stream>>,
     graphs: Registry<ExecutableGraph>,
@@ -63,7 +64,8 @@ impl OpenGpu {
     pub(super) fn open(api: Arc<Api>, device: Device, facts: DeviceFacts) -> Result<OpenGpu, DriverError> {
         let context = Arc::new(Context::open(api, device)?);
         let api = context.enter()?;
-        let granularity = api.granularity(device)?.max(ALIGNMENT);
+        let sharing = api.sharing(device);
+        let granularity = api.granularity(device, sharing)?.max(ALIGNMENT);
         let streams = Registry::default();
         let number = streams.add(api.create_stream(USUAL_PRIORITY)?, &context);
         let zeroing = streams.get("cuStreamCreateWithPriority", number)?;
@@ -71,6 +73,7 @@ impl OpenGpu {
         Ok(OpenGpu {
             facts,
             granularity,
+            sharing,
             zeroing,
             graphs: Registry::default(),
             kernel_graphs: KernelGraphs::default(),
@@ -128,7 +131,7 @@ impl Gpu for OpenGpu {
         let whole = bytes.checked_next_multiple_of(self.granularity).filter(|whole| *whole > 0);
         let whole = whole.ok_or_else(|| invalid("cuMemCreate", format!("{bytes} bytes cannot be allocated")))?;
         let api = self.context.enter()?;
-        let range = api.map(self.context.device, whole, ALIGNMENT)?;
+        let range = api.map((self.context.device, self.sharing), whole, ALIGNMENT)?;
         let address = self.memory.add(range, &self.context);
         let stream = self.zeroing.raw();
         let zeroed = api.fill(stream, address, 0, whole).and_then(|()| api.synchronize(stream));

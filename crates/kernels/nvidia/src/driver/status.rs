@@ -6,6 +6,9 @@ use super::functions::Status;
 
 pub(crate) const SUCCESS: Status = Status(0);
 pub(crate) const NO_DEVICE: Status = Status(100);
+/// Both are the results for memory of a fabric that this process may not use.
+pub(crate) const NOT_PERMITTED: Status = Status(800);
+pub(crate) const NOT_SUPPORTED: Status = Status(801);
 
 /// Results with a reason of their own, by their name in the header. Every other one is [`DriverErrorKind::Other`].
 pub(super) const KINDS: &[(&str, u32, DriverErrorKind)] = &[

@@ -173,6 +173,38 @@ fn a_driver_has_as_many_gpus_as_its_settings_say() {
     }
 }
 
+/// Memory can be registered by libraries that map it elsewhere, where the GPU says that it can be.
+#[test]
+fn memory_has_the_handles_that_the_gpu_has() {
+    type Retain = unsafe extern "C" fn(*mut u64, u64) -> u32;
+    type Properties = unsafe extern "C" fn(*mut [u8; 32], u64) -> u32;
+    let properties = |sharing: &str| {
+        let folder = folder(&format!("sharing-{sharing}"), &format!("sharing = {sharing}\n"), &["libcuda.so.1"]);
+        let driver = Library::open(&Search::only([folder.clone()])).unwrap_or_else(|error| panic!("{error}"));
+        // SAFETY: the library is loaded in this process already.
+        let library = unsafe { libloading::Library::new(folder.join("libcuda.so.1")) }.expect("the library");
+        std::fs::remove_dir_all(&folder).expect("removed");
+        // SAFETY: the type is that of the driver's header.
+        let retain = unsafe { library.get::<Retain>(b"cuMemRetainAllocationHandle") }.expect("the function");
+        // SAFETY: the type is that of the driver's header, where a structure has these bytes.
+        let read =
+            unsafe { library.get::<Properties>(b"cuMemGetAllocationPropertiesFromHandle") }.expect("the function");
+        let gpu = driver.open(0).expect("a GPU");
+        let memory = gpu.allocate(1000).expect("memory");
+        gpu.enter().expect("entered");
+        let (mut handle, mut bytes) = (0, [0; 32]);
+        // SAFETY: the call writes one number.
+        assert_eq!(unsafe { retain(&mut handle, memory.0) }, 0);
+        // SAFETY: the call writes as many bytes.
+        assert_eq!(unsafe { read(&mut bytes, handle) }, 0);
+        gpu.free(memory).expect("freed");
+        // The kinds of handles, and whether network cards reach it.
+        (u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]), bytes[25])
+    };
+    let all = ["none", "files", "fabric", "unpermitted"].map(properties);
+    assert_eq!(all, [(0, 0), (1, 1), (9, 1), (1, 1)]);
+}
+
 /// As instances of one GPU.
 #[test]
 fn gpus_on_one_bus_have_identifiers_of_their_own() {

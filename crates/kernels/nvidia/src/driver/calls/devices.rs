@@ -5,10 +5,14 @@ use std::ptr::null_mut;
 
 use gpu::{Capability, DeviceFacts, DriverError};
 
-use super::super::constants::{MAJOR, MAX_SHARED, MINOR, MULTIPROCESSORS, VIRTUAL_MEMORY};
+use super::super::constants::{
+    FABRIC_HANDLES, FILE_HANDLES, HAS_DIRECT_ACCESS, HAS_FABRIC_HANDLES, HAS_FILE_HANDLES, MAJOR, MAX_SHARED, MINOR,
+    MULTIPROCESSORS, VIRTUAL_MEMORY,
+};
 use super::super::functions::{Context, Device, DeviceAttribute};
 use super::super::structs::Uuid;
 use super::entry::Api;
+use super::memory::Sharing;
 
 /// Bytes of a text, its zero included.
 const NAME_BYTES: usize = 256;
@@ -66,6 +70,14 @@ impl Api {
     /// Whether ranges of addresses can be mapped on the GPU.
     pub(in crate::driver) fn has_virtual_memory(&self, device: Device) -> Result<bool, DriverError> {
         Ok(self.attribute(device, VIRTUAL_MEMORY)? != 0)
+    }
+
+    /// Who can be given access to memory of the GPU. A driver that does not know a question has none of the answer.
+    pub(in crate::driver) fn sharing(&self, device: Device) -> Sharing {
+        let has = |attribute| self.attribute(device, attribute).is_ok_and(|value| value != 0);
+        let types = [(HAS_FILE_HANDLES, FILE_HANDLES), (HAS_FABRIC_HANDLES, FABRIC_HANDLES)];
+        let handle_types = types.into_iter().filter(|(question, _)| has(*question)).map(|(_, handles)| handles).sum();
+        Sharing { handle_types, gpu_direct: has(HAS_DIRECT_ACCESS).into() }
     }
 
     fn attribute(&self, device: Device, attribute: DeviceAttribute) -> Result<u32, DriverError> {
