@@ -111,8 +111,8 @@ impl RankMemory {
     }
 }
 
-/// Other ranks wait for work of streams that communicate. Behind the blocks of a product that has been submitted
-/// before, it would begin when that product ends.
+/// Other ranks wait for work of streams that communicate. Without priority it begins after all blocks of
+/// products that were submitted before.
 fn stream_for(stream: Stream, gpu: &Arc<dyn Gpu>) -> Result<Owned<StreamHandle>, DriverError> {
     match stream {
         Stream::Reduce | Stream::Transfer | Stream::Shift => create_urgent_stream(gpu),

@@ -148,7 +148,7 @@ struct HeldGpu {
     inner: Arc<dyn Gpu>,
     /// The device's own, and the reader's.
     streams: Mutex<Vec<StreamHandle>>,
-    /// Those of them that come first.
+    /// The streams among them that come first.
     urgent: Mutex<Vec<StreamHandle>>,
     /// Tells that the wait has begun, and hears that it may end.
     ends: Mutex<(Sender<()>, Receiver<()>)>,

@@ -169,7 +169,7 @@ pub trait Transport: Send + Sync {
     /// The deadlines of waits that begin now.
     fn timeouts(&self) -> Timeouts;
 
-    /// Notes that this rank has ended its first step. One end of each rank is told once.
+    /// Notes that this rank has ended its first step. It is called on one end of each rank, once.
     fn end_first_step(&self);
 }
 

@@ -77,7 +77,7 @@ impl World {
     /// Notes that a rank of this process has ended its first step.
     pub(crate) fn end_first_step(&self) {
         let ended = |ranks: usize| ranks.checked_sub(1);
-        // None is left where a rank has told it twice.
+        // None is left where a rank has noted it twice.
         let _ = self.in_first_step.fetch_update(Ordering::AcqRel, Ordering::Acquire, ended);
     }
 

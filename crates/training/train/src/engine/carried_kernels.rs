@@ -1,5 +1,5 @@
-//! Kernels of a compiler, and those that the program carries for GPUs that the compiler does not know: a GPU runs PTX of
-//! older ones.
+//! Kernels of a compiler, and those that the program carries for GPUs that the compiler does not know: a GPU runs PTX
+//! of older ones.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use device::DeviceError;
 use gpu::{Capability, DeviceFacts};
 
 use crate::engine::gpu_code::{CodeOrigin, CompiledKernels, GpuCode, KernelCode, ToCompile};
-use crate::engine::gpus::GpuError;
+use crate::engine::gpu_error::GpuError;
 use crate::engine::kernel_archive::ArchivedKernels;
 
 /// See the top of the file.

@@ -6,6 +6,8 @@ pub mod communicators;
 pub mod description;
 pub mod gpu_code;
 pub mod gpu_engine;
+pub mod gpu_error;
+pub mod gpu_memory;
 pub mod gpus;
 pub mod kernel_archive;
 pub mod kernel_choice;

@@ -14,7 +14,8 @@ use nvidia::{LibraryError, Search};
 use crate::engine::attention_source::{AttentionSource, AttentionUse};
 use crate::engine::carried_kernels::compiled_or_carried;
 use crate::engine::gpu_code::{CodeForm, CompiledKernels, KernelCode};
-use crate::engine::gpus::{GpuError, Gpus, usable_gpus};
+use crate::engine::gpu_error::GpuError;
+use crate::engine::gpus::{Gpus, usable_gpus};
 use crate::engine::kernel_archive::ArchivedKernels;
 use crate::engine::product_source::ProductSource;
 
