@@ -44,6 +44,12 @@ pub(crate) fn create_stream(gpu: &Arc<dyn Gpu>) -> Result<Owned<StreamHandle>, D
     Ok(Owned { gpu: Arc::clone(gpu), handle, release: <dyn Gpu>::destroy_stream })
 }
 
+/// A stream whose kernels come before those of usual ones.
+pub(crate) fn create_urgent_stream(gpu: &Arc<dyn Gpu>) -> Result<Owned<StreamHandle>, DriverError> {
+    let handle = gpu.create_urgent_stream()?;
+    Ok(Owned { gpu: Arc::clone(gpu), handle, release: <dyn Gpu>::destroy_stream })
+}
+
 pub(crate) fn create_event(gpu: &Arc<dyn Gpu>) -> Result<Owned<EventHandle>, DriverError> {
     let handle = gpu.create_event()?;
     Ok(Owned { gpu: Arc::clone(gpu), handle, release: <dyn Gpu>::destroy_event })

@@ -9,7 +9,7 @@ use gpu::{DevicePointer, DriverError, DriverErrorKind, Gpu, PinnedHandle, Stream
 use crate::failure::accelerator_error;
 use crate::host_memory::HostMemory;
 use crate::launch::{Code as LoadedCode, Site};
-use crate::owned::{Owned, allocate, create_stream};
+use crate::owned::{Owned, allocate, create_stream, create_urgent_stream};
 
 /// Readers share it.
 pub(crate) struct RankMemory {
@@ -38,7 +38,7 @@ impl RankMemory {
         let what = format!("allocate {host_bytes} bytes of pinned memory");
         let full = DeviceError::OutOfHostMemory { bytes: host_bytes };
         let host = HostMemory::allocate(&gpu, host_bytes).map_err(failed(what, full))?;
-        let streams = Stream::ALL.iter().map(|_| create_stream(&gpu)).collect::<Result<_, _>>();
+        let streams = Stream::ALL.iter().map(|stream| stream_for(*stream, &gpu)).collect::<Result<_, _>>();
         let streams = streams.map_err(|cause| accelerator_error("create streams".into(), cause))?;
         Ok(RankMemory { gpu, streams, arena, host, end_bytes: size.end_bytes() })
     }
@@ -108,6 +108,15 @@ impl RankMemory {
     /// Waits until all work of all streams has ended.
     pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
         self.streams.iter().try_for_each(|stream| self.gpu.synchronize(stream.handle()))
+    }
+}
+
+/// Other ranks wait for work of streams that communicate. Without priority it begins after all blocks of
+/// products that were submitted before.
+fn stream_for(stream: Stream, gpu: &Arc<dyn Gpu>) -> Result<Owned<StreamHandle>, DriverError> {
+    match stream {
+        Stream::Reduce | Stream::Transfer | Stream::Shift => create_urgent_stream(gpu),
+        Stream::Compute | Stream::Io | Stream::Fetch | Stream::Offload => create_stream(gpu),
     }
 }
 

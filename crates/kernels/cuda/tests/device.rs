@@ -148,6 +148,8 @@ struct HeldGpu {
     inner: Arc<dyn Gpu>,
     /// The device's own, and the reader's.
     streams: Mutex<Vec<StreamHandle>>,
+    /// The streams among them that come first.
+    urgent: Mutex<Vec<StreamHandle>>,
     /// Tells that the wait has begun, and hears that it may end.
     ends: Mutex<(Sender<()>, Receiver<()>)>,
 }
@@ -159,6 +161,12 @@ impl Gpu for HeldGpu {
     fn create_stream(&self) -> Result<StreamHandle, DriverError> {
         let stream = self.inner.create_stream()?;
         self.streams.lock().expect("whole").push(stream);
+        Ok(stream)
+    }
+
+    fn create_urgent_stream(&self) -> Result<StreamHandle, DriverError> {
+        let stream = self.create_stream()?;
+        self.urgent.lock().expect("whole").push(stream);
         Ok(stream)
     }
 
@@ -197,7 +205,8 @@ fn all_streams_continue_while_a_reader_waits_for_its_copy() {
         let (tell, begun) = channel();
         let (let_go, go) = channel();
         let inner = soft_gpu(Settings { seed, ..Settings::default() });
-        let gpu = HeldGpu { inner, streams: Mutex::default(), ends: Mutex::new((tell, go)) };
+        let (streams, urgent) = (Mutex::default(), Mutex::default());
+        let gpu = HeldGpu { inner, streams, urgent, ends: Mutex::new((tell, go)) };
         let device = CudaDevice::open(Arc::new(gpu), &[], ARENA_BYTES).expect("a device");
         let reader = device.reader().expect("a reader");
         // More than the reader's pinned memory, so that it waits more than once.
@@ -223,6 +232,16 @@ fn all_streams_continue_while_a_reader_waits_for_its_copy() {
         });
         assert!(copied.iter().all(|byte| *byte == 7), "seed {seed}");
     }
+}
+
+#[test]
+fn streams_that_communicate_come_first() {
+    let (streams, urgent, ends) = (Mutex::default(), Mutex::default(), Mutex::new(channel()));
+    let gpu = Arc::new(HeldGpu { inner: soft_gpu(Settings::default()), streams, urgent, ends });
+    let device = CudaDevice::open(gpu.clone(), &[], ARENA_BYTES).expect("a device");
+    let expected = [Stream::Reduce, Stream::Transfer, Stream::Shift].map(|stream| device.stream(stream));
+    assert_eq!(*gpu.urgent.lock().expect("whole"), expected);
+    assert_eq!(gpu.streams.lock().expect("whole").len(), Stream::COUNT);
 }
 
 #[test]

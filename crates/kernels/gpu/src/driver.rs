@@ -21,8 +21,11 @@ pub struct DeviceFacts {
     pub multiprocessors: u32,
     /// The most shared memory of a block, where the kernel asks for it.
     pub max_shared_bytes: u32,
-    /// Identifier that no other GPU has.
+    /// Identifier that no other GPU has. Instances of a GPU that is divided (MIG) have one each.
     pub uuid: [u8; 16],
+    /// The place in its machine: domain, bus, device and function of PCI, as `0000:1b:00.0`. Instances of one GPU have
+    /// the same.
+    pub bus_id: String,
 }
 
 /// Memory of a GPU at one moment.
@@ -180,6 +183,13 @@ pub trait Gpu: Send + Sync {
     /// # Errors
     /// A lost GPU.
     fn create_stream(&self) -> Result<StreamHandle, DriverError>;
+
+    /// A stream that waits for no other one, and whose kernels come before those of all usual streams that have not
+    /// begun: where a multiprocessor becomes free, their blocks take it first.
+    ///
+    /// # Errors
+    /// A lost GPU.
+    fn create_urgent_stream(&self) -> Result<StreamHandle, DriverError>;
 
     /// Destroys a stream, once its work has ended.
     ///

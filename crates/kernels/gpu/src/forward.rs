@@ -65,6 +65,9 @@ macro_rules! forward {
         ) -> ());
     };
     (@ create_stream $inner:tt) => { $crate::forward!(@ create_stream $inner () -> $crate::StreamHandle); };
+    (@ create_urgent_stream $inner:tt) => {
+        $crate::forward!(@ create_urgent_stream $inner () -> $crate::StreamHandle);
+    };
     (@ destroy_stream $inner:tt) => {
         $crate::forward!(@ destroy_stream $inner (stream: $crate::StreamHandle) -> ());
     };

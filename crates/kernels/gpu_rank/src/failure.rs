@@ -14,7 +14,9 @@ struct DriverFailure {
 /// The remedy of a failure of the driver.
 pub fn remedy(kind: DriverErrorKind) -> &'static str {
     match kind {
-        DriverErrorKind::Unavailable => "install a driver of NVIDIA that is at least of version 580",
+        DriverErrorKind::Unavailable => {
+            "install a newer driver of NVIDIA: 580 loads code of CUDA 13.0, and 570 that of 12.8"
+        }
         DriverErrorKind::OutOfMemory => {
             "end other programs on the GPU, or use a smaller microbatch, more ranks or a higher ZeRO stage"
         }

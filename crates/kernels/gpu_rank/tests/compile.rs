@@ -141,7 +141,8 @@ fn that_runs(_: &Kernels, _: Vec<&'static str>) -> Vec<&'static str> {
     vec!["90a"]
 }
 
-/// PTX that tests of all crates keep in one folder.
+/// Code that tests of all crates keep in one folder with the compiler's log, by a hash of compiler, options, target
+/// and text.
 fn cache() -> Cache {
     Cache::in_folder(std::env::temp_dir().join("pleach-of-tests/pleach/kernels"))
 }
@@ -216,7 +217,7 @@ fn excesses(compiler: &Compiler, source: &Kernels, architecture: &str) -> Vec<St
     let options: Vec<&str> = OPTIONS.iter().copied().chain(["--ptxas-options=-v"]).collect();
     let text = Source::new(format!("{}.cu", source.name), source.whole());
     let target = Target::Cubin(architecture.into());
-    let compiled = compiler.compile(&text, &target, &options).expect("a CUBIN");
+    let compiled = cache().compile(compiler, &text, &target, &options).expect("a CUBIN");
     let slow = compiled.log.lines().filter(|line| SLOW.iter().any(|number| line.contains(number)));
     let mut wrong: Vec<String> = slow.map(|line| format!("{}.cu for {target}: {line}", source.name)).collect();
     let all = resources(&compiled.log);

@@ -14,6 +14,7 @@ fn a_failure_names_the_gpu_once_with_the_reason_and_a_remedy() {
         multiprocessors: 132,
         max_shared_bytes: 0,
         uuid: [0; 16],
+        bus_id: String::new(),
     };
     let cause = DriverError { call: "cuLaunchKernel", kind: DriverErrorKind::Lost, text: "code 719".into() };
     let error = DeviceError::Accelerator { what: "fill of F32[1, 2] @0".into(), cause: Box::new(cause) };

@@ -9,6 +9,8 @@ const BELOW: &[&str] = &[
     "lib",
     "lib64",
     "nvidia/cu13/lib",
+    "nvidia/cublas/lib",
+    "nvidia/cuda_nvrtc/lib",
     "nvidia/cudnn/lib",
     "nvidia/nccl/lib",
     "lib/x86_64-linux-gnu",

@@ -15,6 +15,8 @@ pub type Loan = Arc<dyn AsRef<[u8]> + Send + Sync>;
 pub struct Timeouts {
     /// How long a rank waits for its peers in one operation.
     pub wait: Duration,
+    /// How long it waits at least until the first step has ended; no longer than `wait` by default.
+    first_step: Duration,
     /// How many times `run.timeout_seconds` that is: ranks of a host may take turns on its cores.
     turns: u32,
 }
@@ -22,17 +24,30 @@ pub struct Timeouts {
 impl Timeouts {
     /// The deadline of `wait` for ranks that have a core each.
     pub const fn new(wait: Duration) -> Timeouts {
-        Timeouts { wait, turns: 1 }
+        Timeouts { wait, first_step: Duration::ZERO, turns: 1 }
+    }
+
+    /// The same deadlines, of at least `least` until the first step has ended.
+    #[must_use]
+    pub fn with_first_step(self, least: Duration) -> Timeouts {
+        Timeouts { first_step: least, ..self }
+    }
+
+    /// The deadlines until the first step has ended.
+    #[must_use]
+    pub fn in_first_step(self) -> Timeouts {
+        Timeouts { wait: self.wait.max(self.first_step), ..self }
     }
 
     /// The same deadline for a world whose `ranks` share `cores`: where ranks take turns on a core,
     /// each may take that many times longer before it is late.
     pub fn scaled(self, ranks: usize, cores: usize) -> Timeouts {
         let turns = u32::try_from(ranks.div_ceil(cores.max(1)).max(1)).unwrap_or(u32::MAX);
-        Timeouts { wait: self.wait.saturating_mul(turns), turns: self.turns.saturating_mul(turns) }
+        let [wait, first_step] = [self.wait, self.first_step].map(|deadline| deadline.saturating_mul(turns));
+        Timeouts { wait, first_step, turns: self.turns.saturating_mul(turns) }
     }
 
-    /// `run.timeout_seconds`, of which `wait` is a multiple.
+    /// `run.timeout_seconds`, of which `wait` is a multiple; in the first step the one that would not be longer.
     pub fn setting(self) -> Duration {
         self.wait / self.turns.max(1)
     }
@@ -150,6 +165,12 @@ pub trait Transport: Send + Sync {
 
     /// The cause for which the world was declared failed, if it was.
     fn failure(&self) -> Option<AbortCause>;
+
+    /// The deadlines of waits that begin now.
+    fn timeouts(&self) -> Timeouts;
+
+    /// Notes that this rank has ended its first step. It is called on one end of each rank, once.
+    fn end_first_step(&self);
 }
 
 /// Copies the chunks of one range to the slices of their senders.

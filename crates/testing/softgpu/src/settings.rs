@@ -61,6 +61,7 @@ impl Settings {
             multiprocessors: self.multiprocessors,
             max_shared_bytes: self.max_shared_bytes,
             uuid,
+            bus_id: format!("0000:{ordinal:02x}:00.0"),
         }
     }
 }

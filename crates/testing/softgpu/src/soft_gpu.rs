@@ -327,6 +327,11 @@ impl Gpu for SoftGpu {
         Ok(handle)
     }
 
+    /// The order of streams is the seed's, whatever they are.
+    fn create_urgent_stream(&self) -> Result<StreamHandle, DriverError> {
+        self.create_stream()
+    }
+
     fn destroy_stream(&self, stream: StreamHandle) -> Result<(), DriverError> {
         let mut state = sync::lock(&self.state);
         let is_empty = state.queue("destroy_stream", stream)?.is_empty();

@@ -9,6 +9,7 @@ use softgpu::{SharedCode, SoftGpu};
 
 use crate::described::Described;
 use crate::host_copies::HostCopies;
+use crate::memory::Properties;
 use crate::settings::settings;
 use crate::status::{INVALID_CONTEXT, Status};
 
@@ -18,8 +19,10 @@ pub struct Context {
     pub gpu: Arc<SoftGpu>,
     /// Copies between the GPU and plain memory of the host that have not ended.
     pub copies: Mutex<HostCopies>,
-    /// Physical memory: bytes by handle.
-    pub physical: Mutex<HashMap<u64, usize>>,
+    /// Physical memory: bytes and properties by handle.
+    pub physical: Mutex<HashMap<u64, (usize, Properties)>>,
+    /// The properties of mapped memory by address.
+    pub properties: Mutex<HashMap<u64, Properties>>,
     /// Mapped ranges that nobody may use yet: bytes by address.
     pub mapped: Mutex<HashMap<u64, usize>>,
     /// Ranges whose first use will be to zero them, which they are: bytes by address.
@@ -30,6 +33,8 @@ pub struct Context {
     pub graphs: Mutex<HashMap<GraphHandle, u32>>,
     /// Graphs that are described and not launched themselves.
     pub described: Mutex<Described>,
+    /// Priorities of streams, by handle.
+    pub priorities: Mutex<HashMap<u64, i32>>,
     /// Streams whose work is being captured.
     pub captured: Mutex<Vec<StreamHandle>>,
 }
@@ -58,11 +63,13 @@ pub fn context(ordinal: usize) -> Option<&'static Context> {
         gpu: Arc::new(SoftGpu::with_code(ordinal, settings.gpu.clone(), CODE.clone())),
         copies: Mutex::default(),
         physical: Mutex::default(),
+        properties: Mutex::default(),
         mapped: Mutex::default(),
         zeros: Mutex::default(),
         pinned: Mutex::default(),
         graphs: Mutex::default(),
         described: Mutex::default(),
+        priorities: Mutex::default(),
         captured: Mutex::default(),
     }))
 }

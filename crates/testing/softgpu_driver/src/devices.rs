@@ -5,7 +5,8 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use gpu::{DeviceFacts, Gpu};
 
 use crate::context::{Context, context, count, set_current};
-use crate::settings::settings;
+use crate::memory::{gpu_direct, handle_types};
+use crate::settings::{CUDA, MemorySharing, settings};
 use crate::status::{INVALID_CONTEXT, INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status, put};
 
 /// An ordinal that does not exist.
@@ -36,7 +37,7 @@ pub extern "C" fn cuInit(flags: c_uint) -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> Status {
     // SAFETY: the interface asks for a place for a number.
-    unsafe { put(version, 13000) }
+    unsafe { put(version, settings().as_ref().map_or(CUDA, |settings| settings.cuda)) }
 }
 
 #[unsafe(no_mangle)]
@@ -54,19 +55,38 @@ pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> Stat
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, bytes: c_int, device: c_int) -> Status {
-    let Ok(text) = facts_of(device).map(|facts| facts.name) else { return INVALID_DEVICE };
-    if name.is_null() || bytes < 1 {
+/// Writes a text with a zero at its end, of at most `bytes`.
+///
+/// # Safety
+/// `to` is null or a place for as many bytes.
+unsafe fn put_text(to: *mut c_char, bytes: c_int, text: &str) -> Status {
+    if to.is_null() || bytes < 1 {
         return INVALID_VALUE;
     }
     let kept = text.len().min(bytes as usize - 1);
-    // SAFETY: the interface asks for a place for N bytes.
+    // SAFETY: as the caller promises.
     unsafe {
-        std::ptr::copy_nonoverlapping(text.as_ptr().cast(), name, kept);
-        name.add(kept).write(0);
+        std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, kept);
+        to.add(kept).write(0);
     }
     SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, bytes: c_int, device: c_int) -> Status {
+    let Ok(text) = facts_of(device).map(|facts| facts.name) else { return INVALID_DEVICE };
+    // SAFETY: the interface asks for a place for N bytes.
+    unsafe { put_text(name, bytes, &text) }
+}
+
+/// Each process has GPUs of its own, so its number is the domain.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetPCIBusId(id: *mut c_char, bytes: c_int, device: c_int) -> Status {
+    let Ok(context) = of_device(device) else { return INVALID_DEVICE };
+    let shared = settings().as_ref().ok().and_then(|settings| settings.bus.clone());
+    let own = || format!("{:08x}:{:02x}:00.0", std::process::id(), context.ordinal);
+    // SAFETY: the interface asks for a place for N bytes.
+    unsafe { put_text(id, bytes, &shared.unwrap_or_else(own)) }
 }
 
 #[unsafe(no_mangle)]
@@ -96,6 +116,10 @@ pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: c_int) 
     }
 }
 
+fn sharing() -> MemorySharing {
+    settings().as_ref().map_or(MemorySharing::None, |settings| settings.sharing)
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_uint, device: c_int) -> Status {
     let Ok(facts) = facts_of(device) else { return INVALID_DEVICE };
@@ -107,8 +131,11 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_ui
         75 => facts.capability.major,
         76 => facts.capability.minor,
         97 => facts.max_shared_bytes,
-        // Virtual memory.
+        // Virtual memory, and who may map and reach it.
         102 => 1,
+        103 => handle_types(sharing()) & 1,
+        110 => gpu_direct(sharing()).into(),
+        128 => handle_types(sharing()) / 8,
         _ => return INVALID_VALUE,
     };
     // SAFETY: the interface asks for a place for a number.

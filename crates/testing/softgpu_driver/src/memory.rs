@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use gpu::{DevicePointer, Gpu};
 
 use crate::context::{Context, entered};
+use crate::settings::{MemorySharing, settings};
 use crate::status::{INVALID_VALUE, SUCCESS, Status, code, of, put};
 
 /// The unit of addresses and sizes.
@@ -12,14 +13,26 @@ const GRANULARITY: usize = 2 << 20;
 /// The alignment of pinned memory.
 const PAGE: usize = 4096;
 
-/// The kind of memory, its handles, and where it is; what follows is not read.
+/// The kind of memory, its handles, where it is, and who reaches it.
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Properties {
     kind: c_uint,
     handle_types: c_uint,
     location_kind: c_uint,
     location: c_int,
+    windows: usize,
+    compression: u8,
+    gpu_direct: u8,
+    usage: u16,
+    reserved: [u8; 4],
 }
+
+/// Handles by file descriptors, and those of a fabric.
+const FILES: c_uint = 1;
+const FABRIC: c_uint = 8;
+/// Memory that the process may not have.
+const NOT_PERMITTED: Status = 800;
 
 /// Who may use memory.
 #[repr(C)]
@@ -70,11 +83,27 @@ pub unsafe extern "C" fn cuMemGetAllocationGranularity(
 }
 
 impl Properties {
-    /// Pinned memory on the GPU of a context, without handles for other processes.
+    /// Pinned memory on the GPU of a context, with handles that the GPU has.
     fn is_of(&self, context: &Context) -> bool {
         let is_there = self.location_kind == 1 && self.location as usize == context.ordinal;
-        self.kind == 1 && self.handle_types == 0 && is_there
+        let sharing = settings().as_ref().map_or(MemorySharing::None, |settings| settings.sharing);
+        let is_shared = self.handle_types & !handle_types(sharing) == 0 && self.gpu_direct <= gpu_direct(sharing);
+        self.kind == 1 && is_shared && is_there
     }
+}
+
+/// The kinds of handles that memory may have.
+pub fn handle_types(sharing: MemorySharing) -> c_uint {
+    match sharing {
+        MemorySharing::None => 0,
+        MemorySharing::Files => FILES,
+        MemorySharing::Fabric | MemorySharing::UnpermittedFabric => FILES | FABRIC,
+    }
+}
+
+/// 1 where network cards may reach memory.
+pub fn gpu_direct(sharing: MemorySharing) -> u8 {
+    (sharing != MemorySharing::None).into()
 }
 
 #[unsafe(no_mangle)]
@@ -111,21 +140,25 @@ pub unsafe extern "C" fn cuMemCreate(
     let context = enter!();
     // SAFETY: the interface asks for properties or null.
     let properties = unsafe { properties.as_ref() };
-    let is_ours = properties.is_some_and(|properties| properties.is_of(context));
-    if !is_ours || bytes == 0 || !bytes.is_multiple_of(GRANULARITY) || flags != 0 {
+    let Some(properties) = properties.filter(|properties| properties.is_of(context)) else { return INVALID_VALUE };
+    if bytes == 0 || !bytes.is_multiple_of(GRANULARITY) || flags != 0 {
         return INVALID_VALUE;
+    }
+    let sharing = settings().as_ref().map_or(MemorySharing::None, |settings| settings.sharing);
+    if sharing == MemorySharing::UnpermittedFabric && properties.handle_types & FABRIC != 0 {
+        return NOT_PERMITTED;
     }
     let free = match context.gpu.free_memory() {
         Ok(memory) => memory.free_bytes,
         Err(error) => return code(&error),
     };
     let mut physical = sync::lock(&context.physical);
-    let waiting: usize = physical.values().sum();
+    let waiting: usize = physical.values().map(|(bytes, _)| bytes).sum();
     if (bytes + waiting) as u64 > free {
         return 2;
     }
     let number = physical.keys().max().copied().unwrap_or(0) + 1;
-    physical.insert(number, bytes);
+    physical.insert(number, (bytes, *properties));
     // SAFETY: the interface asks for a place for a handle.
     unsafe { put(handle, number) }
 }
@@ -138,12 +171,33 @@ pub extern "C" fn cuMemRelease(handle: u64) -> Status {
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Status {
     let context = enter!();
-    let has_size = sync::lock(&context.physical).get(&handle) == Some(&bytes);
-    if !has_size || offset != 0 || flags != 0 || address == 0 {
+    let known = sync::lock(&context.physical).get(&handle).copied();
+    let Some((_, properties)) = known.filter(|(known, _)| *known == bytes) else { return INVALID_VALUE };
+    if offset != 0 || flags != 0 || address == 0 {
         return INVALID_VALUE;
     }
     sync::lock(&context.mapped).insert(address, bytes);
+    sync::lock(&context.properties).insert(address, properties);
     SUCCESS
+}
+
+/// The handle is the address itself.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemRetainAllocationHandle(handle: *mut u64, address: u64) -> Status {
+    match sync::lock(&enter!().properties).get(&address) {
+        // SAFETY: the interface asks for a place for a handle.
+        Some(_) => unsafe { put(handle, address) },
+        None => INVALID_VALUE,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemGetAllocationPropertiesFromHandle(properties: *mut Properties, handle: u64) -> Status {
+    match sync::lock(&enter!().properties).get(&handle) {
+        // SAFETY: the interface asks for a place for properties.
+        Some(known) => unsafe { put(properties, *known) },
+        None => INVALID_VALUE,
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -167,6 +221,7 @@ pub extern "C" fn cuMemUnmap(address: u64, bytes: usize) -> Status {
         return SUCCESS;
     }
     sync::lock(&context.zeros).remove(&address);
+    sync::lock(&context.properties).remove(&address);
     of(context.gpu.free(DevicePointer(address)))
 }
 

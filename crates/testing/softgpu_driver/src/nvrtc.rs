@@ -79,6 +79,13 @@ fn nvrtc() -> Option<&'static Nvrtc> {
     opened.as_ref()
 }
 
+/// The number of an architecture, and a letter.
+fn name_of(target: &Target) -> &str {
+    match target {
+        Target::Ptx(name) | Target::Cubin(name) => name,
+    }
+}
+
 /// The result of work that has one where NVRTC and the program are there.
 fn status_of(work: impl FnOnce(&Nvrtc) -> Option<Status>) -> Status {
     nvrtc().and_then(work).unwrap_or(INTERNAL_ERROR)
@@ -105,20 +112,29 @@ pub extern "C" fn nvrtcGetErrorString(status: Status) -> *const c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcVersion(major: *mut c_int, minor: *mut c_int) -> Status {
     status_of(|nvrtc| {
-        let (first, second) = nvrtc.compiler.version();
+        let (own_major, own_minor) = nvrtc.compiler.version();
+        let stated = settings().as_ref().ok().and_then(|settings| settings.nvrtc_version);
+        let (first, second) = stated.unwrap_or((own_major as c_int, own_minor as c_int));
         // SAFETY: the interface asks for two places.
         unsafe {
-            *major = first as c_int;
-            *minor = second as c_int + MINORS;
+            *major = first;
+            *minor = second + MINORS;
         }
         Some(SUCCESS)
     })
 }
 
+/// The architectures that NVRTC and the settings know.
+fn known(nvrtc: &Nvrtc) -> Option<Vec<u32>> {
+    let newest = settings().as_ref().ok()?.nvrtc_newest;
+    let is_known = |number: &u32| newest.is_none_or(|newest| *number <= newest.major * 10 + newest.minor);
+    Some(nvrtc.compiler.architectures().ok()?.into_iter().filter(is_known).collect())
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcGetNumSupportedArchs(count: *mut c_int) -> Status {
     status_of(|nvrtc| {
-        let all = nvrtc.compiler.architectures().ok()?;
+        let all = known(nvrtc)?;
         // SAFETY: the interface asks for a place.
         unsafe { *count = all.len() as c_int };
         Some(SUCCESS)
@@ -128,7 +144,7 @@ pub unsafe extern "C" fn nvrtcGetNumSupportedArchs(count: *mut c_int) -> Status 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcGetSupportedArchs(architectures: *mut c_int) -> Status {
     status_of(|nvrtc| {
-        for (index, architecture) in nvrtc.compiler.architectures().ok()?.into_iter().enumerate() {
+        for (index, architecture) in known(nvrtc)?.into_iter().enumerate() {
             // SAFETY: the interface asks for as many places as were counted.
             unsafe { *architectures.add(index) = architecture as c_int };
         }
@@ -175,7 +191,11 @@ pub unsafe extern "C" fn nvrtcCompileProgram(program: usize, count: c_int, optio
     let Some(target) = target else { return INVALID_OPTION };
     let options: Vec<&str> =
         all.iter().map(String::as_str).filter(|option| !option.starts_with(ARCHITECTURE)).collect();
+    let number: Option<u32> = name_of(&target).trim_end_matches(|last: char| !last.is_ascii_digit()).parse().ok();
     status_of(|nvrtc| {
+        if number.is_none_or(|number| !known(nvrtc).is_some_and(|known| known.contains(&number))) {
+            return Some(INVALID_OPTION);
+        }
         let source = lock(&nvrtc.programs).get(program as u64)?.source.clone();
         let compiled = match &nvrtc.kept {
             Some(cache) => cache.compile(&nvrtc.compiler, &source, &target, &options),

@@ -12,8 +12,8 @@ use soft_products::{SoftAttention, SoftProducts};
 use softgpu::{Settings, SharedCode, SoftDriver};
 use sync::lock;
 use train::{
-    AttentionSource, CodeForm, CompiledKernels, GpuCode, GpuEngine, Gpus, GraphNotice, GraphUse, KernelCode,
-    ProductSource, Setup,
+    AttentionSource, CodeForm, CodeOrigin, CompiledKernels, GpuCode, GpuEngine, Gpus, GraphNotice, GraphUse,
+    KernelCode, ProductSource, Setup,
 };
 
 use crate::layout::thread_engine;
@@ -108,6 +108,10 @@ pub fn cache_of_tests() -> Cache {
 struct CompiledOnce(CompiledKernels);
 
 impl KernelCode for CompiledOnce {
+    fn origin(&self, capability: Capability) -> CodeOrigin {
+        self.0.origin(capability)
+    }
+
     fn code(&self, capability: Capability) -> Result<GpuCode, DeviceError> {
         static CODE: LazyLock<Mutex<BTreeMap<Capability, GpuCode>>> = LazyLock::new(Mutex::default);
         let mut all = lock(&CODE);

@@ -193,6 +193,11 @@ impl Gpu for WrappedGpu {
         self.judged(GpuCall::Create(stream), None, |_| Ok(stream))
     }
 
+    fn create_urgent_stream(&self) -> Result<StreamHandle, DriverError> {
+        let stream = self.inner.create_urgent_stream()?;
+        self.judged(GpuCall::Create(stream), None, |_| Ok(stream))
+    }
+
     fn synchronize(&self, stream: StreamHandle) -> Result<(), DriverError> {
         self.judged(GpuCall::Synchronize(stream), None, |gpu| gpu.synchronize(stream))
     }

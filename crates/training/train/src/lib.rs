@@ -20,9 +20,11 @@ pub use cuda::{
     check_products,
 };
 pub use engine::attention_source::{ATTENTION_RANK_BYTES, AttentionSource, AttentionUse, OpenAttention};
-pub use engine::gpu_code::{CodeForm, CompiledKernels, GpuCode, KernelCode, ToCompile};
+pub use engine::gpu_code::{CodeForm, CodeOrigin, CompiledKernels, GpuCode, KernelCode, ToCompile};
 pub use engine::gpu_engine::GpuEngine;
-pub use engine::gpus::{BlocksBy, GpuError, GpuMemory, Gpus, OpenGpu, own_process_margin_bytes};
+pub use engine::gpu_error::GpuError;
+pub use engine::gpu_memory::GpuMemory;
+pub use engine::gpus::{BlocksBy, Gpus, OpenGpu, own_process_margin_bytes};
 pub use engine::kernel_archive::{ARCHIVED_CAPABILITIES, ArchiveError, ArchivedKernels};
 pub use engine::kernel_choice::{ModelChoices, ProductChoice};
 pub use engine::meta_engine::{MetaEngine, RankRecord};

@@ -4,6 +4,7 @@ mod all_ranks;
 mod anomalies;
 mod diverging;
 mod evaluation;
+mod first_step;
 mod gathered;
 mod inference;
 mod other_axes;

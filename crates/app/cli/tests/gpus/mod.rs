@@ -4,7 +4,9 @@
 use crate::harness;
 mod experts;
 mod libraries;
+mod older_drivers;
 mod tuned_products;
+mod unknown_gpus;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -475,6 +477,32 @@ fn products_of_a_library_are_measured_and_a_missing_library_is_named() {
     let text = std::fs::read_to_string(&profile).expect("a profile");
     let source = "by pleach's kernels in bf16, products by the first algorithm of the GPU's library";
     assert!(text.contains(source), "{text}");
+}
+
+/// Each process sees an instance of its own, all on one place of PCI.
+#[needs::cuda]
+#[test]
+fn instances_of_one_gpu_are_joined_by_way_of_the_host() {
+    let folder = Folder::new("instances");
+    let libraries = libraries_in_software(&folder);
+    std::fs::write(libraries.join("softgpu.settings"), "bus = 0000:1b:00.0\n").expect("written");
+    prints(&["train", &folder.run("cpu", ""), "--quiet"]);
+    let cuda = folder.run("cuda", "device = \"cuda\"\n");
+    let launch = |more: &[&str]| {
+        let arguments = ["launch", "--nproc", "4", "--", "train", &cuda];
+        pleach_with_libraries(&libraries, &[&arguments, more].concat())
+    };
+    let output = launch(&[]);
+    let said = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}{}", stderr(&output));
+    let joined = "joined  by way of the host: processes 0 and 1 have instances (MIG) of GPU 0000:1b:00.0, which NCCL does \
+                  not join, of ";
+    assert!(said.contains(joined), "{said}");
+    assert!(folder.weights("cuda") == folder.weights("cpu"));
+    let output = launch(&["--overwrite", "--set", "run.gpu_collectives=nccl"]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("got: processes 0 and 1 have instances (MIG) of GPU 0000:1b:00.0"), "{said}");
 }
 
 /// Four processes with a GPU in software each, which they open by the names of NVIDIA's driver and of NCCL: the program

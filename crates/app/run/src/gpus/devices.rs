@@ -9,6 +9,7 @@ use config::{
     Visible, kernel_contest,
 };
 use device::{DeviceError, Numerics};
+use gpu::DeviceFacts;
 use launcher::variable;
 use mesh::Rank;
 use nvidia::{Search, nccl};
@@ -160,11 +161,11 @@ pub fn visible(device: &RunDevice) -> usize {
     }
 }
 
-/// The identifiers of the GPUs of `own`, some of the ranks of `host`.
-pub fn identifiers(device: &RunDevice, host: &[Rank], own: &[Rank]) -> Vec<[u8; 16]> {
+/// The GPUs of `own`, some of the ranks of `host`.
+pub fn of_ranks<'a>(device: &'a RunDevice, host: &[Rank], own: &[Rank]) -> Vec<&'a DeviceFacts> {
     let RunDevice::Gpus(gpus) = device else { return vec![] };
     let locals = host.iter().enumerate().filter(|(_, rank)| own.contains(rank)).map(|(local, _)| local);
-    locals.map(|local| gpus.facts()[gpus.of_rank(local)].uuid).collect()
+    locals.map(|local| &gpus.facts()[gpus.of_rank(local)]).collect()
 }
 
 /// The kernels or algorithms that may compute products in blocks of 16.

@@ -9,28 +9,50 @@ use crate::failure::Failure;
 use crate::gpus::devices;
 use crate::messages::stderr;
 
-/// The work of the compiler before the ranks of `config` compute; `None` for other devices, and where all is kept.
-///
-/// # Errors
-/// A device that this machine does not have.
-pub fn to_compile(config: &RunConfig) -> Result<Option<ToCompile>, Failure> {
-    if !devices::has_gpus(config) {
-        return Ok(None);
+/// The kernels of the ranks of a run before they compute.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelStart {
+    /// Code of an older GPU that a GPU runs, and why.
+    pub substitute: Option<String>,
+    /// The work of the compiler; `None` for other devices, and where all is kept.
+    pub to_compile: Option<ToCompile>,
+}
+
+impl KernelStart {
+    /// The kernels of `config`.
+    ///
+    /// # Errors
+    /// A device that this machine does not have.
+    pub fn of(config: &RunConfig) -> Result<KernelStart, Failure> {
+        if !devices::has_gpus(config) {
+            return Ok(KernelStart::default());
+        }
+        match devices::run_device(config)? {
+            RunDevice::Cpu => Ok(KernelStart::default()),
+            RunDevice::Gpus(gpus) => Ok(KernelStart { substitute: gpus.substitute(), to_compile: gpus.to_compile() }),
+        }
     }
-    match devices::run_device(config)? {
-        RunDevice::Cpu => Ok(None),
-        RunDevice::Gpus(gpus) => Ok(gpus.to_compile()),
+
+    /// The lines that are printed before ranks compute.
+    pub fn lines(&self) -> String {
+        let substitute = self.substitute.as_ref().map(|code| format!("kernels {code}\n"));
+        substitute.unwrap_or_default() + &self.to_compile.as_ref().map(line).unwrap_or_default()
+    }
+
+    /// The warning where every start compiles again.
+    pub fn warning(&self) -> Option<String> {
+        self.to_compile.as_ref().and_then(warning)
     }
 }
 
 /// The line that is printed before the compiler begins.
-pub fn line(work: &ToCompile) -> String {
+fn line(work: &ToCompile) -> String {
     let files = counted(work.sources as u64, "file");
     format!("kernels {files} to compile before the GPU computes; this may take minutes\n")
 }
 
 /// The warning where every start compiles again.
-pub fn warning(work: &ToCompile) -> Option<String> {
+fn warning(work: &ToCompile) -> Option<String> {
     let (folder, reason) = (work.folder.display(), work.refused.as_ref()?);
     Some(format!(
         "warning: compiled kernels cannot be kept in {folder}: {reason}; each start compiles them again; name a folder \
@@ -41,10 +63,12 @@ pub fn warning(work: &ToCompile) -> Option<String> {
 /// Says both on the standard error.
 ///
 /// # Errors
-/// The errors of [`to_compile`].
+/// The errors of [`KernelStart::of`].
 pub fn tell(config: &RunConfig) -> Result<(), Failure> {
-    if let Some(work) = to_compile(config)? {
-        stderr::tell(&(line(&work) + &warning(&work).unwrap_or_default()));
+    let start = KernelStart::of(config)?;
+    let said = start.lines() + &start.warning().unwrap_or_default();
+    if !said.is_empty() {
+        stderr::tell(&said);
     }
     Ok(())
 }
@@ -53,10 +77,10 @@ pub fn tell(config: &RunConfig) -> Result<(), Failure> {
 /// the bits are the same.
 ///
 /// # Errors
-/// The errors of [`to_compile`].
+/// The errors of [`KernelStart::of`].
 pub fn without_compiling_again(config: &mut RunConfig) -> Result<(), Failure> {
     let numerics = Numerics::of(config.train.precision, config.train.sums);
-    if to_compile(config)?.is_some() && check_numerics(DeviceChoice::Cpu, numerics).is_ok() {
+    if KernelStart::of(config)?.to_compile.is_some() && check_numerics(DeviceChoice::Cpu, numerics).is_ok() {
         (config.run.device, config.run.gpus) = (DeviceChoice::Cpu, None);
     }
     Ok(())

@@ -46,6 +46,7 @@ mod tests {
             multiprocessors,
             max_shared_bytes: 1 << 16,
             uuid: [0; 16],
+            bus_id: String::new(),
         };
         let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
         let config = RunConfig::load("run.toml", "", &keys).expect("a run");

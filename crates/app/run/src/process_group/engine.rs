@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use comm::{LibrarySums, Timeouts};
 use config::figures::{counted, grouped};
-use config::{CollectivesChoice, GradientSums, RunConfig};
+use config::{CollectivesChoice, DeviceChoice, GradientSums, RunConfig};
 use train::{Engine, EngineOptions, RunDevice, Setup, open_engine, queued_streams};
 
 /// Fresh ranks for `setup` on `device`, all in this process, with the threads and the deadlines that `config` gives
@@ -58,11 +58,19 @@ pub fn crowded(config: &RunConfig, ranks: usize, cores: usize) -> String {
     )
 }
 
+/// The least time for which a rank on a GPU waits for another one until the first step has ended: the slowest rank
+/// compiles kernels, and all of them connect. PyTorch has the same value for every wait over NCCL.
+const FIRST_STEP_ON_GPUS: Duration = Duration::from_secs(600);
+
 /// `run.timeout_seconds` as the waits of a run: where threads take turns on cores, each may take that many times
 /// longer.
 fn timeouts_on(config: &RunConfig, ranks: usize, cores: usize) -> Timeouts {
     let wait = Duration::from_secs_f32(config.run.timeout_seconds);
-    Timeouts::new(wait).scaled(ranks.saturating_mul(config.run.threads_per_rank), cores)
+    let first_step = match config.run.device {
+        DeviceChoice::Cpu => wait,
+        DeviceChoice::Cuda => FIRST_STEP_ON_GPUS,
+    };
+    Timeouts::new(wait).with_first_step(first_step).scaled(ranks.saturating_mul(config.run.threads_per_rank), cores)
 }
 
 #[cfg(test)]
@@ -96,5 +104,16 @@ mod tests {
         assert_eq!([1, 2, 3, 8, 64].map(|cores| seconds(&config, cores)), [16.0, 8.0, 6.0, 2.0, 1.0]);
         let setting = timeouts_on(&config, 8, 2).setting();
         assert_eq!(setting.as_secs_f32(), config.run.timeout_seconds, "messages name the key with its own value");
+    }
+
+    #[test]
+    fn ranks_on_gpus_have_more_time_for_the_first_step() {
+        let mut config = RunConfig::quick_start();
+        let first = |config: &RunConfig| timeouts_on(config, 8, 2).in_first_step();
+        assert_eq!(first(&config), timeouts_on(&config, 8, 2), "cores need no more");
+        config.run.device = DeviceChoice::Cuda;
+        assert_eq!((first(&config).wait.as_secs(), first(&config).setting().as_secs()), (2400, 600));
+        config.run.timeout_seconds = 700.0;
+        assert_eq!(first(&config).setting().as_secs(), 700);
     }
 }

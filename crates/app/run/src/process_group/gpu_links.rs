@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use config::figures::counted;
 use config::{CollectivesChoice, GpuCollectives, RunConfig};
+use gpu::DeviceFacts;
 use nvidia::driver::shared_hardware_queues;
 use nvidia::nccl::Library;
 use serde::{Deserialize, Serialize};
@@ -15,10 +16,25 @@ use crate::failure::Failure;
 pub struct ProcessGpus {
     pub host: String,
     pub ranks: usize,
-    /// Identifiers of their GPUs.
-    pub gpus: Vec<[u8; 16]>,
+    pub gpus: Vec<GpuPlace>,
     /// The version of its NCCL, or why it has none.
     pub nccl: Result<String, String>,
+}
+
+/// A GPU, or an instance of one that is divided (MIG).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuPlace {
+    /// Its own identifier, or that of the instance.
+    pub uuid: [u8; 16],
+    /// The place in its host, which instances of a GPU share.
+    pub bus_id: String,
+}
+
+impl GpuPlace {
+    /// The place of a GPU.
+    pub fn of(facts: &DeviceFacts) -> GpuPlace {
+        GpuPlace { uuid: facts.uuid, bus_id: facts.bus_id.clone() }
+    }
 }
 
 /// How ranks on GPUs are joined.
@@ -82,9 +98,10 @@ fn obstacle(config: &RunConfig, members: &[ProcessGpus]) -> Option<String> {
         return Some(format!("process {process} has {}", counted(member.ranks as u64, "rank")));
     }
     for (process, member) in members.iter().enumerate() {
-        let shares = |other: &&(usize, &ProcessGpus)| other.1.gpus.iter().any(|gpu| member.gpus.contains(gpu));
-        if let Some((other, _)) = members.iter().enumerate().take(process).collect::<Vec<_>>().iter().find(shares) {
-            return Some(format!("processes {other} and {process} share a GPU of {}", member.host));
+        let shared =
+            members[..process].iter().enumerate().find_map(|(other, of)| Some((other, shared_gpu(of, member)?)));
+        if let Some((other, shared)) = shared {
+            return Some(format!("processes {other} and {process} {shared} of {}", member.host));
         }
         if let Err(reason) = &member.nccl {
             return Some(format!("process {process} on {}: {reason}", member.host));
@@ -93,13 +110,30 @@ fn obstacle(config: &RunConfig, members: &[ProcessGpus]) -> Option<String> {
     None
 }
 
+/// The GPU that two processes share: one, or instances of one. Places of PCI are those of a host.
+fn shared_gpu(one: &ProcessGpus, other: &ProcessGpus) -> Option<String> {
+    let pairs = || one.gpus.iter().flat_map(|gpu| other.gpus.iter().map(move |known| (gpu, known)));
+    if pairs().any(|(gpu, known)| gpu.uuid == known.uuid) {
+        return Some("share a GPU".into());
+    }
+    let same_bus = pairs().find(|(gpu, known)| gpu.bus_id == known.bus_id).filter(|_| one.host == other.host);
+    same_bus.map(|(gpu, _)| format!("have instances (MIG) of GPU {}, which NCCL does not join,", gpu.bus_id))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn member(number: u8, ranks: usize, nccl: Result<&str, &str>) -> ProcessGpus {
         let nccl = nccl.map(String::from).map_err(String::from);
-        ProcessGpus { host: "h1".into(), ranks, gpus: vec![[number; 16]; ranks], nccl }
+        let gpu = GpuPlace { uuid: [number; 16], bus_id: format!("0000:{number:02x}:00.0") };
+        ProcessGpus { host: "h1".into(), ranks, gpus: vec![gpu; ranks], nccl }
+    }
+
+    /// An instance of the first GPU of a host.
+    fn instance(host: &str, number: u8) -> ProcessGpus {
+        let gpu = GpuPlace { uuid: [number; 16], bus_id: "0000:00:00.0".into() };
+        ProcessGpus { host: host.into(), gpus: vec![gpu], ..member(number, 1, Ok("2.28.9")) }
     }
 
     fn decided(config: &RunConfig, members: &[ProcessGpus]) -> String {
@@ -119,6 +153,10 @@ mod tests {
                 vec![member(0, 1, found), member(1, 1, found), member(0, 1, found)],
                 "processes 0 and 2 share a GPU of h1",
             ),
+            (
+                vec![instance("h1", 4), instance("h2", 5), instance("h1", 6)],
+                "processes 0 and 2 have instances (MIG) of GPU 0000:00:00.0, which NCCL does not join, of h1",
+            ),
             (vec![member(0, 1, found), member(1, 1, Err("it is missing"))], "process 1 on h1: it is missing"),
             // Of the others nothing is known but that they have one.
             (vec![member(0, 1, found), member(1, 1, found)], "no library in this test"),
@@ -136,7 +174,7 @@ mod tests {
         assert_eq!(said, "joined  by way of the host: as run.gpu_collectives says\n");
         config.run.gpu_collectives = GpuCollectives::Auto;
         config.run.collectives = CollectivesChoice::Native;
-        let said = decided(&config, &cases[3].0);
+        let said = decided(&config, &cases[4].0);
         assert!(said.contains("run.collectives = \"native\", and MPI is given memory of the host"), "{said}");
     }
 }

@@ -16,7 +16,7 @@ use train::Setup;
 use crate::failure::Failure;
 use crate::gpus::devices;
 use crate::memory::host::{HostMemory, HostProcess};
-use crate::process_group::gpu_links::{GpuLinks, ProcessGpus};
+use crate::process_group::gpu_links::{GpuLinks, GpuPlace, ProcessGpus};
 use crate::process_group::place::Place;
 use crate::signals::interrupt::Interrupt;
 
@@ -136,7 +136,8 @@ impl GroupMember {
             return Ok(known);
         }
         let ranks = self.place.ranks_of(&setup.mesh, config.run.placement)?;
-        let gpus = devices::identifiers(&devices::run_device(config)?, host, &ranks);
+        let device = devices::run_device(config)?;
+        let gpus = devices::of_ranks(&device, host, &ranks).into_iter().map(GpuPlace::of).collect();
         let library = devices::nccl();
         let version = library.as_ref().map(|library| library.version()).map_err(String::clone);
         let own = ProcessGpus { host: self.place.host.clone(), ranks: ranks.len(), gpus, nccl: version };

@@ -15,7 +15,7 @@ use crate::description::product_line;
 use crate::description::run_lines::{describe, memory_line};
 use crate::failure::Failure;
 use crate::folder::run_folder::RunFolder;
-use crate::gpus::kernels;
+use crate::gpus::kernels::KernelStart;
 use crate::layout::unwatched_hosts::warning_of_process;
 use crate::memory::{host, taken};
 use crate::peer_memory::PeerMemory;
@@ -100,11 +100,13 @@ impl<'a> OncePerRun<'a> {
         if event_log.is_shown() {
             event_log.say(&description(session)?);
         }
-        if let Some(work) = kernels::to_compile(config)? {
-            event_log.say(&kernels::line(&work));
-            if let Some(warning) = kernels::warning(&work) {
-                event_log.warn(&warning);
-            }
+        let kernels = KernelStart::of(config)?;
+        let lines = kernels.lines();
+        if !lines.is_empty() {
+            event_log.say(&lines);
+        }
+        if let Some(warning) = kernels.warning() {
+            event_log.warn(&warning);
         }
         let of_gpus = session.process_group.gpu_peak_flops(config, &verdict.setup)?;
         let capacity = Capacity::measure(config, threads(config), of_gpus);

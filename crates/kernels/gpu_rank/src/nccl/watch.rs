@@ -145,7 +145,7 @@ impl Watch {
             if let Some(world) = self.shared.world_failure() {
                 return Err(DeviceError::Communication(Box::new(world)));
             }
-            if started.elapsed() > self.shared.timeouts.wait {
+            if started.elapsed() > self.shared.wait() {
                 return Err(DeviceError::Communication(Box::new(self.shared.late(name, started.elapsed()))));
             }
             // A launch takes as long as a few looks, a meeting much longer.
@@ -191,7 +191,7 @@ impl Watch {
     /// A stream for messages to one rank: they run next to all other work, since a send ends when its receiver has come.
     /// No event follows a send, which would hold up a hardware queue until then.
     pub(super) fn outbox(&self) -> Result<StreamHandle, DriverError> {
-        let stream = self.shared.gpu.create_stream()?;
+        let stream = self.shared.gpu.create_urgent_stream()?;
         lock(&self.shared.state).outboxes.push(stream);
         Ok(stream)
     }
@@ -220,6 +220,11 @@ impl Shared {
         self.transport.rank()
     }
 
+    /// How long a call may take now: longer in the first step.
+    fn wait(&self) -> Duration {
+        self.timeouts.wait.max(self.transport.timeouts().wait)
+    }
+
     fn world_failure(&self) -> Option<CommError> {
         let AbortCause { rank: by, description: why } = self.transport.failure()?;
         Some(CommError::Aborted { rank: self.rank(), by, why })
@@ -230,7 +235,7 @@ impl Shared {
         let started = Instant::now();
         loop {
             let failure = self.world_failure();
-            if failure.is_some() || started.elapsed() > NAMING.min(self.timeouts.wait) {
+            if failure.is_some() || started.elapsed() > NAMING.min(self.wait()) {
                 return failure;
             }
             std::thread::sleep(PAUSE);
@@ -296,11 +301,11 @@ impl Shared {
                 let has_begun = call.since.is_some() || self.gpu.is_reached(call.begun).unwrap_or(true);
                 // A stream may have much to do before it comes to a call, but not for ever.
                 let (since, limit) = match has_begun {
-                    true => (*call.since.get_or_insert_with(Instant::now), self.timeouts.wait),
-                    false => (call.submitted, self.timeouts.wait * WAITS_BEFORE_A_CALL),
+                    true => (*call.since.get_or_insert_with(Instant::now), self.wait()),
+                    false => (call.submitted, self.wait() * WAITS_BEFORE_A_CALL),
                 };
                 // A member that has not come is named first by the one that waits for it on the host.
-                if since.elapsed() > limit + NAMING.min(self.timeouts.wait) {
+                if since.elapsed() > limit + NAMING.min(self.wait()) {
                     return Err(self.late(&call.name, since.elapsed()));
                 }
                 break;

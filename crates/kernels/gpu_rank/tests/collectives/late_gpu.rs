@@ -67,6 +67,7 @@ impl LateGpu {
             multiprocessors: 4,
             max_shared_bytes: 0,
             uuid: [0; 16],
+            bus_id: String::new(),
         };
         LateGpu { facts, state: Mutex::new(State { random: seed | 1, next: 1, ..State::default() }) }
     }
@@ -318,6 +319,10 @@ impl Gpu for LateGpu {
             state.streams.insert(handle, VecDeque::new());
             Ok(StreamHandle(handle))
         })
+    }
+
+    fn create_urgent_stream(&self) -> Result<StreamHandle, DriverError> {
+        self.create_stream()
     }
 
     fn destroy_stream(&self, stream: StreamHandle) -> Result<(), DriverError> {

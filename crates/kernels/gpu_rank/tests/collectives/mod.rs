@@ -9,6 +9,7 @@ mod late_gpu;
 mod mutants;
 mod mutations;
 mod nccl;
+mod urgent_streams;
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Barrier};

@@ -20,12 +20,12 @@ use crate::collectives::kernels::{compiled, compiler};
 use crate::collectives::{Call, RankTransports, calls, expected, issue, on_ranks, on_ranks_within, place, values};
 
 /// A GPU of its own, with NCCL: a copy of the library, of which the loader makes another instance.
-struct Copied {
-    gpu: Arc<dyn Gpu>,
-    nccl: Arc<nvidia::nccl::Library>,
+pub(super) struct Copied {
+    pub(super) gpu: Arc<dyn Gpu>,
+    pub(super) nccl: Arc<nvidia::nccl::Library>,
 }
 
-fn copied(name: &str, rank: usize, settings: &str) -> Copied {
+pub(super) fn copied(name: &str, rank: usize, settings: &str) -> Copied {
     let program = std::env::current_exe().expect("a program");
     let shared = program.parent().expect("the folder of the program").join("libsoftgpu_driver.so");
     let folder = std::env::temp_dir().join(format!("pleach-nccl-{name}-{rank}-{}", std::process::id()));
@@ -43,10 +43,10 @@ fn copied(name: &str, rank: usize, settings: &str) -> Copied {
 }
 
 /// A rank of a group over NCCL.
-struct Member {
-    group: NcclCommunicator,
+pub(super) struct Member {
+    pub(super) group: NcclCommunicator,
     nccl: Arc<NcclRank>,
-    rank: RankDevice,
+    pub(super) rank: RankDevice,
 }
 
 const BYTES: usize = 1 << 18;
@@ -60,6 +60,17 @@ fn member(
     order: QueueOrder,
 ) -> Member {
     let copied = copied(name, transports_of_rank.group.rank().0, settings);
+    member_on(copied, code, transports_of_rank, timeouts, order)
+}
+
+/// The same on a GPU that is opened.
+pub(super) fn member_on(
+    copied: Copied,
+    code: &CompiledSource,
+    transports_of_rank: &RankTransports,
+    timeouts: Timeouts,
+    order: QueueOrder,
+) -> Member {
     let transport = &transports_of_rank.transports[Stream::Compute.index()];
     let (group, channels) = (transports_of_rank.group.clone(), RankTransports::channels());
     let groups = [NcclGroup { group: group.clone(), channels, neighbours: Neighbours::Send }];

@@ -17,10 +17,13 @@ use crate::search::Search;
 /// The library.
 pub(crate) const CUBLASLT: Wanted = Wanted {
     title: "cuBLASLt",
-    files: &["libcublasLt.so.13"],
-    needs: "13.0 or later",
+    files: &["libcublasLt.so.13", "libcublasLt.so.12"],
+    needs: "12.8 or later",
     remedy: "install a CUDA toolkit, or `pip install nvidia-cublas`, and give its folder",
 };
+
+/// The oldest version, whose declarations are those of 13.0.
+const OLDEST: usize = 120_800;
 
 /// A call that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,11 +53,15 @@ impl Library {
     /// Finds and opens cuBLASLt.
     ///
     /// # Errors
-    /// A library that is missing, or without a function of the table.
+    /// A library that is missing, too old, or without a function of the table.
     pub fn open(search: &Search) -> Result<Library, LibraryError> {
         let opened = Opened::find(CUBLASLT, search)?;
         let functions = Functions::bind(|name| opened.symbol(name.symbol))?;
-        Ok(Library { functions, path: opened.path().to_path_buf() })
+        let library = Library { functions, path: opened.path().to_path_buf() };
+        match library.functions.versions() {
+            (version, _) if version < OLDEST => Err(opened.too_old(library.version())),
+            _ => Ok(library),
+        }
     }
 
     /// Its file, or its name where the loader has found it.

@@ -1,18 +1,24 @@
 //! Constants of the driver.
 
+use std::ffi::c_int;
+
 use gpu::{TensorElement, TensorPromotion, TensorSwizzle};
 
 use super::functions::{
     CaptureMode, DeviceAttribute, FunctionAttribute, GranularityFlag, Interleave, JitOption, OutsideFill, Promotion,
     Swizzle, TensorType,
 };
-use super::status::{KINDS, NO_DEVICE, SUCCESS};
+use super::status::{KINDS, NO_DEVICE, NOT_PERMITTED, NOT_SUPPORTED, SUCCESS};
 
 pub(super) const MULTIPROCESSORS: DeviceAttribute = DeviceAttribute(16);
 pub(super) const MAJOR: DeviceAttribute = DeviceAttribute(75);
 pub(super) const MINOR: DeviceAttribute = DeviceAttribute(76);
 pub(super) const MAX_SHARED: DeviceAttribute = DeviceAttribute(97);
 pub(super) const VIRTUAL_MEMORY: DeviceAttribute = DeviceAttribute(102);
+
+pub(super) const HAS_FILE_HANDLES: DeviceAttribute = DeviceAttribute(103);
+pub(super) const HAS_DIRECT_ACCESS: DeviceAttribute = DeviceAttribute(110);
+pub(super) const HAS_FABRIC_HANDLES: DeviceAttribute = DeviceAttribute(128);
 
 pub(super) const MAX_THREADS: FunctionAttribute = FunctionAttribute(0);
 pub(super) const SHARED_BYTES: FunctionAttribute = FunctionAttribute(1);
@@ -29,8 +35,14 @@ pub(super) const MINIMUM: GranularityFlag = GranularityFlag(0);
 pub(super) const PINNED: u32 = 1;
 pub(super) const ON_DEVICE: u32 = 1;
 pub(super) const READ_WRITE: u32 = 3;
+/// Memory that other processes of the machine can map, by a file descriptor.
+pub(super) const FILE_HANDLES: u32 = 1;
+/// Memory that other machines of one NVLink fabric can map.
+pub(super) const FABRIC_HANDLES: u32 = 8;
 /// The stream does not wait for the default stream.
 pub(super) const NON_BLOCKING: u32 = 1;
+/// The priority of a stream for which none is asked.
+pub(super) const USUAL_PRIORITY: c_int = 0;
 /// Pinned for all contexts of the process.
 pub(super) const PORTABLE: u32 = 1;
 
@@ -79,6 +91,9 @@ pub(super) fn all() -> Vec<(&'static str, i64)> {
         ("CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR", MINOR.0),
         ("CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", MAX_SHARED.0),
         ("CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED", VIRTUAL_MEMORY.0),
+        ("CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED", HAS_FILE_HANDLES.0),
+        ("CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED", HAS_DIRECT_ACCESS.0),
+        ("CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED", HAS_FABRIC_HANDLES.0),
         ("CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK", MAX_THREADS.0),
         ("CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES", SHARED_BYTES.0),
         ("CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES", LOCAL_BYTES.0),
@@ -91,6 +106,8 @@ pub(super) fn all() -> Vec<(&'static str, i64)> {
         ("CU_MEM_ALLOCATION_TYPE_PINNED", PINNED),
         ("CU_MEM_LOCATION_TYPE_DEVICE", ON_DEVICE),
         ("CU_MEM_ACCESS_FLAGS_PROT_READWRITE", READ_WRITE),
+        ("CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR", FILE_HANDLES),
+        ("CU_MEM_HANDLE_TYPE_FABRIC", FABRIC_HANDLES),
         ("CU_STREAM_NON_BLOCKING", NON_BLOCKING),
         ("CU_MEMHOSTALLOC_PORTABLE", PORTABLE),
         ("CU_TENSOR_MAP_DATA_TYPE_UINT8", tensor_type(TensorElement::U8).0),
@@ -111,6 +128,8 @@ pub(super) fn all() -> Vec<(&'static str, i64)> {
         ("CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE", ZEROS_OUTSIDE.0),
         ("CUDA_SUCCESS", SUCCESS.0),
         ("CUDA_ERROR_NO_DEVICE", NO_DEVICE.0),
+        ("CUDA_ERROR_NOT_PERMITTED", NOT_PERMITTED.0),
+        ("CUDA_ERROR_NOT_SUPPORTED", NOT_SUPPORTED.0),
     ];
     all.extend(KINDS.iter().map(|(name, code, _)| (*name, *code)));
     all.into_iter().map(|(name, value)| (name, i64::from(value))).collect()

@@ -79,6 +79,7 @@ functions! {
         total_memory = "cuDeviceTotalMem_v2" since 3020: (*mut usize, Device) -> Status;
         attribute = "cuDeviceGetAttribute" since 2000: (*mut c_int, DeviceAttribute, Device) -> Status;
         uuid = "cuDeviceGetUuid_v2" since 11040: (*mut Uuid, Device) -> Status;
+        bus_id = "cuDeviceGetPCIBusId" since 4010: (*mut c_char, c_int, Device) -> Status;
         retain = "cuDevicePrimaryCtxRetain" since 7000: (*mut Context, Device) -> Status;
         release = "cuDevicePrimaryCtxRelease_v2" since 11000: (Device) -> Status;
         set_current = "cuCtxSetCurrent" since 4000: (Context) -> Status;
@@ -107,7 +108,8 @@ functions! {
 functions! {
     /// Streams, events, and the work that the driver does itself.
     Streams {
-        create = "cuStreamCreate" since 2000: (*mut Stream, c_uint) -> Status;
+        priorities = "cuCtxGetStreamPriorityRange" since 5050: (*mut c_int, *mut c_int) -> Status;
+        create = "cuStreamCreateWithPriority" since 5050: (*mut Stream, c_uint, c_int) -> Status;
         destroy = "cuStreamDestroy_v2" since 4000: (Stream) -> Status;
         synchronize = "cuStreamSynchronize" since 2000: (Stream) -> Status;
         query = "cuStreamQuery" since 2000: (Stream) -> Status;
@@ -116,11 +118,24 @@ functions! {
         destroy_event = "cuEventDestroy_v2" since 4000: (Event) -> Status;
         record = "cuEventRecord" since 2000: (Event, Stream) -> Status;
         query_event = "cuEventQuery" since 2000: (Event) -> Status;
-        elapsed = "cuEventElapsedTime_v2" since 12080: (*mut f32, Event, Event) -> Status;
         upload = "cuMemcpyHtoDAsync_v2" since 3020: (u64, *const c_void, usize, Stream) -> Status;
         download = "cuMemcpyDtoHAsync_v2" since 3020: (*mut c_void, u64, usize, Stream) -> Status;
         copy = "cuMemcpyDtoDAsync_v2" since 3020: (u64, u64, usize, Stream) -> Status;
         fill = "cuMemsetD8Async" since 3020: (u64, c_uchar, usize, Stream) -> Status;
+    }
+}
+
+functions! {
+    /// The time between two events.
+    Elapsed {
+        elapsed = "cuEventElapsedTime_v2" since 12080: (*mut f32, Event, Event) -> Status;
+    }
+}
+
+functions! {
+    /// The same of drivers before CUDA 12.8.
+    EarlierElapsed {
+        elapsed = "cuEventElapsedTime" since 2000: (*mut f32, Event, Event) -> Status;
     }
 }
 
@@ -134,7 +149,6 @@ functions! {
         function = "cuModuleGetFunction" since 2000: (*mut Function, Module, *const c_char) -> Status;
         attribute = "cuFuncGetAttribute" since 2020: (*mut c_int, FunctionAttribute, Function) -> Status;
         set_attribute = "cuFuncSetAttribute" since 9000: (Function, FunctionAttribute, c_int) -> Status;
-        parameter = "cuFuncGetParamInfo" since 12040: (Function, usize, *mut usize, *mut usize) -> Status;
         launch = "cuLaunchKernel" since 4000: (
             Function, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Stream, *mut *mut c_void, *mut *mut c_void
         ) -> Status;
@@ -142,6 +156,13 @@ functions! {
             *mut EncodedTensorMap, TensorType, c_uint, *mut c_void, *const Wide, *const Wide, *const c_uint,
             *const c_uint, Interleave, Swizzle, Promotion, OutsideFill
         ) -> Status;
+    }
+}
+
+functions! {
+    /// Parameters of kernels. Without a driver's word arguments are not compared with them.
+    Parameters {
+        parameter = "cuFuncGetParamInfo" since 12040: (Function, usize, *mut usize, *mut usize) -> Status;
     }
 }
 

@@ -16,11 +16,11 @@ use crate::search::Search;
 pub(crate) const DRIVER: Wanted = Wanted {
     title: "NVIDIA's driver",
     files: &["libcuda.so.1"],
-    needs: "580 or later (CUDA 13.0, for PTX 9.0)",
+    needs: "550 or later (CUDA 12.4)",
     remedy: "install or update the driver of the GPU; in a container, pass the GPU through to it",
 };
-/// The driver that compiles PTX 9.0.
-const OLDEST_CUDA: u32 = 13_000;
+/// The oldest version of CUDA that a driver must support, as drivers count. Code may need a later one.
+pub const OLDEST_CUDA: u32 = 12_040;
 /// The oldest GPU that has kernels: they use bf16 tensor cores and asynchronous copies.
 pub const OLDEST_CAPABILITY: Capability = Capability { major: 8, minor: 0 };
 
@@ -43,7 +43,7 @@ impl Library {
         if version < OLDEST_CUDA {
             return Err(opened.too_old(format!("for CUDA {}", cuda_text(version))));
         }
-        let api = Arc::new(Api::bind(entry, &opened)?);
+        let api = Arc::new(Api::bind(entry, &opened, version)?);
         Ok(Library { api, path: opened.path().to_path_buf(), version })
     }
 

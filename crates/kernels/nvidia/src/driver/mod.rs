@@ -29,17 +29,20 @@ mod status;
 mod structs;
 
 pub use calls::environment::{ask_for_hardware_queues, shared_hardware_queues};
-pub use library::{Library, OLDEST_CAPABILITY};
+pub use library::{Library, OLDEST_CAPABILITY, OLDEST_CUDA};
 
 pub(crate) fn header() -> crate::header::Header {
-    use functions::{Code, Devices, Entry, Graphs, Lookup, Memory, Streams};
+    use functions::{Code, Devices, EarlierElapsed, Elapsed, Entry, Graphs, Lookup, Memory, Parameters, Streams};
     let tables = [
         Entry::declarations(),
         Lookup::declarations(),
         Devices::declarations(),
         Memory::declarations(),
         Streams::declarations(),
+        Elapsed::declarations(),
+        EarlierElapsed::declarations(),
         Code::declarations(),
+        Parameters::declarations(),
         Graphs::declarations(),
     ];
     crate::header::Header {

@@ -13,7 +13,8 @@ use sync::lock;
 
 use super::arguments::{check_range, check_sizes, invalid};
 use super::calls::entry::Api;
-use super::calls::memory::{Pinned, Range};
+use super::calls::memory::{Pinned, Range, Sharing};
+use super::constants::USUAL_PRIORITY;
 use super::context::Context;
 use super::cubin::Cubin;
 use super::functions::{Device, Event, ExecutableGraph, Function, Module, Stream};
@@ -28,13 +29,22 @@ const ALIGNMENT: usize = 2 << 20;
 pub(super) struct Kernel {
     pub(super) raw: Function,
     module: Arc<Owned<Module>>,
-    parameters: Arc<[usize]>,
+    /// Their sizes, where the driver tells them.
+    parameters: Option<Arc<[usize]>>,
+}
+
+impl Kernel {
+    /// Compares arguments with the sizes of parameters, where the driver tells them.
+    fn check(&self, arguments: &Arguments) -> Result<(), DriverError> {
+        self.parameters.as_ref().map_or(Ok(()), |sizes| check_sizes(sizes, arguments))
+    }
 }
 
 /// See the module.
 pub(super) struct OpenGpu {
     facts: DeviceFacts,
     granularity: usize,
+    sharing: Sharing,
     /// Zeroes new memory.
     zeroing: Arc<Owned<Stream>>,
     graphs: Registry<ExecutableGraph>,
@@ -54,14 +64,16 @@ impl OpenGpu {
     pub(super) fn open(api: Arc<Api>, device: Device, facts: DeviceFacts) -> Result<OpenGpu, DriverError> {
         let context = Arc::new(Context::open(api, device)?);
         let api = context.enter()?;
-        let granularity = api.granularity(device)?.max(ALIGNMENT);
+        let sharing = api.sharing(device);
+        let granularity = api.granularity(device, sharing)?.max(ALIGNMENT);
         let streams = Registry::default();
-        let number = streams.add(api.create_stream()?, &context);
-        let zeroing = streams.get("cuStreamCreate", number)?;
-        streams.remove("cuStreamCreate", number)?;
+        let number = streams.add(api.create_stream(USUAL_PRIORITY)?, &context);
+        let zeroing = streams.get("cuStreamCreateWithPriority", number)?;
+        streams.remove("cuStreamCreateWithPriority", number)?;
         Ok(OpenGpu {
             facts,
             granularity,
+            sharing,
             zeroing,
             graphs: Registry::default(),
             kernel_graphs: KernelGraphs::default(),
@@ -97,7 +109,7 @@ impl OpenGpu {
     /// The kernel of a node whose arguments have the sizes of its parameters.
     fn node_kernel(&self, call: &'static str, node: &KernelNode<'_>) -> Result<Kernel, DriverError> {
         let kernel = self.kernel(call, node.function)?;
-        check_sizes(&kernel.parameters, node.arguments)?;
+        kernel.check(node.arguments)?;
         Ok(kernel)
     }
 }
@@ -119,7 +131,7 @@ impl Gpu for OpenGpu {
         let whole = bytes.checked_next_multiple_of(self.granularity).filter(|whole| *whole > 0);
         let whole = whole.ok_or_else(|| invalid("cuMemCreate", format!("{bytes} bytes cannot be allocated")))?;
         let api = self.context.enter()?;
-        let range = api.map(self.context.device, whole, ALIGNMENT)?;
+        let range = api.map((self.context.device, self.sharing), whole, ALIGNMENT)?;
         let address = self.memory.add(range, &self.context);
         let stream = self.zeroing.raw();
         let zeroed = api.fill(stream, address, 0, whole).and_then(|()| api.synchronize(stream));
@@ -214,7 +226,13 @@ impl Gpu for OpenGpu {
     }
 
     fn create_stream(&self) -> Result<StreamHandle, DriverError> {
-        let stream = self.context.enter()?.create_stream()?;
+        let stream = self.context.enter()?.create_stream(USUAL_PRIORITY)?;
+        Ok(StreamHandle(self.streams.add(stream, &self.context)))
+    }
+
+    fn create_urgent_stream(&self) -> Result<StreamHandle, DriverError> {
+        let api = self.context.enter()?;
+        let stream = api.create_stream(api.highest_priority()?)?;
         Ok(StreamHandle(self.streams.add(stream, &self.context)))
     }
 
@@ -295,7 +313,7 @@ impl Gpu for OpenGpu {
             error.text = format!("{:?}: {}", name, error.text);
             error
         })?;
-        let parameters = api.parameters(raw)?.into();
+        let parameters = api.parameters(raw)?.map(Arc::from);
         let handle = FunctionHandle(raw.0 as u64);
         lock(&self.kernels).insert(handle.0, Kernel { raw, module, parameters });
         Ok(handle)
@@ -326,7 +344,7 @@ impl Gpu for OpenGpu {
     ) -> Result<(), DriverError> {
         let call = "cuLaunchKernel";
         let (stream, kernel) = (self.streams.get(call, stream.0)?, self.kernel(call, function)?);
-        check_sizes(&kernel.parameters, arguments)?;
+        kernel.check(arguments)?;
         self.context.enter()?.launch(stream.raw(), kernel.raw, shape, arguments)
     }
 

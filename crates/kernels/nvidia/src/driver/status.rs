@@ -6,6 +6,9 @@ use super::functions::Status;
 
 pub(crate) const SUCCESS: Status = Status(0);
 pub(crate) const NO_DEVICE: Status = Status(100);
+/// Both are the results for memory of a fabric that this process may not use.
+pub(crate) const NOT_PERMITTED: Status = Status(800);
+pub(crate) const NOT_SUPPORTED: Status = Status(801);
 
 /// Results with a reason of their own, by their name in the header. Every other one is [`DriverErrorKind::Other`].
 pub(super) const KINDS: &[(&str, u32, DriverErrorKind)] = &[
@@ -66,7 +69,9 @@ pub(super) fn remedy(status: Status) -> Option<&'static str> {
     match status.0 {
         34 => Some("this libcuda.so.1 is a toolkit's stub; put the driver's own folder first"),
         46 => Some("another process uses this GPU alone; wait for it, or set the compute mode to default"),
-        222 => Some("update the driver to the CUDA version that compiled the PTX: 580 or later for PTX 9.0"),
+        222 => Some(
+            "update the driver to the CUDA version that compiled the PTX: 580 or later for PTX 9.0, 570 for PTX 8.7",
+        ),
         209 => Some("compile for the architecture of this GPU"),
         801 => Some("this GPU, or the share of it that this machine has, lacks the call; use a whole GPU"),
         802 => Some("start NVIDIA's fabric manager"),

@@ -47,7 +47,7 @@ impl Drop for Stub {
 }
 
 const REMEDY: &str = "install or update the driver of the GPU; in a container, pass the GPU through to it";
-const NEEDS: &str = "580 or later (CUDA 13.0, for PTX 9.0)";
+const NEEDS: &str = "550 or later (CUDA 12.4)";
 
 #[test]
 fn a_missing_driver_is_named_with_the_folders_that_were_searched() {
@@ -60,9 +60,9 @@ fn a_missing_driver_is_named_with_the_folders_that_were_searched() {
 
 #[test]
 fn an_old_driver_is_named_with_the_version_that_is_enough() {
-    let stub = Stub::built("old", &["VERSION=12040", "WITHOUT_GRAPHS", "WITHOUT_LOOKUP"]);
+    let stub = Stub::built("old", &["VERSION=12030", "WITHOUT_GRAPHS", "WITHOUT_LOOKUP"]);
     let path = stub.library();
-    let expected = format!("{} is NVIDIA's driver for CUDA 12.4; pleach needs {NEEDS}: {REMEDY}", path.display());
+    let expected = format!("{} is NVIDIA's driver for CUDA 12.3; pleach needs {NEEDS}: {REMEDY}", path.display());
     assert_eq!(stub.open_error(), expected);
 }
 
@@ -74,6 +74,36 @@ fn a_driver_without_a_function_is_named_with_the_function() {
         stub.library().display()
     );
     assert_eq!(stub.open_error(), expected);
+}
+
+/// The driver of CUDA 12.4 has neither the newest form of times nor, here, the sizes of parameters.
+#[test]
+fn a_driver_without_functions_that_are_not_essential_is_used_without_them() {
+    for version in ["VERSION=12040", "VERSION=12080"] {
+        let stub = Stub::built(version, &[version, "WITHOUT_OPTIONAL"]);
+        let gpu = stub.open().open(0).expect("a GPU");
+        let stream = gpu.create_stream().expect("a stream");
+        let (from, to) = (gpu.create_event().expect("an event"), gpu.create_event().expect("an event"));
+        gpu.record(from, stream).expect("recorded");
+        gpu.record(to, stream).expect("recorded");
+        assert_eq!(gpu.elapsed_ms(from, to), Ok(2.5), "the earlier form");
+        let memory = gpu.allocate(16).expect("memory");
+        let module = gpu.load(ModuleImage::Ptx("ok")).expect("code");
+        let kernel = gpu.function(module, "add_one").expect("a kernel");
+        let arguments = Arguments::new().with(&memory.0.to_le_bytes()).with(&4u32.to_le_bytes());
+        gpu.launch(stream, kernel, LaunchShape::linear(1, 32), &arguments).expect("a launch");
+        assert_eq!(words(&*gpu, stream, memory, 4), [1.0; 4]);
+    }
+}
+
+/// A driver is asked for no form that is newer than itself: it would return an earlier one.
+#[test]
+fn an_earlier_driver_gives_the_earlier_form_of_times() {
+    let gpu = Stub::built("earlier", &["VERSION=12060"]).open().open(0).expect("a GPU");
+    let stream = gpu.create_stream().expect("a stream");
+    let event = gpu.create_event().expect("an event");
+    gpu.record(event, stream).expect("recorded");
+    assert_eq!(gpu.elapsed_ms(event, event), Ok(2.5));
 }
 
 /// Kernels can be launched one by one there.
@@ -143,7 +173,7 @@ fn memory_kernels_events_and_graphs() {
     let facts = gpu.facts();
     assert_eq!((facts.ordinal, facts.name.as_str(), facts.capability.to_string().as_str()), (1, "Stub 1", "sm_90"));
     assert_eq!((facts.memory_bytes, facts.multiprocessors, facts.max_shared_bytes), (1 << 30, 132, 232_448));
-    assert_eq!(facts.uuid, [8; 16]);
+    assert_eq!((facts.uuid, facts.bus_id.as_str()), ([8; 16], "0000:1b:00.0"));
     assert_eq!(gpu.free_memory().map(|memory| memory.free_bytes), Ok(1 << 29));
 
     let memory = gpu.allocate(1000).expect("memory");
@@ -239,7 +269,8 @@ fn errors_have_a_reason_and_the_drivers_words() {
     let load = |text: &str| gpu.load(ModuleImage::Ptx(text)).expect_err("refused");
     let error = load("fail 222 ptxas fatal: Unsupported .version 9.9");
     assert_eq!(error.kind, DriverErrorKind::InvalidImage);
-    let expected = "222: a text; update the driver to the CUDA version that compiled the PTX: 580 or later for PTX 9.0:\nptxas \
+    let expected = "222: a text; update the driver to the CUDA version that compiled the PTX: 580 or later for PTX 9.0, \
+                    570 for PTX 8.7:\nptxas \
                     fatal: Unsupported .version 9.9";
     assert_eq!(error.text, expected);
     assert!(load("fail 218 line 12: syntax error").text.ends_with(":\nline 12: syntax error"));

@@ -155,6 +155,7 @@ fn a_driver_has_as_many_gpus_as_its_settings_say() {
     assert_eq!((devices.len(), devices[0].memory_bytes), (2, 1 << 30));
     assert_eq!([0, 1].map(|gpu| devices[gpu].capability.to_string()), ["sm_80", "sm_80"]);
     assert_ne!(devices[0].uuid, devices[1].uuid);
+    assert_ne!(devices[0].bus_id, devices[1].bus_id);
     let gpus = [0, 1].map(|ordinal| library.open(ordinal).expect("a GPU"));
     let memory = [0, 1].map(|gpu: usize| gpus[gpu].allocate(4).expect("memory"));
     assert_eq!(memory[0], memory[1]);
@@ -170,6 +171,106 @@ fn a_driver_has_as_many_gpus_as_its_settings_say() {
         gpus[gpu].read_pinned(pinned, 0, &mut bytes).expect("read");
         assert_eq!(bytes, [value; 4]);
     }
+}
+
+/// Memory can be registered by libraries that map it elsewhere, where the GPU says that it can be.
+#[test]
+fn memory_has_the_handles_that_the_gpu_has() {
+    type Retain = unsafe extern "C" fn(*mut u64, u64) -> u32;
+    type Properties = unsafe extern "C" fn(*mut [u8; 32], u64) -> u32;
+    let properties = |sharing: &str| {
+        let folder = folder(&format!("sharing-{sharing}"), &format!("sharing = {sharing}\n"), &["libcuda.so.1"]);
+        let driver = Library::open(&Search::only([folder.clone()])).unwrap_or_else(|error| panic!("{error}"));
+        // SAFETY: the library is loaded in this process already.
+        let library = unsafe { libloading::Library::new(folder.join("libcuda.so.1")) }.expect("the library");
+        std::fs::remove_dir_all(&folder).expect("removed");
+        // SAFETY: the type is that of the driver's header.
+        let retain = unsafe { library.get::<Retain>(b"cuMemRetainAllocationHandle") }.expect("the function");
+        // SAFETY: the type is that of the driver's header, where a structure has these bytes.
+        let read =
+            unsafe { library.get::<Properties>(b"cuMemGetAllocationPropertiesFromHandle") }.expect("the function");
+        let gpu = driver.open(0).expect("a GPU");
+        let memory = gpu.allocate(1000).expect("memory");
+        gpu.enter().expect("entered");
+        let (mut handle, mut bytes) = (0, [0; 32]);
+        // SAFETY: the call writes one number.
+        assert_eq!(unsafe { retain(&mut handle, memory.0) }, 0);
+        // SAFETY: the call writes as many bytes.
+        assert_eq!(unsafe { read(&mut bytes, handle) }, 0);
+        gpu.free(memory).expect("freed");
+        // The kinds of handles, and whether network cards reach it.
+        (u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]), bytes[25])
+    };
+    let all = ["none", "files", "fabric", "unpermitted"].map(properties);
+    assert_eq!(all, [(0, 0), (1, 1), (9, 1), (1, 1)]);
+}
+
+/// As instances of one GPU.
+#[test]
+fn gpus_on_one_bus_have_identifiers_of_their_own() {
+    let folder = folder("bus", "gpus = 2\nbus = 0000:1b:00.0\n", &["libcuda.so.1"]);
+    let library = Library::open(&Search::only([folder.clone()])).unwrap_or_else(|error| panic!("{error}"));
+    let devices = library.devices().expect("GPUs");
+    std::fs::remove_dir_all(&folder).expect("removed");
+    assert_eq!([0, 1].map(|gpu| devices[gpu].bus_id.as_str()), ["0000:1b:00.0"; 2]);
+    assert_ne!(devices[0].uuid, devices[1].uuid);
+}
+
+#[test]
+fn cublaslt_of_cuda_12_is_opened_where_that_of_cuda_13_is_missing() {
+    let folder = folder("cublaslt-12", "", &["libcublasLt.so.12"]);
+    let opened =
+        || nvidia::cublaslt::Library::open(&Search::only([folder.clone()])).map(|found| found.path().to_owned());
+    assert_eq!(opened(), Ok(folder.join("libcublasLt.so.12")));
+    std::fs::hard_link(folder.join("libcublasLt.so.12"), folder.join("libcublasLt.so.13")).expect("another name");
+    assert_eq!(opened(), Ok(folder.join("libcublasLt.so.13")));
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+/// A driver of CUDA 12.4, and one of 12.8, which has the newest form of times.
+#[test]
+fn drivers_before_cuda_13_are_accepted_from_12_4_on() {
+    let open = |cuda: &str| {
+        let folder = folder(&format!("cuda-{cuda}"), &format!("cuda = {cuda}\n"), &["libcuda.so.1"]);
+        let opened = Library::open(&Search::only([folder.clone()]));
+        std::fs::remove_dir_all(&folder).expect("removed");
+        opened
+    };
+    for (cuda, version) in [("12.4", 12_040), ("12.8", 12_080)] {
+        let driver = open(cuda).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((driver.version(), driver.cuda().as_str()), (Ok(version), cuda));
+        let gpu = driver.open(0).expect("a GPU");
+        let stream = gpu.create_stream().expect("a stream");
+        let event = gpu.create_event().expect("an event");
+        gpu.record(event, stream).expect("recorded");
+        gpu.synchronize(stream).expect("its end");
+        assert_eq!(gpu.elapsed_ms(event, event), Ok(0.0));
+    }
+    let refused = open("12.3").err().map(|error| error.to_string()).expect("too old");
+    assert!(refused.contains("is NVIDIA's driver for CUDA 12.3; pleach needs 550 or later (CUDA 12.4): "), "{refused}");
+}
+
+/// The driver keeps the priority of each stream: the highest one of an urgent stream.
+#[test]
+fn urgent_streams_have_the_highest_priority() {
+    type Priority = unsafe extern "C" fn(u64, *mut i32) -> u32;
+    let folder = folder("priorities", "", &["libcuda.so.1"]);
+    let driver = Library::open(&Search::only([folder.clone()])).unwrap_or_else(|error| panic!("{error}"));
+    // SAFETY: the library is loaded in this process already.
+    let library = unsafe { libloading::Library::new(folder.join("libcuda.so.1")) }.expect("the library");
+    std::fs::remove_dir_all(&folder).expect("removed");
+    // SAFETY: the type is that of the driver's header.
+    let priority = unsafe { library.get::<Priority>(b"cuStreamGetPriority") }.expect("the function");
+    let gpu = driver.open(0).expect("a GPU");
+    let streams = [gpu.create_stream(), gpu.create_urgent_stream()].map(|stream| stream.expect("a stream"));
+    gpu.enter().expect("entered");
+    let priorities = streams.map(|stream| {
+        let mut known = 7;
+        // SAFETY: the call writes one number.
+        assert_eq!(unsafe { priority(stream.0, &mut known) }, 0);
+        known
+    });
+    assert_eq!(priorities, [0, -5]);
 }
 
 #[test]
@@ -323,7 +424,13 @@ fn functions_are_found_by_their_versions() {
         let symbol = *symbol.expect(function.symbol);
         assert_eq!(find(base, since), (0, symbol), "{} since {since}", function.symbol);
         let older = find(base, since - 1);
-        assert!(older.0 == 500 && older.1.is_null(), "{} before {since}: {older:?}", function.symbol);
+        let has_earlier = driver.functions.iter().any(|other| other.symbol == base && other.since < function.since);
+        let expected = if has_earlier { 0 } else { 500 };
+        assert!(
+            older.0 == expected && older.1.is_null() != has_earlier,
+            "{} before {since}: {older:?}",
+            function.symbol
+        );
     }
     assert_eq!(find("cuNoSuchFunction", 13_000), (500, std::ptr::null_mut()));
 }

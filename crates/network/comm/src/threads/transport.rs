@@ -382,6 +382,14 @@ impl Transport for ThreadTransport {
     fn failure(&self) -> Option<AbortCause> {
         self.place.world.failure().cloned()
     }
+
+    fn timeouts(&self) -> Timeouts {
+        self.place.world.timeouts()
+    }
+
+    fn end_first_step(&self) {
+        self.place.world.end_first_step();
+    }
 }
 
 impl Drop for ThreadTransport {

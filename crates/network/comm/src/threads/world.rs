@@ -31,6 +31,8 @@ pub(crate) struct World {
     remote: Option<Arc<dyn Remote>>,
     /// The ends of this process that have not left.
     open_ends: AtomicUsize,
+    /// The ranks of this process that have not ended their first step.
+    in_first_step: AtomicUsize,
 }
 
 impl World {
@@ -60,11 +62,23 @@ impl World {
             timeouts,
             remote,
             open_ends: AtomicUsize::new(local * num_lanes),
+            in_first_step: AtomicUsize::new(local),
         }
     }
 
+    /// The deadlines of waits that begin now: those of the first step while a rank of this process is in it.
     pub(crate) fn timeouts(&self) -> Timeouts {
-        self.timeouts
+        match self.in_first_step.load(Ordering::Acquire) {
+            0 => self.timeouts,
+            _ => self.timeouts.in_first_step(),
+        }
+    }
+
+    /// Notes that a rank of this process has ended its first step.
+    pub(crate) fn end_first_step(&self) {
+        let ended = |ranks: usize| ranks.checked_sub(1);
+        // None is left where a rank has noted it twice.
+        let _ = self.in_first_step.fetch_update(Ordering::AcqRel, Ordering::Acquire, ended);
     }
 
     pub(crate) fn world_size(&self) -> usize {
@@ -147,7 +161,7 @@ impl World {
         self.wake_all();
         let is_last = self.open_ends.fetch_sub(1, Ordering::AcqRel) == 1;
         if let Some(remote) = self.remote.as_ref().filter(|_| is_last) {
-            remote.close(self.timeouts.wait, &|| self.failure.get().is_some());
+            remote.close(self.timeouts().wait, &|| self.failure.get().is_some());
         }
     }
 }

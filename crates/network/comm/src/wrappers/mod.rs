@@ -22,6 +22,14 @@ macro_rules! forward_to_inner {
         fn failure(&self) -> Option<$crate::AbortCause> {
             self.inner.failure()
         }
+
+        fn timeouts(&self) -> $crate::Timeouts {
+            self.inner.timeouts()
+        }
+
+        fn end_first_step(&self) {
+            self.inner.end_first_step();
+        }
     };
 }
 

@@ -16,6 +16,7 @@ use std::time::Duration;
 over_every_wire!(
     a_deadline_names_the_rank_the_peer_and_the_operation,
     a_deadline_in_a_large_group_names_the_rank_that_is_late,
+    waits_are_longer_until_all_ranks_of_a_process_have_ended_the_first_step,
     a_send_that_nobody_reads_ends_at_the_deadline_and_is_taken_back,
     a_large_all_reduce_without_a_peer_returns_its_buffer_after_the_deadline,
     an_abort_wakes_every_waiting_rank_with_its_cause,
@@ -91,6 +92,25 @@ fn a_deadline_names_the_rank_the_peer_and_the_operation(wire: Wire) {
         assert!(text.contains("for rank 2 in all-reduce (channel tp.0, message 0)"), "{text}");
         assert!(text.ends_with("see what it does, or raise run.timeout_seconds = 0.1"), "{text}");
     }
+}
+
+fn waits_are_longer_until_all_ranks_of_a_process_have_ended_the_first_step(wire: Wire) {
+    let timeouts = impatient().with_first_step(impatient().wait * 3);
+    let results = run_within(wire, timeouts, 2, |transport| {
+        if transport.rank() == Rank(1) {
+            transport.end_first_step();
+            stay(&transport);
+            return vec![];
+        }
+        let refused = || communicator(&transport).all_reduce_sum(&mut [1.0]).unwrap_err().to_string();
+        let in_first_step = refused();
+        transport.end_first_step();
+        let later = refused();
+        finish(&transport);
+        vec![in_first_step, later]
+    });
+    let settings = results[0].iter().map(|text| text.rsplit("= ").next().unwrap());
+    assert_eq!(settings.collect::<Vec<_>>(), ["0.3", "0.1"], "{:?}", results[0]);
 }
 
 /// In a large group only the first member sees who is late, and the others, which wait for the first, must not name it.

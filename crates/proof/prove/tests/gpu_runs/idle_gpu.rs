@@ -100,6 +100,10 @@ impl Gpu for IdleGpu {
         Ok(StreamHandle(self.handle()))
     }
 
+    fn create_urgent_stream(&self) -> Result<StreamHandle, DriverError> {
+        self.create_stream()
+    }
+
     fn has_ended(&self, _: StreamHandle) -> Result<bool, DriverError> {
         Ok(true)
     }

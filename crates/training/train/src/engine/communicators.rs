@@ -1,5 +1,9 @@
 //! The communicators of one rank, by group.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use comm::Transport;
 use device::{Communicator, DeviceError};
 use mesh::{AxisSet, Group, Rank};
 use program::{PeerGroup, PeerGroups};
@@ -9,6 +13,10 @@ use thiserror::Error;
 pub struct Communicators {
     groups: Vec<(PeerGroup, Box<dyn Communicator>)>,
     world: Box<dyn Communicator>,
+    /// An end of the rank, whose deadlines change after the first step; `None` for ranks that wait for nobody.
+    end: Option<Arc<dyn Transport>>,
+    /// Steps that have begun.
+    steps: AtomicU32,
 }
 
 /// A collective over axes along which no engine opens a group.
@@ -33,7 +41,22 @@ impl Communicators {
         let peers = groups.of(rank);
         let groups = peers.each().map(|(which, group)| Ok((which, open(which, group.clone())?)));
         let groups = groups.collect::<Result<_, DeviceError>>()?;
-        Ok(Communicators { groups, world: open(PeerGroup::WORLD, mesh.group(rank, AxisSet::ALL))? })
+        let world = open(PeerGroup::WORLD, mesh.group(rank, AxisSet::ALL))?;
+        Ok(Communicators { groups, world, end: None, steps: AtomicU32::new(0) })
+    }
+
+    /// The same groups, over transports of which `end` is one of the rank.
+    #[must_use]
+    pub(crate) fn with_end(self, end: Arc<dyn Transport>) -> Communicators {
+        Communicators { end: Some(end), ..self }
+    }
+
+    /// Notes that a step of the rank begins: the second one ends the first.
+    pub(crate) fn begin_step(&self) {
+        let begun = self.steps.fetch_add(1, Ordering::Relaxed);
+        if let (1, Some(end)) = (begun, &self.end) {
+            end.end_first_step();
+        }
     }
 
     /// Which groups there are besides the world, in the order of those of the run.
@@ -47,9 +70,9 @@ impl Communicators {
         self,
         mut wrap: impl FnMut(PeerGroup, Box<dyn Communicator>) -> Box<dyn Communicator>,
     ) -> Communicators {
-        let Communicators { groups, world } = self;
+        let Communicators { groups, world, end, steps } = self;
         let groups = groups.into_iter().map(|(which, group)| (which, wrap(which, group))).collect();
-        Communicators { groups, world: wrap(PeerGroup::WORLD, world) }
+        Communicators { groups, world: wrap(PeerGroup::WORLD, world), end, steps }
     }
 
     /// The ranks that differ along `axes`.

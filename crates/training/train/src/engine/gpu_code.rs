@@ -1,11 +1,13 @@
 //! The compiled kernels of GPUs.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use cuda::code::{CompiledSource, compile, compile_all, target_of, to_compile};
 use device::DeviceError;
 use gpu::Capability;
 use gpu_rank::COLLECTIVES;
+use nvidia::driver::OLDEST_CUDA;
 use nvidia::nvrtc::{Cache, Compiler, Target};
 
 /// Everything that ranks on a GPU launch.
@@ -35,6 +37,14 @@ pub trait KernelCode: Send + Sync {
         None
     }
 
+    /// A line about code of an older GPU that GPUs of `capability` run, and why; `None` where they have their own.
+    fn substitute(&self, _capability: Capability) -> Option<String> {
+        None
+    }
+
+    /// Who makes the kernels for GPUs of `capability`.
+    fn origin(&self, capability: Capability) -> CodeOrigin;
+
     /// The kernels for GPUs of `capability`.
     ///
     /// # Errors
@@ -51,6 +61,38 @@ pub enum CodeForm {
     Ptx,
 }
 
+/// The compiler of kernels, and the form in which it leaves them: both decide which drivers load them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodeOrigin {
+    /// The version of NVRTC: (13, 0).
+    pub compiler: (u32, u32),
+    pub form: CodeForm,
+}
+
+impl CodeOrigin {
+    /// The oldest version of CUDA whose drivers load the code, as drivers count. A driver compiles PTX of its own
+    /// version and of earlier ones. It loads CUBINs of all compilers with its major version, which NVIDIA calls
+    /// minor version compatibility.
+    pub fn oldest_cuda(self) -> u32 {
+        let (major, minor) = self.compiler;
+        let version = match self.form {
+            CodeForm::Cubin => major * 1000,
+            CodeForm::Ptx => major * 1000 + minor * 10,
+        };
+        version.max(OLDEST_CUDA)
+    }
+}
+
+impl fmt::Display for CodeOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let form = match self.form {
+            CodeForm::Cubin => "code",
+            CodeForm::Ptx => "PTX",
+        };
+        write!(f, "{form} of NVRTC {}.{}", self.compiler.0, self.compiler.1)
+    }
+}
+
 /// Kernels that NVRTC compiles at the first use, and a folder keeps.
 pub struct CompiledKernels {
     compiler: Compiler,
@@ -62,6 +104,12 @@ impl CompiledKernels {
     /// Kernels by `compiler`, kept in `cache`.
     pub fn new(compiler: Compiler, cache: Cache, form: CodeForm) -> CompiledKernels {
         CompiledKernels { compiler, cache, form }
+    }
+
+    /// Whether the compiler has GPUs of `capability` as a target. One that does not list its targets is asked for all.
+    pub(crate) fn knows(&self, capability: Capability) -> bool {
+        let number = capability.major * 10 + capability.minor;
+        self.compiler.architectures().map_or(true, |known| known.contains(&number))
     }
 
     fn target(&self, capability: Capability) -> Target {
@@ -82,11 +130,33 @@ impl KernelCode for CompiledKernels {
         })
     }
 
+    fn origin(&self, _capability: Capability) -> CodeOrigin {
+        CodeOrigin { compiler: self.compiler.version(), form: self.form }
+    }
+
     fn code(&self, capability: Capability) -> Result<GpuCode, DeviceError> {
         let target = self.target(capability);
         Ok(GpuCode {
             operations: compile_all(&self.compiler, &self.cache, &target)?,
             collectives: compile(&self.compiler, &self.cache, &COLLECTIVES, &target)?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_driver_follows_from_the_compiler_and_the_form() {
+        let oldest = |compiler, form| CodeOrigin { compiler, form }.oldest_cuda();
+        assert_eq!(
+            [(12, 8), (12, 9), (13, 0), (13, 1)].map(|of| oldest(of, CodeForm::Ptx)),
+            [12_080, 12_090, 13_000, 13_010]
+        );
+        assert_eq!(
+            [(12, 8), (12, 9), (13, 0), (13, 1)].map(|of| oldest(of, CodeForm::Cubin)),
+            [12_040, 12_040, 13_000, 13_000]
+        );
     }
 }

@@ -1,30 +1,22 @@
 //! The GPUs of this machine that ranks use: found and judged before work starts, opened when the first rank asks.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use config::Products;
 use cuda::{GraphUse, LIBRARY_RANK_BYTES};
 use device::{DeviceError, DeviceKind};
-use gpu::{Capability, DeviceFacts, Driver, DriverError, Gpu, ProductLibrary};
+use gpu::{Capability, DeviceFacts, Driver, Gpu, ProductLibrary};
 use gpu_rank::{NCCL_RANK_BYTES, PeerKernels, named, remedy};
-use nvidia::LibraryError;
+use nvidia::driver::{OLDEST_CAPABILITY, OLDEST_CUDA};
 use sync::lock;
-use thiserror::Error;
 
 use crate::engine::attention_source::{AttentionSource, RankAttention};
 use crate::engine::gpu_code::{GpuCode, KernelCode, ToCompile};
-use crate::engine::kernel_archive::ArchiveError;
+use crate::engine::gpu_error::GpuError;
+use crate::engine::gpu_memory::GpuMemory;
 use crate::engine::kernel_choice::GivenChoices;
 use crate::engine::product_source::{NoProductLibrary, ProductSource};
-
-/// The oldest driver whose version of CUDA the kernels need: 13.0, of driver 580.
-const OLDEST_CUDA: u32 = 13_000;
-
-/// The oldest GPUs: those of Ampere.
-const OLDEST_CAPABILITY: Capability = Capability { major: 8, minor: 0 };
 
 /// Memory of a GPU that a process takes for its context and for loaded libraries, where it has not opened the GPU yet:
 /// an estimate.
@@ -60,127 +52,6 @@ fn rank_margin_bytes(products: Products, blocks: BlocksBy) -> u64 {
 /// NCCL takes [`NCCL_RANK_BYTES`] more.
 pub fn own_process_margin_bytes(products: Products, blocks: BlocksBy) -> u64 {
     CONTEXT_BYTES + rank_margin_bytes(products, blocks)
-}
-
-/// Why ranks cannot have GPUs. Nothing has been started.
-#[derive(Debug, Error)]
-pub enum GpuError {
-    /// There is no driver.
-    #[error("run.device = \"cuda\" has no driver: {0}, or write run.device = \"cpu\"")]
-    NoDriver(String),
-    /// The driver does not answer.
-    #[error("run.device = \"cuda\": {cause}; {}", remedy(.cause.kind))]
-    Driver {
-        /// Its reason.
-        cause: DriverError,
-    },
-    /// The driver is older than the kernels.
-    #[error(
-        "the driver supports CUDA {}, and kernels need {}; install driver 580 or newer, or write run.device = \"cpu\"",
-        version(*.0), version(OLDEST_CUDA)
-    )]
-    OldDriver(u32),
-    /// There is no GPU.
-    #[error("run.device = \"cuda\" needs a GPU, and the driver lists none; write run.device = \"cpu\"")]
-    NoGpu,
-    /// There are fewer GPUs than asked for.
-    #[error("run.gpus = {wanted} must be at most the GPUs of this machine; got {there}; use {there}, or leave it out")]
-    FewGpus {
-        /// Asked for.
-        wanted: usize,
-        /// There.
-        there: usize,
-    },
-    /// A GPU is older than the kernels.
-    #[error(
-        "{gpu} has compute capability {capability}, and kernels need {OLDEST_CAPABILITY} or newer; use run.gpus to leave it out, or write \
-         run.device = \"cpu\""
-    )]
-    OldGpu {
-        /// Its name.
-        gpu: String,
-        /// The capability.
-        capability: Capability,
-    },
-    /// There is no compiler. The reason ends with the remedy of the library.
-    #[error("kernels must be compiled for {0}; {1} in PLEACH_CUDA")]
-    NoCompiler(DeviceKind, String),
-    /// An archive of compiled kernels cannot be read.
-    #[error("{} must be a readable archive of compiled kernels; {cause}; remove it, or make it again", file.display())]
-    UnreadArchive {
-        file: PathBuf,
-        #[source]
-        cause: std::io::Error,
-    },
-    /// Kernels that the program carries cannot be used.
-    #[error(transparent)]
-    Archive(#[from] ArchiveError),
-    /// There is no library of products whose algorithms could be compared.
-    #[error("run.product_algorithms = \"equal\" needs cuBLASLt: {0} in PLEACH_CUDA; or leave the key out")]
-    NoEqualAlgorithms(LibraryError),
-    /// There is no library of products, and the run needs one.
-    #[error(transparent)]
-    NoProducts(#[from] NoProductLibrary),
-    /// A GPU is too small for its ranks.
-    #[error("{0} does not fit; use more GPUs, or a layout whose ranks need less, as `pleach check` names it")]
-    TooSmall(GpuMemory),
-    /// A GPU cannot be opened, or code for it cannot be had.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-}
-
-/// 13.0 for 13000.
-fn version(number: u32) -> String {
-    format!("{}.{}", number / 1000, number % 1000 / 10)
-}
-
-/// The memory of a GPU before a run, and what its ranks need.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GpuMemory {
-    /// `GPU 0 (NVIDIA H100)`.
-    pub gpu: String,
-    pub ranks: usize,
-    /// Their arenas.
-    pub arena_bytes: u64,
-    /// Memory of processes and ranks in addition to arenas.
-    pub margin_bytes: u64,
-    /// Free now.
-    pub free_bytes: u64,
-    pub total_bytes: u64,
-}
-
-impl GpuMemory {
-    /// Bytes of arenas and margin.
-    pub fn needed_bytes(&self) -> u64 {
-        self.arena_bytes.saturating_add(self.margin_bytes)
-    }
-}
-
-impl fmt::Display for GpuMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ranks = if self.ranks == 1 { "1 rank".into() } else { format!("{} ranks", self.ranks) };
-        write!(
-            f,
-            "{}: {ranks} with {} of arenas and {} more, of {} free ({} in all)",
-            self.gpu,
-            shown(self.arena_bytes),
-            shown(self.margin_bytes),
-            shown(self.free_bytes),
-            shown(self.total_bytes)
-        )
-    }
-}
-
-/// Bytes in units of a thousand, three digits: `1.23 MB`.
-fn shown(bytes: u64) -> String {
-    let units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
-    // A number that rounds up to 1000 is written in the larger unit.
-    let Some((unit, name)) = units.into_iter().find(|(unit, _)| bytes as f64 >= 0.9995 * unit) else {
-        return format!("{bytes} B");
-    };
-    let number = bytes as f64 / unit;
-    let decimals = if number < 9.995 { 2 } else { usize::from(number < 99.95) };
-    format!("{number:.decimals$} {name}")
 }
 
 /// A GPU that is open in this process, with the kernels that its ranks launch.
@@ -232,6 +103,14 @@ pub fn usable_gpus(driver: &dyn Driver, wanted: Option<usize>) -> Result<Vec<Dev
     Ok(facts)
 }
 
+/// Compares the driver with the one that code for these GPUs needs.
+fn check_code(driver: &dyn Driver, code: &dyn KernelCode, facts: &[DeviceFacts]) -> Result<(), GpuError> {
+    let version = driver.version().map_err(|cause| GpuError::Driver { cause })?;
+    let mut origins = facts.iter().map(|facts| code.origin(facts.capability));
+    let refused = origins.find(|origin| version < origin.oldest_cuda());
+    refused.map_or(Ok(()), |code| Err(GpuError::OldDriverForCode { driver: version, code }))
+}
+
 impl Gpus {
     /// The first `wanted` GPUs of `driver`, or all.
     ///
@@ -244,6 +123,7 @@ impl Gpus {
         wanted: Option<usize>,
     ) -> Result<Gpus, GpuError> {
         let facts = usable_gpus(&*driver, wanted)?;
+        check_code(&*driver, &*code, &facts)?;
         Ok(Gpus {
             driver,
             kind,
@@ -314,6 +194,11 @@ impl Gpus {
     /// there.
     pub fn to_compile(&self) -> Option<ToCompile> {
         self.facts.iter().find_map(|facts| self.code.to_compile(facts.capability))
+    }
+
+    /// A line about code of an older GPU that a GPU runs; `None` where all have their own.
+    pub fn substitute(&self) -> Option<String> {
+        self.facts.iter().find_map(|facts| self.code.substitute(facts.capability))
     }
 
     /// The library of products for a rank on the open GPU of this index.
@@ -464,6 +349,7 @@ impl Gpus {
 
 #[cfg(test)]
 mod tests {
+    use gpu::DriverError;
     use softgpu::{Settings, SoftDriver};
 
     use super::*;
@@ -505,8 +391,8 @@ mod tests {
             Err(error) => error.to_string(),
         };
         assert_eq!(
-            refused(listed(12_080, &[(9, 0)]), None),
-            "the driver supports CUDA 12.8, and kernels need 13.0; install driver 580 or newer, or write run.device = \
+            refused(listed(12_030, &[(9, 0)]), None),
+            "the driver supports CUDA 12.3, and pleach needs 12.4; install driver 550 or newer, or write run.device = \
              \"cpu\""
         );
         assert_eq!(
@@ -524,6 +410,22 @@ mod tests {
         // The old one is left out.
         let facts = usable_gpus(&listed(13_000, &[(9, 0), (7, 5)]), Some(1)).expect("the first");
         assert_eq!(facts.len(), 1);
+    }
+
+    #[test]
+    fn a_driver_that_does_not_load_the_code_is_refused_with_the_version_that_it_needs() {
+        let gpus = |version| {
+            let code = ArchivedKernels::read(&ArchivedKernels::of_no_target()).expect("an archive");
+            Gpus::new(Arc::new(listed(version, &[(9, 0)])), DeviceKind::CUDA, Box::new(code), None)
+        };
+        let said = gpus(12_080).err().map(|error| error.to_string()).expect("PTX of 13.0");
+        assert_eq!(
+            said,
+            "the driver supports CUDA 12.8, and PTX of NVRTC 13.0 needs 13.0; install driver 580 or newer, or put an NVRTC \
+             of CUDA 12 (12.8 or later) first in PLEACH_CUDA (`pip install nvidia-cuda-nvrtc-cu12`), or write run.device = \
+             \"cpu\""
+        );
+        assert!(gpus(13_000).is_ok());
     }
 
     #[test]
@@ -547,12 +449,6 @@ mod tests {
         gpus.multiply_blocks_by(BlocksBy::KernelsOrLibrary);
         assert_eq!(gpus.memory(&[1 << 20; 3], 1, Products::Blocks16).expect("memory")[0].margin_bytes, 3 * (192 << 20));
         assert!(gpus.check_products(Products::Blocks16).is_err());
-    }
-
-    #[test]
-    fn memory_has_three_digits_in_the_unit_that_fits() {
-        let all = [0, 999, 3_624_960, 268_435_456, 8_589_934_592, 999_600_000, 2_000_000_000_000].map(shown);
-        assert_eq!(all, ["0 B", "999 B", "3.62 MB", "268 MB", "8.59 GB", "1.00 GB", "2.00 TB"]);
     }
 
     #[test]

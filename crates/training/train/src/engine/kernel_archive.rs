@@ -19,7 +19,7 @@ use nvidia::nvrtc::{Cache, Code, Compiler, Target};
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::engine::gpu_code::{GpuCode, KernelCode};
+use crate::engine::gpu_code::{CodeForm, CodeOrigin, GpuCode, KernelCode};
 
 /// First bytes of an archive; the number is that of its layout.
 const MAGIC: &[u8; 8] = b"pleachg1";
@@ -203,7 +203,7 @@ impl ArchivedKernels {
     }
 
     /// The newest target that a GPU of `capability` runs.
-    fn target(&self, capability: Capability) -> Option<Target> {
+    pub(crate) fn target(&self, capability: Capability) -> Option<Target> {
         let minors = |major: u32| (0..=9).rev().map(move |minor| Capability { major, minor });
         let all = (0..=capability.major).rev().flat_map(minors).filter(|older| *older <= capability);
         let mut targets = std::iter::once(Target::specific_ptx(capability)).chain(all.map(Target::ptx));
@@ -225,6 +225,10 @@ fn hex(fingerprint: u128) -> String {
 }
 
 impl KernelCode for ArchivedKernels {
+    fn origin(&self, _capability: Capability) -> CodeOrigin {
+        CodeOrigin { compiler: self.compiler, form: CodeForm::Ptx }
+    }
+
     fn code(&self, capability: Capability) -> Result<GpuCode, DeviceError> {
         let target = self.target(capability).ok_or_else(|| DeviceError::Accelerator {
             what: format!("compiled kernels for {capability}"),

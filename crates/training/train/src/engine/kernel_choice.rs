@@ -9,7 +9,8 @@ use cuda::{Choice, ChosenAlgorithms, ChosenTiles, RunProduct, Source};
 use device::DeviceError;
 use gpu_rank::on_gpu;
 
-use crate::engine::gpus::{GpuError, Gpus};
+use crate::engine::gpu_error::GpuError;
+use crate::engine::gpus::Gpus;
 
 /// The choice for the products of ranks on GPUs of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

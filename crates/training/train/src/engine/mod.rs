@@ -1,10 +1,13 @@
 //! The engine of a rank: its device and its communicators. The executor sees only these traits.
 
 pub mod attention_source;
+pub(crate) mod carried_kernels;
 pub mod communicators;
 pub mod description;
 pub mod gpu_code;
 pub mod gpu_engine;
+pub mod gpu_error;
+pub mod gpu_memory;
 pub mod gpus;
 pub mod kernel_archive;
 pub mod kernel_choice;

@@ -12,8 +12,10 @@ use nvidia::nvrtc::{Cache, Compiler};
 use nvidia::{LibraryError, Search};
 
 use crate::engine::attention_source::{AttentionSource, AttentionUse};
+use crate::engine::carried_kernels::compiled_or_carried;
 use crate::engine::gpu_code::{CodeForm, CompiledKernels, KernelCode};
-use crate::engine::gpus::{GpuError, Gpus, usable_gpus};
+use crate::engine::gpu_error::GpuError;
+use crate::engine::gpus::{Gpus, usable_gpus};
 use crate::engine::kernel_archive::ArchivedKernels;
 use crate::engine::product_source::ProductSource;
 
@@ -33,7 +35,8 @@ pub struct GpuPlaces {
     pub libraries: Vec<PathBuf>,
     /// Where compiled kernels are kept.
     pub code: PathBuf,
-    /// An archive of compiled kernels that the program carries, used where there is no compiler; empty where it carries
+    /// An archive of compiled kernels that the program carries, used where there is no compiler, or none that knows the
+    /// GPU; empty where it carries
     /// none, and then the file `pleach-kernels` of the first folder of libraries that has one is used.
     pub carried: &'static [u8],
 }
@@ -77,8 +80,8 @@ impl RunDevice {
             AttentionUse::LibraryIfFound => found,
         };
         // The driver's list is judged first: without a GPU nobody needs a compiler.
-        usable_gpus(&*driver, wanted)?;
-        let code = kernels(Compiler::open(&places.search()), places)?;
+        let facts = usable_gpus(&*driver, wanted)?;
+        let code = kernels(Compiler::open(&places.search()), places, &facts)?;
         let gpus = Gpus::new(driver, DeviceKind::CUDA, code, wanted)?.with_products(products).with_attention(attention);
         Ok(RunDevice::Gpus(Arc::new(gpus.with_graphs(graphs))))
     }
@@ -87,11 +90,18 @@ impl RunDevice {
 /// The file of compiled kernels in a folder of libraries: the archive of `kernel_archive`.
 const ARCHIVE: &str = "pleach-kernels";
 
-/// The kernels of `compiler`, or else those that the program carries or that are among the libraries.
-fn kernels(compiler: Result<Compiler, LibraryError>, places: &GpuPlaces) -> Result<Box<dyn KernelCode>, GpuError> {
-    let cache = || Cache::in_folder(&places.code);
+/// The kernels of `compiler`, or else those that the program carries or that are among the libraries; the latter also
+/// for those of `gpus` that the compiler does not know.
+fn kernels(
+    compiler: Result<Compiler, LibraryError>,
+    places: &GpuPlaces,
+    gpus: &[DeviceFacts],
+) -> Result<Box<dyn KernelCode>, GpuError> {
     match compiler {
-        Ok(compiler) => Ok(Box::new(CompiledKernels::new(compiler, cache(), CodeForm::Cubin))),
+        Ok(compiler) => {
+            let compiled = CompiledKernels::new(compiler, Cache::in_folder(&places.code), CodeForm::Cubin);
+            compiled_or_carried(compiled, gpus, || archive(places))
+        }
         Err(error) => match archive(places)? {
             Some(archive) => Ok(Box::new(ArchivedKernels::read(&archive)?)),
             None => Err(GpuError::NoCompiler(DeviceKind::CUDA, error.to_string())),
@@ -184,7 +194,7 @@ mod tests {
     fn refusal(carried: &'static [u8]) -> String {
         let compiler = Compiler::open(&Search::only([PathBuf::from("/no/such/folder")]));
         let places = GpuPlaces { carried, ..GpuPlaces::default() };
-        let kernels = kernels(compiler, &places);
+        let kernels = kernels(compiler, &places, &[]);
         kernels.err().map_or("kernels".into(), |error| error.to_string())
     }
 
@@ -213,7 +223,7 @@ mod tests {
             let libraries = libraries.iter().map(|folder| folders[*folder].clone()).collect();
             let places = GpuPlaces { libraries, ..GpuPlaces::default() };
             let compiler = Compiler::open(&Search::only([PathBuf::from("/no/such/folder")]));
-            let found = kernels(compiler, &places);
+            let found = kernels(compiler, &places, &[]);
             found.err().map_or("kernels".into(), |error| error.to_string())
         };
         assert!(said(&[0]).contains("NVRTC is missing"), "{}", said(&[0]));

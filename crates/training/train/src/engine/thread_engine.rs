@@ -229,9 +229,11 @@ impl ThreadEngine {
         mut open: impl FnMut(GroupTransports<'_>, Group) -> Result<Box<dyn Communicator>, DeviceError>,
     ) -> Result<Communicators, DeviceError> {
         let transports = self.ends_of(rank)?;
-        Communicators::open(&self.groups, rank, |which, group| {
+        let opened = Communicators::open(&self.groups, rank, |which, group| {
             open(GroupTransports { transports, hosts: &self.hosts, channels: channels(which) }, group)
-        })
+        });
+        let end = Arc::clone(&transports[Stream::Compute.index()]);
+        opened.map(|communicators| communicators.with_end(end))
     }
 }
 

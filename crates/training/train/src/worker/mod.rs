@@ -74,6 +74,7 @@ impl<'a> Worker<'a> {
     /// The device's.
     pub fn begin_step(&mut self, step: u32) -> Result<(), DeviceError> {
         self.position.step = step;
+        self.ports.communicators.begin_step();
         self.ports.calls.restart();
         self.state.begin_step(&*self.ports.device)
     }

@@ -10,7 +10,7 @@ use super::super::constants::{
     ZEROS_OUTSIDE, promotion, swizzle, tensor_type,
 };
 use super::super::cubin::Cubin;
-use super::super::functions::{Function, FunctionAttribute, Module, Status, Stream, Wide};
+use super::super::functions::{Function, FunctionAttribute, Module, Parameters, Status, Stream, Wide};
 use super::super::status::SUCCESS;
 use super::super::structs::EncodedTensorMap;
 use super::entry::Api;
@@ -66,19 +66,20 @@ impl Api {
         Ok(function)
     }
 
-    /// Sizes of a kernel's parameters, in their order.
-    pub(in crate::driver) fn parameters(&self, function: Function) -> Result<Vec<usize>, DriverError> {
+    /// Sizes of a kernel's parameters, in their order; `None` from a driver that does not tell them.
+    pub(in crate::driver) fn parameters(&self, function: Function) -> Result<Option<Vec<usize>>, DriverError> {
+        let Some(Parameters { parameter }) = self.parameters else { return Ok(None) };
         let mut sizes = vec![];
         while sizes.len() <= MAX_PARAMETERS {
             let (mut offset, mut size) = (0, 0);
             // SAFETY: see the module; the call writes two sizes.
-            match unsafe { (self.code.parameter)(function, sizes.len(), &mut offset, &mut size) } {
+            match unsafe { parameter(function, sizes.len(), &mut offset, &mut size) } {
                 SUCCESS => sizes.push(size),
                 INVALID_VALUE => break,
                 failed => self.checked("cuFuncGetParamInfo", failed)?,
             }
         }
-        Ok(sizes)
+        Ok(Some(sizes))
     }
 
     pub(in crate::driver) fn function_facts(&self, function: Function) -> Result<FunctionFacts, DriverError> {
@@ -136,7 +137,7 @@ impl Api {
         Ok(TensorMap::from_bytes(map.bytes))
     }
 
-    /// Launches a kernel whose parameters have the arguments' sizes.
+    /// Launches a kernel whose parameters have the arguments' sizes, by the driver's word or else by the caller's.
     pub(in crate::driver) fn launch(
         &self,
         stream: Stream,

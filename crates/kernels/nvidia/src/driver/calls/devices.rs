@@ -5,12 +5,16 @@ use std::ptr::null_mut;
 
 use gpu::{Capability, DeviceFacts, DriverError};
 
-use super::super::constants::{MAJOR, MAX_SHARED, MINOR, MULTIPROCESSORS, VIRTUAL_MEMORY};
+use super::super::constants::{
+    FABRIC_HANDLES, FILE_HANDLES, HAS_DIRECT_ACCESS, HAS_FABRIC_HANDLES, HAS_FILE_HANDLES, MAJOR, MAX_SHARED, MINOR,
+    MULTIPROCESSORS, VIRTUAL_MEMORY,
+};
 use super::super::functions::{Context, Device, DeviceAttribute};
 use super::super::structs::Uuid;
 use super::entry::Api;
+use super::memory::Sharing;
 
-/// Bytes of a name, its zero included.
+/// Bytes of a text, its zero included.
 const NAME_BYTES: usize = 256;
 
 impl Api {
@@ -44,22 +48,36 @@ impl Api {
         let mut uuid = Uuid { bytes: [0; 16] };
         // SAFETY: the call writes 16 bytes.
         self.checked("cuDeviceGetUuid", unsafe { (self.devices.uuid)(&mut uuid, device) })?;
-        let name = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy().trim().to_owned();
+        let mut bus_id = [0u8; NAME_BYTES];
+        // SAFETY: the place has the size that the call is given.
+        let status = unsafe { (self.devices.bus_id)(bus_id.as_mut_ptr().cast(), NAME_BYTES as c_int, device) };
+        self.checked("cuDeviceGetPCIBusId", status)?;
+        let text =
+            |bytes: &[u8]| CStr::from_bytes_until_nul(bytes).unwrap_or_default().to_string_lossy().trim().to_owned();
         let capability = Capability { major: self.attribute(device, MAJOR)?, minor: self.attribute(device, MINOR)? };
         Ok(DeviceFacts {
             ordinal,
-            name,
+            name: text(&name),
             capability,
             memory_bytes: memory as u64,
             multiprocessors: self.attribute(device, MULTIPROCESSORS)?,
             max_shared_bytes: self.attribute(device, MAX_SHARED)?,
             uuid: uuid.bytes,
+            bus_id: text(&bus_id).to_ascii_lowercase(),
         })
     }
 
     /// Whether ranges of addresses can be mapped on the GPU.
     pub(in crate::driver) fn has_virtual_memory(&self, device: Device) -> Result<bool, DriverError> {
         Ok(self.attribute(device, VIRTUAL_MEMORY)? != 0)
+    }
+
+    /// Who can be given access to memory of the GPU. A driver that does not know a question has none of the answer.
+    pub(in crate::driver) fn sharing(&self, device: Device) -> Sharing {
+        let has = |attribute| self.attribute(device, attribute).is_ok_and(|value| value != 0);
+        let types = [(HAS_FILE_HANDLES, FILE_HANDLES), (HAS_FABRIC_HANDLES, FABRIC_HANDLES)];
+        let handle_types = types.into_iter().filter(|(question, _)| has(*question)).map(|(_, handles)| handles).sum();
+        Sharing { handle_types, gpu_direct: has(HAS_DIRECT_ACCESS).into() }
     }
 
     fn attribute(&self, device: Device, attribute: DeviceAttribute) -> Result<u32, DriverError> {

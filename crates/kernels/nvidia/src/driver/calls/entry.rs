@@ -6,7 +6,8 @@ use std::ptr::{NonNull, null, null_mut};
 use gpu::DriverError;
 
 use super::super::functions::{
-    Code, Devices, Entry, Graphs, Lookup, LookupFlags, LookupResult, Memory, Status, Streams,
+    Code, Devices, EarlierElapsed, Elapsed, Entry, Event, Graphs, Lookup, LookupFlags, LookupResult, Memory,
+    Parameters, Status, Streams,
 };
 use super::super::status::{SUCCESS, kind, remedy};
 use crate::library::{LibraryError, Opened};
@@ -18,7 +19,11 @@ pub(in crate::driver) struct Api {
     pub(super) devices: Devices,
     pub(super) memory: Memory,
     pub(super) streams: Streams,
+    /// In the newest form that the driver has.
+    pub(super) elapsed: unsafe extern "C" fn(*mut f32, Event, Event) -> Status,
     pub(super) code: Code,
+    /// `None` where the driver lacks it.
+    pub(super) parameters: Option<Parameters>,
     /// `None` where the driver lacks one of them.
     pub(super) graphs: Option<Graphs>,
 }
@@ -34,10 +39,15 @@ impl Entry {
 }
 
 impl Api {
-    /// Binds every function: by its version where the driver offers that, else by its symbol.
-    pub(in crate::driver) fn bind(entry: Entry, opened: &Opened) -> Result<Api, LibraryError> {
+    /// Binds every function of a driver for CUDA `version`: by the function's version where the driver offers that,
+    /// else by its symbol.
+    pub(in crate::driver) fn bind(entry: Entry, opened: &Opened, version: u32) -> Result<Api, LibraryError> {
         let lookup = Lookup::bind(|name| opened.symbol(name.symbol)).ok();
         let find = |name: Name| {
+            // For a version that the driver does not know it returns an earlier form of the function.
+            if name.since.is_some_and(|since| since > version) {
+                return Err(opened.lacks(name.symbol));
+            }
             let versioned = lookup.and_then(|lookup| lookup.function(name));
             versioned.map_or_else(|| opened.symbol(name.symbol), Ok)
         };
@@ -46,7 +56,12 @@ impl Api {
             devices: Devices::bind(find)?,
             memory: Memory::bind(find)?,
             streams: Streams::bind(find)?,
+            elapsed: match Elapsed::bind(find) {
+                Ok(newest) => newest.elapsed,
+                Err(_) => EarlierElapsed::bind(find)?.elapsed,
+            },
             code: Code::bind(find)?,
+            parameters: Parameters::bind(find).ok(),
             graphs: Graphs::bind(find).ok(),
         })
     }

@@ -5,8 +5,9 @@ use std::ptr::{NonNull, null_mut};
 
 use gpu::{DriverError, DriverErrorKind, FreeMemory};
 
-use super::super::constants::{MINIMUM, ON_DEVICE, PINNED, PORTABLE, READ_WRITE};
+use super::super::constants::{FABRIC_HANDLES, MINIMUM, ON_DEVICE, PINNED, PORTABLE, READ_WRITE};
 use super::super::functions::Device;
+use super::super::status::{NOT_PERMITTED, NOT_SUPPORTED};
 use super::super::structs::{AccessDescription, AllocationProperties, Location};
 use super::entry::Api;
 
@@ -31,14 +32,23 @@ unsafe impl Send for Pinned {}
 // SAFETY: as above.
 unsafe impl Sync for Pinned {}
 
-fn properties(device: Device) -> AllocationProperties {
+/// Who can be given access to memory: what a library registers must have been created for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::driver) struct Sharing {
+    /// The kinds of handles by which others map it.
+    pub(in crate::driver) handle_types: u32,
+    /// 1 where network cards may read and write it, else 0.
+    pub(in crate::driver) gpu_direct: u8,
+}
+
+fn properties(device: Device, sharing: Sharing) -> AllocationProperties {
     AllocationProperties {
         kind: PINNED,
-        handle_types: 0,
+        handle_types: sharing.handle_types,
         location: Location { kind: ON_DEVICE, id: device.0 },
         windows: null_mut(),
         compression: 0,
-        gpu_direct: 0,
+        gpu_direct: sharing.gpu_direct,
         usage: 0,
         reserved: [0; 4],
     }
@@ -54,10 +64,10 @@ impl Api {
     }
 
     /// The unit of sizes and addresses of memory.
-    pub(in crate::driver) fn granularity(&self, device: Device) -> Result<usize, DriverError> {
+    pub(in crate::driver) fn granularity(&self, device: Device, sharing: Sharing) -> Result<usize, DriverError> {
         let mut bytes = 0;
         // SAFETY: the call reads the properties and writes one size.
-        let status = unsafe { (self.memory.granularity)(&mut bytes, &properties(device), MINIMUM) };
+        let status = unsafe { (self.memory.granularity)(&mut bytes, &properties(device, sharing), MINIMUM) };
         self.checked("cuMemGetAllocationGranularity", status)?;
         if bytes.is_power_of_two() {
             return Ok(bytes);
@@ -67,13 +77,18 @@ impl Api {
     }
 
     /// Reserves addresses at a multiple of `alignment`, and backs them. `bytes` is a multiple of the granularity.
-    pub(in crate::driver) fn map(&self, device: Device, bytes: usize, alignment: usize) -> Result<Range, DriverError> {
+    pub(in crate::driver) fn map(
+        &self,
+        (device, sharing): (Device, Sharing),
+        bytes: usize,
+        alignment: usize,
+    ) -> Result<Range, DriverError> {
         let mut address = 0;
         // SAFETY: the call writes one address.
         let status = unsafe { (self.memory.reserve)(&mut address, bytes, alignment, 0, 0) };
         self.checked("cuMemAddressReserve", status)?;
         let range = Range { address, bytes };
-        let mapped = self.back(device, range);
+        let mapped = self.back((device, sharing), range);
         if mapped.is_err() {
             // SAFETY: the range was reserved above and is not mapped. The first error is the one that counts.
             unsafe { (self.memory.free_addresses)(address, bytes) };
@@ -81,11 +96,20 @@ impl Api {
         mapped.map(|()| range)
     }
 
-    fn back(&self, device: Device, Range { address, bytes }: Range) -> Result<(), DriverError> {
+    /// Creates memory, without handles of a fabric where this process may not use one.
+    fn create(&self, device: Device, sharing: Sharing, bytes: usize) -> Result<u64, DriverError> {
         let mut memory = 0;
         // SAFETY: the call reads the properties and writes one handle.
-        let status = unsafe { (self.memory.create)(&mut memory, bytes, &properties(device), 0) };
-        self.checked("cuMemCreate", status)?;
+        let status = unsafe { (self.memory.create)(&mut memory, bytes, &properties(device, sharing), 0) };
+        let without_fabric = Sharing { handle_types: sharing.handle_types & !FABRIC_HANDLES, ..sharing };
+        if without_fabric != sharing && [NOT_PERMITTED, NOT_SUPPORTED].contains(&status) {
+            return self.create(device, without_fabric, bytes);
+        }
+        self.checked("cuMemCreate", status).map(|()| memory)
+    }
+
+    fn back(&self, (device, sharing): (Device, Sharing), Range { address, bytes }: Range) -> Result<(), DriverError> {
+        let memory = self.create(device, sharing, bytes)?;
         // SAFETY: addresses and memory have this size, and both were made above.
         let status = unsafe { (self.memory.map)(address, bytes, 0, memory, 0) };
         let mapped = self.checked("cuMemMap", status);

@@ -1,5 +1,6 @@
 //! Streams, events and copies.
 
+use std::ffi::c_int;
 use std::ptr::null_mut;
 
 use gpu::DriverError;
@@ -14,11 +15,21 @@ use super::memory::Pinned;
 const NOT_READY: Status = Status(600);
 
 impl Api {
+    /// The highest priority of streams of the current GPU: a lower number is a higher priority.
+    pub(in crate::driver) fn highest_priority(&self) -> Result<c_int, DriverError> {
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: the call writes two ints.
+        let status = unsafe { (self.streams.priorities)(&mut least, &mut greatest) };
+        self.checked("cuCtxGetStreamPriorityRange", status)?;
+        Ok(greatest)
+    }
+
     /// A stream that does not wait for the default stream.
-    pub(in crate::driver) fn create_stream(&self) -> Result<Stream, DriverError> {
+    pub(in crate::driver) fn create_stream(&self, priority: c_int) -> Result<Stream, DriverError> {
         let mut stream = Stream(null_mut());
         // SAFETY: the call writes one address.
-        self.checked("cuStreamCreate", unsafe { (self.streams.create)(&mut stream, NON_BLOCKING) })?;
+        let status = unsafe { (self.streams.create)(&mut stream, NON_BLOCKING, priority) };
+        self.checked("cuStreamCreateWithPriority", status)?;
         Ok(stream)
     }
 
@@ -68,7 +79,7 @@ impl Api {
     pub(in crate::driver) fn elapsed_ms(&self, from: Event, to: Event) -> Result<f32, DriverError> {
         let mut elapsed = 0.0;
         // SAFETY: see the module; the call writes one number.
-        self.checked("cuEventElapsedTime", unsafe { (self.streams.elapsed)(&mut elapsed, from, to) })?;
+        self.checked("cuEventElapsedTime", unsafe { (self.elapsed)(&mut elapsed, from, to) })?;
         Ok(elapsed)
     }
 

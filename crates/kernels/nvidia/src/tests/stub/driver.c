@@ -1,6 +1,6 @@
 /* A driver without a GPU, for tests of errors: memory of the host, streams that do their work at once, and failures where the
    names of kernels, texts of code and sizes ask for them. Compiled by the tests with VERSION, and with WITHOUT_LOOKUP,
-   WITHOUT_COPY, WITHOUT_GRAPHS, CAPABILITY, VIRTUAL_MEMORY or INIT for a driver that is old or cannot be used. */
+   WITHOUT_COPY, WITHOUT_GRAPHS, WITHOUT_OPTIONAL, CAPABILITY, VIRTUAL_MEMORY or INIT for a driver that is old or cannot be used. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +46,8 @@ status cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
 status cuDeviceGetName(char *name, int len, int device) { snprintf(name, len, "Stub %d", device); return 0; }
 status cuDeviceTotalMem_v2(size_t *bytes, int device) { (void)device; *bytes = 1 << 30; return 0; }
 status cuDeviceGetUuid_v2(char *uuid, int device) { memset(uuid, 7 + device, 16); return 0; }
+/* Two instances of one GPU. */
+status cuDeviceGetPCIBusId(char *id, int len, int device) { (void)device; snprintf(id, len, "0000:1B:00.0"); return 0; }
 status cuDeviceGetAttribute(int *value, unsigned attribute, int device) {
     (void)device;
     switch (attribute) {
@@ -114,7 +116,13 @@ status cuMemHostAlloc(void **address, size_t bytes, unsigned flags) {
 }
 status cuMemFreeHost(void *address) { ENTER; free(address); live--; return 0; }
 
-status cuStreamCreate(stream **made, unsigned flags) { ENTER; if (flags != 1) return 1; *made = calloc(1, sizeof(stream)); live++; return 0; }
+status cuCtxGetStreamPriorityRange(int *least, int *greatest) { ENTER; *least = 0; *greatest = -5; return 0; }
+status cuStreamCreateWithPriority(stream **made, unsigned flags, int priority) {
+    ENTER;
+    if (flags != 1 || (priority && priority != -5)) return 1;
+    *made = calloc(1, sizeof(stream)); live++;
+    return 0;
+}
 status cuStreamDestroy_v2(stream *s) { ENTER; free(s); live--; return 0; }
 status cuStreamSynchronize(stream *s) { ENTER; return s->sticky; }
 status cuStreamQuery(stream *s) { ENTER; return s->sticky; }
@@ -123,14 +131,16 @@ status cuEventCreate(event **made, unsigned flags) { ENTER; if (flags) return 1;
 status cuEventDestroy_v2(event *e) { ENTER; free(e); live--; return 0; }
 status cuEventRecord(event *e, stream *s) { ENTER; e->recorded = 1; return s->sticky; }
 status cuEventQuery(event *e) { ENTER; return e->recorded ? 0 : 600; }
+#ifndef WITHOUT_OPTIONAL
 status cuEventElapsedTime_v2(float *ms, event *from, event *to) {
     ENTER;
     if (!from->recorded || !to->recorded) return 600;
     *ms = 1.5f;
     return 0;
 }
-/* The form before 12.8; a driver that is asked by version must not be given it. */
-status cuEventElapsedTime(float *ms, event *from, event *to) { (void)from; (void)to; *ms = -1.0f; return 0; }
+#endif
+/* The form before 12.8. */
+status cuEventElapsedTime(float *ms, event *from, event *to) { (void)from; (void)to; *ms = 2.5f; return 0; }
 status cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, stream *s) { ENTER; memcpy((void *)to, from, bytes); return s->sticky; }
 status cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, stream *s) { ENTER; memcpy(to, (void *)from, bytes); return s->sticky; }
 #ifndef WITHOUT_COPY
@@ -168,12 +178,14 @@ status cuModuleGetFunction(function **made, void *module, const char *name) {
 }
 status cuFuncGetAttribute(int *value, unsigned attribute, function *f) { (void)f; ENTER; *value = 100 + attribute; return 0; }
 status cuFuncSetAttribute(function *f, unsigned attribute, int value) { (void)f; ENTER; return attribute == 8 && value <= 232448 ? 0 : 1; }
+#ifndef WITHOUT_OPTIONAL
 status cuFuncGetParamInfo(function *f, size_t index, size_t *offset, size_t *size) {
     ENTER;
     if (f->kind || index > 1) return 1;
     *offset = index * 8; *size = index ? 4 : 8;
     return 0;
 }
+#endif
 static void add_one(float *x, unsigned n) { for (unsigned i = 0; i < n; i++) x[i] += 1.0f; }
 status cuLaunchKernel(function *f, unsigned x, unsigned y, unsigned z, unsigned block_x, unsigned block_y, unsigned block_z,
                       unsigned shared, stream *s, void **arguments, void **extra) {
@@ -269,7 +281,12 @@ status cuGetProcAddress_v2(const char *name, void **address, int version, uint64
     *address = NULL; *result = 1;
     if (flags || strchr(name, '_')) return 1;
     if (strcmp(name, "cuEventElapsedTime")) return 500;
+#ifdef WITHOUT_OPTIONAL
+    (void)version;
+    *address = (void *)cuEventElapsedTime;
+#else
     *address = version >= 12080 ? (void *)cuEventElapsedTime_v2 : (void *)cuEventElapsedTime;
+#endif
     *result = 0;
     return 0;
 }
