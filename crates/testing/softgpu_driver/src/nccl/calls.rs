@@ -262,6 +262,7 @@ pub extern "C" fn ncclCommAbort(communicator: u64) -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommGetAsyncError(communicator: u64, state: *mut Status) -> Status {
     let Some(member) = member(communicator) else { return INVALID_ARGUMENT };
+    let _in_call = member.enter();
     // SAFETY: the interface asks for a place for a result.
     unsafe { put(state, member.state().into()) }
 }

@@ -87,6 +87,7 @@ pub struct Submission {
 /// A communicator that has not met or has failed, one whose last call is in progress, and a GPU that launches a call.
 pub fn launch(submissions: Vec<Submission>) -> Result<(), Refusal> {
     let Some(first) = submissions.first() else { return Ok(()) };
+    let _in_call = first.member.enter();
     let launches = Arc::clone(first.member.launches());
     let Some(takes) = launches.begin() else {
         let text = "a call is launched on the GPU while another one is in progress";

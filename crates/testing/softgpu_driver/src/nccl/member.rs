@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io::Error;
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -201,6 +202,17 @@ pub struct Member {
     launches: Arc<Launches>,
     connection: Mutex<TcpStream>,
     inside: Mutex<Inside>,
+    /// Threads that are in calls on it.
+    users: AtomicUsize,
+}
+
+/// A thread in a call on a communicator.
+pub struct InCall<'a>(&'a AtomicUsize);
+
+impl Drop for InCall<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// The state that all ranks of a GPU share: the calls under way, with the thread that advances the GPU meanwhile, the
@@ -222,7 +234,8 @@ impl Member {
         FromRank::Hello { key, ranks, rank }.write(&mut connection)?;
         let mut from = connection.try_clone()?;
         let (connection, inside, gpu) = (Mutex::new(connection), Mutex::default(), Arc::clone(&order.gpu));
-        let member = Arc::new(Member { key, ranks, rank, gpu, under_way, order, launches, connection, inside });
+        let users = AtomicUsize::new(0);
+        let member = Arc::new(Member { key, ranks, rank, gpu, under_way, order, launches, connection, inside, users });
         let own = Arc::clone(&member);
         std::thread::Builder::new().name("nccl rank".into()).spawn(move || own.handle_messages(&mut from))?;
         Ok(member)
@@ -256,6 +269,14 @@ impl Member {
     /// Notes a read of the GPU that `after` follows; all that is known with it.
     pub fn reads(&self, after: Promise) -> Known {
         self.order.read(after)
+    }
+
+    /// Begins a call of this thread. The library does not lock: where another thread is in one, the rank is in misuse.
+    pub fn enter(&self) -> InCall<'_> {
+        if self.users.fetch_add(1, Ordering::SeqCst) > 0 {
+            self.misuse("two threads are in calls on one communicator");
+        }
+        InCall(&self.users)
     }
 
     /// Whether calls are under way.
