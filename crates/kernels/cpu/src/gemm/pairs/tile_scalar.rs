@@ -10,7 +10,7 @@ const COLUMNS: usize = 8;
 
 /// `value`, or zero of its sign where it is subnormal.
 #[inline(always)]
-fn flushed(value: f32) -> f32 {
+pub(super) fn flushed(value: f32) -> f32 {
     if value.abs() < f32::MIN_POSITIVE { 0.0f32.copysign(value) } else { value }
 }
 

@@ -212,3 +212,103 @@ tiles!(
     ],
     (0 0 1 2 3) (1 4 5 6 7) (2 8 9 10 11)
 );
+
+/// `VDPBF16PS` is not used, because no processor is known to do it more often than a multiply-add. With one of its two
+/// products taken out it has the bits of these tiles all the same.
+#[cfg(test)]
+mod tests {
+    use std::arch::x86_64::*;
+
+    use super::super::tile_scalar::{flushed, multiply_add};
+
+    const LANES: usize = 16;
+
+    /// Two factors of bf16 for each lane: the even one in the lower half.
+    type Pairs = [[u16; 2]; LANES];
+
+    /// The instruction.
+    #[target_feature(enable = "avx512f,avx512bf16")]
+    fn dot(sums: [f32; LANES], a: Pairs, b: Pairs) -> [f32; LANES] {
+        // SAFETY: all have the size of a register, and any bits are a value.
+        unsafe {
+            let [a, b] = [a, b].map(|pairs| std::mem::transmute::<Pairs, __m512bh>(pairs));
+            std::mem::transmute(_mm512_dpbf16_ps(std::mem::transmute::<[f32; LANES], __m512>(sums), a, b))
+        }
+    }
+
+    /// Draws 32 bits.
+    fn draw(bits: &mut u64) -> u32 {
+        *bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*bits >> 32) as u32
+    }
+
+    /// Zeros, numbers around the smallest normal one and the largest, infinities and NaN, of either sign.
+    const SPECIAL: [u16; 12] = [0, 1, 0x7f, 0x80, 0x81, 0x1f80, 0x2000, 0x3f80, 0x7f7f, 0x7f80, 0x7f81, 0x7fc0];
+
+    /// A factor and a sum: of any bits, around 2^-63 and 2^-126, or special.
+    fn drawn(kind: usize, bits: &mut u64) -> (u16, f32) {
+        let (one, other) = (draw(bits), draw(bits));
+        let sign = one & 0x8000_0000;
+        match kind {
+            0 => (one as u16, f32::from_bits(other)),
+            1 => {
+                let factor = (one as u16 & 0x807f) | ((61 + (other % 5) as u16) << 7);
+                (factor, f32::from_bits(other & 0x807f_ffff | (((one >> 8) % 4) << 23)))
+            }
+            2 => {
+                let special = |number: u32| SPECIAL[number as usize % SPECIAL.len()] | (number >> 16) as u16 & 0x8000;
+                (special(one), f32::from_bits(u32::from(special(other)) << 16))
+            }
+            // Around one, so that sums cancel.
+            _ => ((one as u16 & 0x807f) | 0x3f80, f32::from_bits(sign | 0x3f80_0000 | other & 0x7f_0000)),
+        }
+    }
+
+    fn widened(factor: u16) -> f32 {
+        flushed(f32::from_bits(u32::from(factor) << 16))
+    }
+
+    fn assert_same(name: &str, actual: f32, expected: f32, (sum, a, b): (f32, [u16; 2], [u16; 2])) {
+        assert!(
+            actual.to_bits() == expected.to_bits() || actual.is_nan() && expected.is_nan(),
+            "{name} of {sum:e}, {a:x?} and {b:x?} is {actual:e}, not {expected:e}"
+        );
+    }
+
+    /// A product of -0 and +0 is -0, which added to any sum is the sum.
+    fn without(half: usize, a: Pairs, b: Pairs) -> [Pairs; 2] {
+        let with = |pairs: Pairs, zero: u16| {
+            pairs.map(|mut pair| {
+                pair[half] = zero;
+                pair
+            })
+        };
+        [with(a, 0x8000), with(b, 0)]
+    }
+
+    /// A million sums, of which three are compared each: of the even product, of the odd one, and of both, the odd one
+    /// first.
+    #[needs::avx512_bf16]
+    #[test]
+    fn an_instruction_with_one_product_is_a_multiply_add_in_amx_order() {
+        let bits = &mut 1;
+        for turn in 0..1_000_000 / LANES {
+            let (mut sums, mut a, mut b) = ([0.0; LANES], [[0; 2]; LANES], [[0; 2]; LANES]);
+            for lane in 0..LANES {
+                let [even, odd] = [0; 2].map(|_| drawn(turn % 4, bits));
+                (sums[lane], a[lane], b[lane]) = (even.1, [even.0, odd.0], [0; 2].map(|_| drawn(turn % 4, bits).0));
+            }
+            let [one, other] = [1, 0].map(|half| without(half, a, b));
+            // SAFETY: the machine has the instruction.
+            let [even, odd, both] = [one, other, [a, b]].map(|[a, b]| unsafe { dot(sums, a, b) });
+            for lane in 0..LANES {
+                let operands = (sums[lane], a[lane], b[lane]);
+                let add = |half: usize, sum: f32| multiply_add(widened(a[lane][half]), widened(b[lane][half]), sum);
+                let sum = flushed(sums[lane]);
+                assert_same("the even product", even[lane], add(0, sum), operands);
+                assert_same("the odd product", odd[lane], add(1, sum), operands);
+                assert_same("both", both[lane], add(0, add(1, sum)), operands);
+            }
+        }
+    }
+}
