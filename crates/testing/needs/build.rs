@@ -26,6 +26,7 @@ fn main() {
         ("has_cudnn", std::env::var_os("PLEACH_CUDA").is_some_and(|folder| has_cudnn(Path::new(&folder)))),
         ("has_no_gpu", has_no_gpu()),
         ("has_avx512", has_avx512()),
+        ("has_avx512_bf16", has_avx512_bf16()),
         ("has_clang", is_set("PLEACH_CLANG") || has("clang++-19")),
         ("has_mpi", is_set("PLEACH_MPI") || MPI.iter().all(|file| repository.join(file).exists())),
         ("has_slurm", is_set("PLEACH_SLURM")),
@@ -97,5 +98,16 @@ fn has_avx512() -> bool {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn has_avx512() -> bool {
+    false
+}
+
+/// Whether the processor has `VDPBF16PS` in registers of 512 bits.
+#[cfg(target_arch = "x86_64")]
+fn has_avx512_bf16() -> bool {
+    has_avx512() && is_x86_feature_detected!("avx512bf16")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx512_bf16() -> bool {
     false
 }

@@ -15,6 +15,7 @@ use std::time::Instant;
 use cpu::gemm::{Orientation, PackingBuffers, Product, TermsProduct, Write, gemm, gemm_terms};
 use cpu::instruction_set::InstructionSet;
 use cpu::meter::Meter;
+use cpu::peak::core_dot_flops_per_second;
 use cpu::view::{MatMut, MatRef};
 
 mod narrow;
@@ -178,6 +179,9 @@ fn table() {
     println!("peaks of {sets:?}: {:.1?} GFLOP/s", &peaks[1..]);
     let pair_peaks = narrow::peaks(&for_pairs);
     println!("of bf16, chained, and in AMX order on {for_pairs:?}: {pair_peaks:.1?} GFLOP/s");
+    if let Some(flops) = core_dot_flops_per_second() {
+        println!("of VDPBF16PS: {:.1} GFLOP/s, in AMX order half of it", flops / 1e9);
+    }
     println!("{:34}          peer {sets:?}", "m x n x k");
     for layer in LAYERS {
         for orientation in [Orientation::Nt, Orientation::Nn, Orientation::Tn] {

@@ -70,14 +70,36 @@ fn on_cores(cores: usize, measure: impl Fn(&Barrier) -> f64 + Sync) -> f64 {
 pub fn core_flops_per_second(instruction_set: InstructionSet) -> f64 {
     assert!(instruction_set.is_available(), "this machine has no {instruction_set:?}");
     let (lanes, run) = kernel(instruction_set);
+    // SAFETY: the machine has the instructions, as asserted above.
+    (2 * lanes * CHAINS * STEPS) as f64 / least_seconds(|| unsafe { run() })
+}
+
+/// Seconds of the fastest of a core's bursts.
+fn least_seconds(burst: impl Fn() -> f32) -> f64 {
     let (begin, mut best) = (Instant::now(), f64::INFINITY);
     while begin.elapsed() < MEASURED {
         let started = Instant::now();
-        // SAFETY: the machine has the instructions, as asserted above.
-        black_box(unsafe { run() });
+        black_box(burst());
         best = best.min(started.elapsed().as_secs_f64());
     }
-    (2 * lanes * CHAINS * STEPS) as f64 / best
+    best
+}
+
+/// FLOP/s of the calling thread's core in `VDPBF16PS`, which adds two products of bf16 to each sum; `None` where the
+/// machine does not have the instruction. No kernel uses it.
+#[cfg(target_arch = "x86_64")]
+pub fn core_dot_flops_per_second() -> Option<f64> {
+    if !is_x86_feature_detected!("avx512bf16") || !InstructionSet::Avx512.is_available() {
+        return None;
+    }
+    // SAFETY: the machine has the instructions, as was just asked.
+    Some((4 * 16 * CHAINS * STEPS) as f64 / least_seconds(|| unsafe { x86_64::chains_of_dots() }))
+}
+
+/// Only processors of this family have the instruction.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn core_dot_flops_per_second() -> Option<f64> {
+    None
 }
 
 /// FLOP/s of the calling thread's core in tiles of AMX, the best of bursts; `None` where the machine has none. Such
@@ -154,6 +176,20 @@ mod x86_64 {
         for _ in 0..STEPS {
             for chain in &mut chains {
                 *chain = _mm512_fmadd_ps(*chain, factor, factor);
+            }
+        }
+        chains.into_iter().map(|chain| _mm512_reduce_add_ps(chain)).sum()
+    }
+
+    /// Chains of `VDPBF16PS`.
+    #[target_feature(enable = "avx512f,avx512bf16")]
+    pub fn chains_of_dots() -> f32 {
+        let factors = _mm512_set1_ps(black_box(0.5));
+        let factors = _mm512_cvtne2ps_pbh(factors, factors);
+        let mut chains: [__m512; CHAINS] = std::array::from_fn(|i| _mm512_set1_ps(i as f32));
+        for _ in 0..STEPS {
+            for chain in &mut chains {
+                *chain = _mm512_dpbf16_ps(*chain, factors, factors);
             }
         }
         chains.into_iter().map(|chain| _mm512_reduce_add_ps(chain)).sum()

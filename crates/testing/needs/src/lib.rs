@@ -29,6 +29,7 @@ attributes! {
     cudnn, has_cudnn, "needs cuDNN: run tools/install-cuda.sh, then set PLEACH_CUDA=$PWD/target/cuda";
     no_gpu, has_no_gpu, "needs no GPU: its errors are those of a machine without NVIDIA's driver and libraries";
     avx512, has_avx512, "needs AVX-512: tools/emulate-avx512.sh emulates a processor that has it";
+    avx512_bf16, has_avx512_bf16, "needs VDPBF16PS: a processor with AVX-512 BF16, such as AMD's since Zen 4";
     clang, has_clang, "needs clang 19: apt-get install clang-19, then set PLEACH_CLANG=clang++-19";
     mpi, has_mpi, "needs MPI: run tools/install-mpi.sh, then set PLEACH_MPI=1";
     slurm, has_slurm, "needs Slurm: as root, apt-get install slurm-wlm munge, then set PLEACH_SLURM=1";

@@ -16,8 +16,8 @@ const DEVICE: &str = "numbers products by the GPU's library (cuBLASLt), attentio
 pub fn line(precision: Precision, engine: &EngineDescription) -> String {
     let (order, slower) = match (precision.products(), precision) {
         (Products::Chained, _) => return faster(precision, engine),
-        (Products::Pairs, Precision::Fp32(_)) => (PAIRS, "12 to 20 times"),
-        (Products::Pairs, Precision::Bf16(_) | Precision::Fp16(..)) => (PAIRS, "1.3 to 1.5 times"),
+        (Products::Pairs, Precision::Fp32(_)) => (PAIRS, "5 to 7 times"),
+        (Products::Pairs, Precision::Bf16(_) | Precision::Fp16(..)) => (PAIRS, "1 to 1.2 times"),
         (Products::Blocks16 | Products::Blocks8, _) => (BLOCKS, "5 to 10 times"),
         (Products::Device, _) => return DEVICE.into(),
     };
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(line(Precision::Bf16(Products::Device), &describe_engine(DeviceChoice::Cuda, 1)), of_device);
         assert_eq!(
             line(Precision::Fp32(Products::Pairs), &none),
-            "numbers products in the order of AMX; without AMX they take 12 to 20 times as long as with train.products = \"chained\"\n"
+            "numbers products in the order of AMX; without AMX they take 5 to 7 times as long as with train.products = \"chained\"\n"
         );
     }
 }

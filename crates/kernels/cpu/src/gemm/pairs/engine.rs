@@ -5,7 +5,9 @@ use device::Bf16;
 
 use super::panels::Side;
 use super::tile::{PairsBlock, PairsTile};
-use super::{PAIRS_BLOCK, pack_widened, terms, tile_scalar};
+#[cfg(target_arch = "x86_64")]
+use super::tile_vectors;
+use super::{pack_widened, tile_scalar};
 use crate::gemm::kernels::Kernels;
 use crate::instruction_set::InstructionSet;
 
@@ -70,7 +72,7 @@ const WIDENED_STEPS: usize = 256;
 /// An engine that reads widened numbers, packed with the kernels of a set of `$lanes` lanes: `$rows` rows of two
 /// registers.
 macro_rules! widened {
-    ($set:expr, $lanes:literal, $rows:literal, $tile:path) => {{
+    ($set:expr, $lanes:literal, $rows:literal, $tile:path, $tile_of_terms:path) => {{
         unsafe fn pack_a(block: &PairsBlock<Bf16>) {
             // SAFETY: the caller's promise.
             unsafe { pack_widened::pack(Kernels::of($set), block, $rows, $lanes) }
@@ -81,16 +83,11 @@ macro_rules! widened {
         }
         unsafe fn pack_terms_a(block: &PairsBlock<f32>) {
             // SAFETY: the caller's promise.
-            unsafe { pack_widened::pack_terms(Kernels::of($set), block, $rows, $lanes) }
+            unsafe { pack_widened::pack_terms($set, block, $rows, $lanes) }
         }
         unsafe fn pack_terms_b(block: &PairsBlock<f32>) {
             // SAFETY: the caller's promise.
-            unsafe { pack_widened::pack_terms(Kernels::of($set), block, 2 * $lanes, 2 * $lanes) }
-        }
-        unsafe fn tile_of_terms(tile: &PairsTile) {
-            let block_bytes = ENGINE.block_bytes();
-            // SAFETY: the caller's promise.
-            unsafe { terms::tile_by_term_products($tile, tile, block_bytes) }
+            unsafe { pack_widened::pack_terms($set, block, 2 * $lanes, 2 * $lanes) }
         }
         static ENGINE: Engine = Engine {
             panel_rows: $rows,
@@ -104,7 +101,7 @@ macro_rules! widened {
             pack_b,
             tile: $tile,
             ahead_bytes: 0,
-            terms: TermsOfEngine { pack_a: pack_terms_a, pack_b: pack_terms_b, tile: tile_of_terms, ahead_bytes: 0 },
+            terms: TermsOfEngine { pack_a: pack_terms_a, pack_b: pack_terms_b, tile: $tile_of_terms, ahead_bytes: 0 },
         }
         .checked();
         &ENGINE
@@ -154,11 +151,6 @@ impl Engine {
         }
     }
 
-    /// Bytes of a block of steps in a panel of A and in one of B.
-    fn block_bytes(&self) -> (usize, usize) {
-        (PAIRS_BLOCK * self.a_step_bytes, PAIRS_BLOCK * self.b_step_bytes)
-    }
-
     /// The engine of `instruction_set`. Panics on a machine that does not have it.
     pub(super) fn of(instruction_set: InstructionSet) -> &'static Engine {
         assert!(instruction_set.is_available(), "this machine has no {instruction_set:?}");
@@ -166,9 +158,13 @@ impl Engine {
             #[cfg(target_arch = "x86_64")]
             InstructionSet::Amx => &amx::ENGINE,
             #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx512 => widened!(InstructionSet::Avx512, 16, 12, super::tile_vectors::tile_512_bits),
+            InstructionSet::Avx512 => {
+                widened!(InstructionSet::Avx512, 16, 12, tile_vectors::tile_512_bits, tile_vectors::terms_512_bits)
+            }
             #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx2 => widened!(InstructionSet::Avx2, 8, 6, super::tile_vectors::tile_256_bits),
+            InstructionSet::Avx2 => {
+                widened!(InstructionSet::Avx2, 8, 6, tile_vectors::tile_256_bits, tile_vectors::terms_256_bits)
+            }
             #[cfg(not(target_arch = "x86_64"))]
             InstructionSet::Amx | InstructionSet::Avx512 | InstructionSet::Avx2 => Engine::scalar(),
             InstructionSet::Scalar => Engine::scalar(),
@@ -176,6 +172,6 @@ impl Engine {
     }
 
     fn scalar() -> &'static Engine {
-        widened!(InstructionSet::Scalar, 4, 4, tile_scalar::tile)
+        widened!(InstructionSet::Scalar, 4, 4, tile_scalar::tile, tile_scalar::tile_of_terms)
     }
 }

@@ -7,6 +7,8 @@ use super::terms::{TERMS, split};
 use super::tile::{Adjacent, PairsBlock, padded};
 use crate::gemm::kernels::Kernels;
 use crate::gemm::pack::Block;
+use crate::instruction_set::InstructionSet;
+use crate::lanes::{Kernel, Lanes, run};
 
 /// Packs `panel_lanes` lanes into each panel, which has `panel` in memory.
 ///
@@ -35,11 +37,12 @@ pub(super) unsafe fn pack(kernels: &Kernels, block: &PairsBlock<Bf16>, panel_lan
 /// Packs as [`pack`] does, for operands that enter in terms: a panel has for each block of steps one of each term.
 ///
 /// # Safety
-/// As for [`pack`], for panels of three times as many steps.
-pub(super) unsafe fn pack_terms(kernels: &Kernels, block: &PairsBlock<f32>, panel_lanes: usize, panel: usize) {
+/// As for [`pack`], for panels of three times as many steps in memory that is initialised, and the machine has the
+/// instructions of `set`.
+pub(super) unsafe fn pack_terms(set: InstructionSet, block: &PairsBlock<f32>, panel_lanes: usize, panel: usize) {
     let PairsBlock { source, source_stride, adjacent, lanes, steps, target } = *block;
     let target: *mut f32 = target.cast();
-    let pack = kernels.pack(device::Dtype::F32);
+    let pack = Kernels::of(set).pack(device::Dtype::F32);
     let (kernel, step_stride) = match adjacent {
         Adjacent::Steps => (pack.transposed, 1),
         Adjacent::Lanes => (pack.copied, source_stride),
@@ -55,12 +58,27 @@ pub(super) unsafe fn pack_terms(kernels: &Kernels, block: &PairsBlock<f32>, pane
             for index in 0..lanes.div_ceil(panel_lanes) {
                 let terms = target.add(index * panel_stride);
                 std::ptr::write_bytes(terms.add(steps * panel), 0, block_len - steps * panel);
-                for place in 0..block_len {
-                    for (term, number) in split(terms.add(place).read()).into_iter().enumerate() {
-                        terms.add(term * block_len + place).write(number);
-                    }
-                }
+                run(set, Split { terms: std::slice::from_raw_parts_mut(terms, TERMS * block_len) });
             }
+        }
+    }
+}
+
+/// Puts the first term of each number in its place, and the others into the places of theirs.
+struct Split<'a> {
+    /// Numbers, then room for the second terms and for the third.
+    terms: &'a mut [f32],
+}
+
+impl Kernel for Split<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let len = self.terms.len() / TERMS;
+        let (first, others) = self.terms.split_at_mut(len);
+        let (second, third) = others.split_at_mut(len);
+        for ((first, second), third) in first.iter_mut().zip(second).zip(third) {
+            [*first, *second, *third] = split(*first);
         }
     }
 }

@@ -45,8 +45,6 @@
 //! as long as no sum overflows: none does where `1.016 sum |a b| + |c| + |bias|` is below 2^128 (1 - 2 n u). n is 91 at
 //! K = 384 and at most 114 + ceil(K / 512) at any K, where chained products have 259 and 257 + ceil(K / 256).
 
-use super::tile::{Begin, PairsTile, RowsOfC};
-
 /// Numbers of bf16 that one of single precision is the sum of.
 pub(crate) const TERMS: usize = 3;
 
@@ -69,41 +67,18 @@ pub(super) const LEAST_LARGE: f32 = f32::from_bits(0x7f7f_8000);
 /// The terms of a number.
 #[inline(always)]
 pub(super) fn split(number: f32) -> [f32; TERMS] {
-    if number.is_infinite() {
-        return [1.0f32.copysign(number), 0.0, number];
-    }
     let rounded = |number: f32| f32::from_bits(number.to_bits().wrapping_add(0x8000) & UPPER);
     let nearest = rounded(number);
     let first = if nearest.is_infinite() { LARGEST.copysign(number) } else { nearest };
     let rest = number - first;
     let second = rounded(rest);
     let third = rest - second;
-    // A normal third term has no more bits.
-    [first, second, f32::from_bits(third.to_bits() & UPPER)]
-}
-
-/// Computes a tile from panels of terms, which have for each block of steps one of each term: product by product with
-/// the tile of products in AMX order, for blocks of this many bytes.
-///
-/// # Safety
-/// The caller's promise to `multiply`, for panels of three times as many blocks.
-#[inline(always)]
-pub(super) unsafe fn tile_by_term_products(
-    multiply: unsafe fn(&PairsTile),
-    tile: &PairsTile,
-    (a_block_bytes, b_block_bytes): (usize, usize),
-) {
-    // SAFETY: the caller's promise: each term of each block is inside the panels. Without blocks the sums begin, and
-    // end, at zero.
-    unsafe {
-        multiply(&PairsTile { blocks: 0, ..*tile });
-        for block in 0..tile.blocks {
-            for (a, b) in TERM_PRODUCTS {
-                let a = tile.a.add((block * TERMS + a) * a_block_bytes);
-                let b = tile.b.add((block * TERMS + b) * b_block_bytes);
-                multiply(&PairsTile { a, b, blocks: 1, begin: Begin::Stored, rows_of_c: RowsOfC::NEAR, ..*tile });
-            }
-        }
+    // Both cases are computed, so that the compiler makes vectors of a loop over numbers. A normal third term has no
+    // more bits.
+    if number.is_infinite() {
+        [1.0f32.copysign(number), 0.0, number]
+    } else {
+        [first, second, f32::from_bits(third.to_bits() & UPPER)]
     }
 }
 

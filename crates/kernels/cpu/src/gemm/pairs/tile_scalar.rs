@@ -2,14 +2,15 @@
 //! afterwards.
 
 use super::PAIRS_BLOCK;
-use super::tile::{Begin, PairsTile};
+use super::terms::{TERM_PRODUCTS, TERMS};
+use super::tile::{Begin, PairsTile, RowsOfC};
 
 const ROWS: usize = 4;
 const COLUMNS: usize = 8;
 
 /// `value`, or zero of its sign where it is subnormal.
 #[inline(always)]
-fn flushed(value: f32) -> f32 {
+pub(super) fn flushed(value: f32) -> f32 {
     if value.abs() < f32::MIN_POSITIVE { 0.0f32.copysign(value) } else { value }
 }
 
@@ -74,6 +75,26 @@ pub(super) unsafe fn tile(tile: &PairsTile) {
     for (row, sums) in sums.into_iter().enumerate() {
         // SAFETY: the caller's promise.
         unsafe { row_of_sums(row).write(sums) };
+    }
+}
+
+/// Computes a tile from panels that have for each block of steps one of each term: product by product.
+///
+/// # Safety
+/// As for [`tile`], for panels of three times as many blocks.
+pub(super) unsafe fn tile_of_terms(whole: &PairsTile) {
+    let [a_block, b_block] = [ROWS, COLUMNS].map(|lanes| PAIRS_BLOCK * lanes * size_of::<f32>());
+    // SAFETY: the caller's promise: each term of each block is inside the panels. Without blocks the sums begin, and
+    // end, at zero.
+    unsafe {
+        tile(&PairsTile { blocks: 0, ..*whole });
+        for block in 0..whole.blocks {
+            for (a, b) in TERM_PRODUCTS {
+                let a = whole.a.add((block * TERMS + a) * a_block);
+                let b = whole.b.add((block * TERMS + b) * b_block);
+                tile(&PairsTile { a, b, blocks: 1, begin: Begin::Stored, rows_of_c: RowsOfC::NEAR, ..*whole });
+            }
+        }
     }
 }
 
