@@ -87,8 +87,9 @@ pub struct Submission {
 /// A communicator that has not met or has failed, one whose last call is in progress, and a GPU that launches a call.
 pub fn launch(submissions: Vec<Submission>) -> Result<(), Refusal> {
     let Some(first) = submissions.first() else { return Ok(()) };
-    let _in_call = first.member.enter();
-    let launches = Arc::clone(first.member.launches());
+    let member = Arc::clone(&first.member);
+    let _in_call = member.enter();
+    let launches = Arc::clone(member.launches());
     let Some(takes) = launches.begin() else {
         let text = "a call is launched on the GPU while another one is in progress";
         submissions.iter().for_each(|submission| submission.member.misuse(text));
