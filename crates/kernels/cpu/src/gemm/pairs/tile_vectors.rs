@@ -19,7 +19,7 @@ struct BlockProducts<const PRODUCTS: usize> {
 }
 
 impl<const PRODUCTS: usize> BlockProducts<PRODUCTS> {
-    /// Products of these terms, for steps of so many bytes in A and B.
+    /// Products of these terms, from the bytes of a step in A and in B.
     const fn of(terms: usize, products: [(usize, usize); PRODUCTS], (a_step, b_step): (usize, usize)) -> Self {
         let mut places = [[0; 2]; PRODUCTS];
         let mut product = 0;
@@ -67,8 +67,8 @@ macro_rules! step {
     };
 }
 
-/// Computes a tile from panels with steps of this many bytes in A and B: its rows and columns, in two registers a row of
-/// `$bytes` each, the registers for B and an element of A, all registers that are written, and half of the rows with
+/// Computes a tile from panels with steps of this many bytes in A and B: its rows and columns, in two registers a row
+/// of `$bytes` each, the registers for B and an element of A, all registers that are written, and half of the rows with
 /// the registers of their even and odd chains. The other half follows for the same product of a block, so that both
 /// chains of each sum stay in registers until they are added.
 macro_rules! tile {
