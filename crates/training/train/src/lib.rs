@@ -35,7 +35,7 @@ pub use engine::run_device::{GpuPlaces, RunDevice, check_numerics, gpus_of};
 pub use engine::thread_engine::{ProcessMember, ThreadEngine, queued_streams};
 pub use engine::{Communicators, Engine, EngineDescription, MissingGroup, RankEngine};
 pub use execute::routers::{RouterFigures, RouterReport};
-pub use gpu_rank::NCCL_RANK_BYTES;
+pub use gpu_rank::{MAX_MEMBERS, NCCL_RANK_BYTES};
 pub use infer::evaluate::{Evaluation, EvaluationReport, Validation, run_evaluation};
 pub use infer::forward::run_forward;
 pub use infer::generate::{Generation, Listener, run_generation};

@@ -8,6 +8,7 @@ use gpu::DeviceFacts;
 use nvidia::driver::shared_hardware_queues;
 use nvidia::nccl::Library;
 use serde::{Deserialize, Serialize};
+use train::MAX_MEMBERS;
 
 use crate::failure::Failure;
 
@@ -64,20 +65,25 @@ impl GpuLinks {
         }
     }
 
-    /// A line of the start.
-    pub fn line(&self) -> String {
+    /// A line of the start of a run of `ranks` ranks, and a warning where the environment slows NCCL.
+    pub fn line(&self, ranks: usize) -> String {
         match self {
             GpuLinks::Nccl(library) => {
-                let warning = shared_hardware_queues().map_or(String::new(), |warning| format!("warning: {warning}\n"));
-                format!(
-                    "joined  by NCCL {} at {}; NCCL has joined GPUs in software only: docs/gpu.md\n{warning}",
-                    library.version(),
-                    library.path().display()
-                )
+                let named = format!("{} at {}", library.version(), library.path().display());
+                joined_by_nccl(&named, ranks, shared_hardware_queues())
             }
             GpuLinks::Host(reason) => format!("joined  by way of the host: {reason}\n"),
         }
     }
+}
+
+fn joined_by_nccl(library: &str, ranks: usize, warning: Option<String>) -> String {
+    let larger = match ranks > MAX_MEMBERS {
+        true => format!(", groups of more than {MAX_MEMBERS} ranks by way of the host"),
+        false => String::new(),
+    };
+    let warning = warning.map_or(String::new(), |warning| format!("warning: {warning}\n"));
+    format!("joined  by NCCL {library}{larger}; NCCL has joined GPUs in software only: docs/gpu.md\n{warning}")
 }
 
 /// The error of a run that must have NCCL.
@@ -138,9 +144,18 @@ mod tests {
 
     fn decided(config: &RunConfig, members: &[ProcessGpus]) -> String {
         match GpuLinks::decide(config, members, Err("no library in this test".into())) {
-            Ok(links) => links.line(),
+            Ok(links) => links.line(members.len()),
             Err(failure) => failure.to_string(),
         }
+    }
+
+    #[test]
+    fn the_start_names_groups_that_nccl_does_not_join_and_an_environment_that_slows_it() {
+        let said = joined_by_nccl("2.28.9 at /lib", 64, None);
+        assert_eq!(said, "joined  by NCCL 2.28.9 at /lib; NCCL has joined GPUs in software only: docs/gpu.md\n");
+        let said = joined_by_nccl("2.28.9 at /lib", 65, Some("8 queues".into()));
+        assert!(said.contains("at /lib, groups of more than 64 ranks by way of the host; NCCL"), "{said}");
+        assert!(said.ends_with("docs/gpu.md\nwarning: 8 queues\n"), "{said}");
     }
 
     #[test]

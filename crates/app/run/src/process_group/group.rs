@@ -228,7 +228,7 @@ impl ProcessGroup {
         // A launcher may show each process a GPU of its own alone.
         let is_alone = matches!(links, Some(GpuLinks::Nccl(_))) && devices::visible(&device) < host.len();
         let memory = arenas::memory_lines(&device, setup, if is_alone { &own } else { &host })?;
-        Ok(memory + &links.map_or(String::new(), |links| links.line()))
+        Ok(memory + &links.map_or(String::new(), |links| links.line(setup.mesh.world_size())))
     }
 
     /// How the GPUs of a run's processes are joined; `None` where one process has all ranks, or without NVIDIA's GPUs.
