@@ -2,15 +2,20 @@
 #include "block_counts.cuh"
 #include "vectors.cuh"
 
-// The rows of a rank's experts, sorted by expert, then by slot. A block has an expert: it counts the choices of the
-// experts before it, which are the rows before its own, and goes through all choices once more in order, a window at a
-// time. No block waits for another one.
+// The rows of experts, sorted by expert, then by slot. Ranks that divide the experts have a row of `offsets` and an equal
+// part of `slots` each. A block has an expert: it counts the choices of the experts of its rank before it, which are the
+// rows before its own, and goes through all choices once more in order, a window at a time. No block waits for another
+// one.
 //
-// A kernel stops where there are more rows than room.
+// A kernel stops where a rank has more rows than room.
 extern "C" __global__ void __launch_bounds__(WINDOW)
 group_rows(Matrix<const i32> choice, u32 first_expert, Matrix<i32> places, Matrix<i32> slots, Matrix<i32> offsets) {
     const u32 group = blockIdx.x;
-    const u32 groups = (u32)offsets.cols - 1;
+    const u32 groups = gridDim.x;
+    const u32 of_rank = (u32)offsets.cols - 1;
+    const u32 rank = group / of_rank;
+    const u32 first_of_rank = rank * of_rank;
+    const u32 room = (u32)(slots.cols / offsets.rows);
     const u64 choices = choice.cols;
     // Negative numbers and experts before the first are of no group.
     const auto group_of = [=](i32 expert) { return (u32)expert - first_expert; };
@@ -18,21 +23,25 @@ group_rows(Matrix<const i32> choice, u32 first_expert, Matrix<i32> places, Matri
     u32 equal = 0;
     for (u64 slot = threadIdx.x; slot < choices; slot += WINDOW) {
         const u32 other = group_of(choice.start[slot]);
-        smaller += other < group ? 1 : 0;
+        smaller += other >= first_of_rank && other < group ? 1 : 0;
         equal += other == group ? 1 : 0;
     }
     u32 row = block_sum(smaller);
     const u32 end = row + block_sum(equal);
-    if (end > slots.cols) {
+    if (end > room) {
         __trap();
     }
     const bool is_last = group + 1 == groups;
+    const bool is_last_of_rank = group + 1 == first_of_rank + of_rank;
     if (threadIdx.x == 0) {
-        offsets.start[group] = (i32)row;
-        if (is_last) {
-            offsets.start[groups] = (i32)end;
+        i32 *own = offsets.row(rank);
+        own[group - first_of_rank] = (i32)row;
+        if (is_last_of_rank) {
+            own[of_rank] = (i32)end;
         }
     }
+    const u32 first_row = rank * room;
+    row += first_row;
     for (u64 first = 0; first < choices; first += WINDOW) {
         const u64 slot = first + threadIdx.x;
         const u32 own = slot < choices ? group_of(choice.start[slot]) : groups;
@@ -46,9 +55,9 @@ group_rows(Matrix<const i32> choice, u32 first_expert, Matrix<i32> places, Matri
         }
         row += counted.all;
     }
-    if (is_last) {
-        for (u64 place = end + threadIdx.x; place < slots.cols; place += WINDOW) {
-            slots.start[place] = -1;
+    if (is_last_of_rank) {
+        for (u64 place = end + threadIdx.x; place < room; place += WINDOW) {
+            slots.start[first_row + place] = -1;
         }
     }
 }

@@ -112,3 +112,27 @@ fn experts_of_ranks_that_share_sequences_on_one_gpu() {
     let experts = model.experts.map(|experts| ExpertsSpec { balance, ..experts });
     compare(&Layout { model: ModelSpec { experts, ..model }, parallelism, ..layout }, 1);
 }
+
+/// Rows go to the replicas that have their experts, and come back.
+pub fn divided() -> Layout {
+    let mut layout = layout(Format::Fp32, [2, 2, 1], ZeroStage::One);
+    layout.parallelism.ep = 2;
+    layout
+}
+
+#[needs::cuda]
+#[test]
+fn experts_that_are_divided_over_replicas_on_two_gpus() {
+    compare(&divided(), 2);
+}
+
+#[needs::cuda]
+#[test]
+fn experts_that_are_divided_over_replicas_and_stages_with_exact_sums_on_one_gpu() {
+    let mut layout = layout(Format::Bf16, [4, 1, 2], ZERO_THREE);
+    layout.parallelism.ep = 4;
+    layout.parallelism.recompute = Recompute::Selective;
+    layout.train.sums = GradientSums::Exact;
+    layout.train.precision = Precision::Bf16(Products::Blocks16);
+    compare(&layout, 1);
+}

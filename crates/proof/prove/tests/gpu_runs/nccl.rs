@@ -26,6 +26,7 @@ use train::{
     queued_streams,
 };
 
+use crate::gpu_runs::experts::divided;
 use crate::gpu_runs::released::{archive, put_driver};
 use crate::gpu_runs::rig::{Folder, On, ZERO_THREE, graphs, layout};
 use crate::gpu_runs::shared_sequences::{FOUR, shared};
@@ -36,9 +37,12 @@ const PART: &str = "PLEACH_TEST_PART";
 /// The process that ends in the last layout, after a while.
 const LOST: usize = 2;
 
-/// Layouts whose runs are compared where not all cases are wanted: all axes of a pipeline, and a ring; by queues.
-const SAMPLE: [(usize, Queues); 2] =
-    [(0, Queues { number: 1, deal: "at creation" }), (3, Queues { number: 8, deal: "at first work" })];
+/// Layouts whose runs are compared where not all cases are wanted: all axes of a pipeline, a ring, and experts; by queues.
+const SAMPLE: [(usize, Queues); 3] = [
+    (0, Queues { number: 1, deal: "at creation" }),
+    (3, Queues { number: 8, deal: "at first work" }),
+    (5, Queues { number: 32, deal: "at creation" }),
+];
 
 /// Hardware queues of each GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +63,8 @@ const QUEUES: [Queues; 5] = [
 /// Steps of most runs.
 const STEPS: u32 = 2;
 
-/// The runs: all axes of a pipeline with tensor and data parallelism, and the three kinds of context parallelism.
+/// The runs: all axes of a pipeline with tensor and data parallelism, the three kinds of context parallelism, and experts
+/// that replicas divide.
 fn layouts() -> Vec<Layout> {
     let plain = layout(Tied::No, [2, 2, 1], ZeroStage::One, Overlap::On, STEPS);
     vec![
@@ -68,6 +73,7 @@ fn layouts() -> Vec<Layout> {
         shared(Tied::No, FOUR, ContextKind::Gather, ChunkOrder::Balanced, ZERO_THREE),
         shared(Tied::No, FOUR, ContextKind::Ring, ChunkOrder::Balanced, ZeroStage::One),
         shared(Tied::Yes, FOUR, ContextKind::Heads, ChunkOrder::Contiguous, ZeroStage::One),
+        divided(),
         // One of its processes ends.
         Layout { train: TrainSpec { steps: 500, ..plain.train }, ..plain },
     ]

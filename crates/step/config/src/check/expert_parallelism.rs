@@ -1,7 +1,6 @@
 //! Rules of `parallelism.ep`: what it must divide, and what it is not supported with.
 
 use super::{Rules, nearest_of};
-use crate::data_spec::DeviceChoice;
 use crate::degrees::Degrees;
 use crate::layout::SHARD_BLOCK;
 use crate::parallelism::Parallelism;
@@ -40,7 +39,5 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
             "needs matrices of experts of whole blocks of the norm, {SHARD_BLOCK} elements; got model.hidden x \
              model.expert_hidden = {of_matrix}"
         ), format!("use a model.expert_hidden that makes the product a multiple of {SHARD_BLOCK}, or 1");
-        config.run.device == DeviceChoice::Cuda => "parallelism.ep" = ep, "has no kernels for GPUs",
-            "use 1, or run.device = \"cpu\"";
     }
 }

@@ -16,11 +16,14 @@ pub(super) fn group(
     first_expert: usize,
     rows: ExpertRows,
 ) -> Result<Vec<Launch>, DeviceError> {
-    let (op, experts) = ("group_rows", rows.offsets.len().saturating_sub(1));
+    let op = "group_rows";
+    let (ranks, experts) = (rows.offsets.rows, rows.offsets.rows * rows.offsets.cols.saturating_sub(1));
     require(choice.len() == rows.places.len(), op, || {
         format!("{:?} has not a place for each of {choice:?}", rows.places)
     })?;
-    require(rows.offsets.rows == 1, op, || format!("{:?} is of several ranks, which has no kernel", rows.offsets))?;
+    require(ranks > 0 && rows.slots.len().is_multiple_of(ranks), op, || {
+        format!("{:?} has not as much room for each rank of {:?}", rows.slots, rows.offsets)
+    })?;
     let is_number = |count: usize| i32::try_from(count).is_ok();
     require(is_number(choice.len()) && is_number(first_expert + experts), op, || {
         format!("{choice:?} or experts {first_expert}..{} are more than I32 counts", first_expert + experts)
@@ -30,7 +33,7 @@ pub(super) fn group(
         .u32(first_expert as u32)
         .place(site.dense(rows.places, Dtype::I32)?.as_vector())
         .place(site.dense(rows.slots, Dtype::I32)?.as_vector())
-        .place(site.dense(rows.offsets, Dtype::I32)?.as_vector());
+        .place(site.dense(rows.offsets, Dtype::I32)?);
     if experts == 0 {
         return Ok(vec![]);
     }

@@ -80,10 +80,15 @@ impl Chosen {
 
     /// The tensors of rows without values.
     pub fn places(&self, case: &mut Case) -> ExpertRows {
+        self.places_of_ranks(case, 1)
+    }
+
+    /// The same where as many ranks divide the experts.
+    pub fn places_of_ranks(&self, case: &mut Case, ranks: usize) -> ExpertRows {
         ExpertRows {
             places: case.place(self.tokens, self.per_token, 0, Dtype::I32),
-            slots: case.place(1, self.room(), 0, Dtype::I32),
-            offsets: case.place(1, self.own.len() + 1, 0, Dtype::I32),
+            slots: case.place(1, ranks * self.room(), 0, Dtype::I32),
+            offsets: case.place(ranks, self.own.len() / ranks + 1, 0, Dtype::I32),
             expected: self.rows(),
         }
     }

@@ -45,8 +45,10 @@ pub fn groups(bench: &Bench) {
         }
         let choice = case.ints(&chosen.choice);
         let choice = Tensor { rows: chosen.tokens, cols: chosen.per_token, row_stride: chosen.per_token, ..choice };
-        let rows = chosen.places(&mut case);
-        bench.compare(&case, &ExpertOp::GroupRows { choice, first_expert: sizes[3], rows }.into());
+        for ranks in [1, 2, 4, 5].into_iter().filter(|ranks| sizes[4].is_multiple_of(*ranks)) {
+            let rows = chosen.places_of_ranks(&mut case, ranks);
+            bench.compare(&case, &ExpertOp::GroupRows { choice, first_expert: sizes[3], rows }.into());
+        }
     }
 }
 

@@ -85,9 +85,3 @@ fn runs_of_a_sum_have_every_expert() {
         );
     }
 }
-
-#[test]
-fn what_ep_is_not_supported_with_is_refused_by_name() {
-    let cuda = said(&with(&["run.device=\"cuda\""]));
-    assert!(cuda.contains("parallelism.ep = 2 has no kernels for GPUs; use 1, or run.device = \"cpu\""), "{cuda}");
-}
