@@ -1,19 +1,21 @@
 //! Drivers before that of the newest CUDA, and compilers of their version.
 
-use crate::gpus::{Folder, compile_kernels, pleach_with_libraries};
-use crate::harness::{prints, stderr};
+use crate::gpus::{Folder, command_with_libraries, pleach_with_libraries};
+use crate::harness::{caches, prints, stderr};
 
 /// Driver 570 has CUDA 12.8, and driver 550 has 12.4: both load the code of an NVRTC of CUDA 12.
 #[needs::cuda]
 #[test]
 fn a_run_with_a_driver_and_a_compiler_of_cuda_12_has_the_weights_of_the_cpu() {
-    compile_kernels();
     let folder = Folder::new("cuda-12");
     prints(&["train", &folder.run("cpu", ""), "--quiet"]);
     let file = folder.run("cuda", "device = \"cuda\"\n");
     for cuda in ["12.8", "12.4"] {
         let libraries = folder.libraries(&format!("cuda = {cuda}\nnvrtc_version = 12.8\n"));
-        let output = pleach_with_libraries(&libraries, &["train", &file, "--quiet", "--overwrite"]);
+        // Code of another compiler is kept apart from that of all other tests.
+        let mut command = command_with_libraries(&libraries, &["train", &file, "--quiet", "--overwrite"]);
+        command.env("XDG_CACHE_HOME", caches().join("cuda-12"));
+        let output = command.output().expect("the command starts");
         assert_eq!(output.status.code(), Some(0), "{cuda}: {}", stderr(&output));
         assert!(folder.weights("cuda") == folder.weights("cpu"), "{cuda}");
     }
