@@ -2,10 +2,10 @@
 #include "block_counts.cuh"
 #include "vectors.cuh"
 
-// The rows of experts, sorted by expert, then by slot. Ranks that divide the experts have a row of `offsets` and an equal
-// part of `slots` each. A block has an expert: it counts the choices of the experts of its rank before it, which are the
-// rows before its own, and goes through all choices once more in order, a window at a time. No block waits for another
-// one.
+// The rows of experts, sorted by expert, then by slot. Ranks that divide the experts have a row of `offsets` and an
+// equal part of `slots` each. A block has an expert: it counts the choices of the experts of its rank before it, which
+// are the rows before its own, and goes through all choices once more in order, a window at a time. No block waits for
+// another one.
 //
 // A kernel stops where a rank has more rows than room.
 extern "C" __global__ void __launch_bounds__(WINDOW)

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use gpu::{DriverError, StreamHandle};
+use gpu::{DriverError, DriverErrorKind, Gpu as _, StreamHandle};
 
 use crate::soft_gpu::SoftGpu;
 use crate::state::{State, invalid};
@@ -96,6 +96,27 @@ impl SoftGpu {
         state.streams.insert(handle, Queue::default());
         state.dealt.keep_outside(handle);
         Ok(handle)
+    }
+
+    /// Takes memory without an address, as libraries take it for buffers of their own.
+    ///
+    /// # Errors
+    /// [`DriverErrorKind::OutOfMemory`].
+    pub fn take_memory(&self, bytes: u64) -> Result<(), DriverError> {
+        let mut state = sync::lock(&self.state);
+        let free = self.free_bytes(&state);
+        if bytes > free {
+            let text = format!("{bytes} bytes for a library; {free} of {} are free", self.facts().memory_bytes);
+            return Err(DriverError { call: "take_memory", kind: DriverErrorKind::OutOfMemory, text });
+        }
+        state.taken_bytes += bytes;
+        Ok(())
+    }
+
+    /// Gives back memory of [`SoftGpu::take_memory`].
+    pub fn give_memory_back(&self, bytes: u64) {
+        let mut state = sync::lock(&self.state);
+        state.taken_bytes = state.taken_bytes.saturating_sub(bytes);
     }
 
     /// The point is where the work of `stream` so far has ended.

@@ -77,29 +77,8 @@ impl SoftGpu {
         Ok(())
     }
 
-    fn free_bytes(&self, state: &State) -> u64 {
+    pub(crate) fn free_bytes(&self, state: &State) -> u64 {
         self.settings.memory_bytes.saturating_sub(state.global.used_bytes() + state.taken_bytes)
-    }
-
-    /// Takes memory without an address, as libraries take it for buffers of their own.
-    ///
-    /// # Errors
-    /// [`DriverErrorKind::OutOfMemory`].
-    pub fn take_memory(&self, bytes: u64) -> Result<(), DriverError> {
-        let mut state = sync::lock(&self.state);
-        let free = self.free_bytes(&state);
-        if bytes > free {
-            let text = format!("{bytes} bytes for a library; {free} of {} are free", self.settings.memory_bytes);
-            return Err(DriverError { call: "take_memory", kind: DriverErrorKind::OutOfMemory, text });
-        }
-        state.taken_bytes += bytes;
-        Ok(())
-    }
-
-    /// Gives back memory of [`SoftGpu::take_memory`].
-    pub fn give_memory_back(&self, bytes: u64) {
-        let mut state = sync::lock(&self.state);
-        state.taken_bytes = state.taken_bytes.saturating_sub(bytes);
     }
 
     fn check_free(&self, state: &mut State, call: &'static str, bytes: usize) -> Result<(), DriverError> {

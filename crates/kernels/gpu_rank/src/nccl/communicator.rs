@@ -11,7 +11,7 @@ use gpu::{DevicePointer, StreamHandle};
 use mesh::{Group, Rank};
 use nvidia::nccl::{CollectiveError, Communicator, Element, Progress};
 
-use super::error::named;
+use super::error::{failed, named};
 use super::messages::Messages;
 use super::rank::{NcclRank, SCRATCH_BYTES};
 use super::watch::CallName;
@@ -32,8 +32,8 @@ struct Announcement {
 
 /// The ranks of a group, of any processes and hosts, each on a GPU of its own.
 ///
-/// A call waits until the previous member has come to the same call, and not for GPUs. All calls of a rank come from one
-/// thread, whatever their stream.
+/// A call waits until the previous member has come to the same call, and not for GPUs. All calls of a rank come from
+/// one thread, whatever their stream.
 pub struct NcclCommunicator {
     rank: Arc<NcclRank>,
     channels: GroupChannels,
@@ -387,8 +387,4 @@ fn in_operation(error: CommError, operation: Operation) -> CommError {
         | CommError::TooManyMembers { .. }
         | CommError::NoSuchPosition { .. } => error,
     }
-}
-
-pub(super) fn failed(error: CommError) -> DeviceError {
-    DeviceError::Communication(Box::new(error))
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use comm::Operation;
+use comm::{CommError, Operation};
+use device::DeviceError;
 use mesh::{Group, Rank};
 use nvidia::nccl::CollectiveError;
 use thiserror::Error;
@@ -66,4 +67,9 @@ pub(super) fn named(group: &Group) -> String {
         [one] => format!("rank {one}"),
         [] => "no rank".into(),
     }
+}
+
+/// A failure of the host's transport as one of the device.
+pub(super) fn failed(error: CommError) -> DeviceError {
+    DeviceError::Communication(Box::new(error))
 }

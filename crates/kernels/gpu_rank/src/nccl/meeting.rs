@@ -14,8 +14,7 @@ use gpu::{DevicePointer, Gpu, StreamHandle};
 use mesh::{Group, Rank};
 use nvidia::nccl::{CollectiveError, Communicator, Element, GroupId, Library, Progress};
 
-use super::communicator::failed;
-use super::error::named;
+use super::error::{failed, named};
 use super::watch::{CallName, Watch};
 use crate::rank_streams::driver_error;
 

@@ -15,7 +15,7 @@ use mesh::Rank;
 use nvidia::nccl::{Communicator, Element};
 use sync::lock;
 
-use super::communicator::failed;
+use super::error::failed;
 use super::rank::NcclRank;
 use super::watch::CallName;
 use crate::rank_streams::driver_error;

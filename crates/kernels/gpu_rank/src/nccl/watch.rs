@@ -188,8 +188,8 @@ impl Watch {
         Ok(())
     }
 
-    /// A stream for messages to one rank: they run next to all other work, since a send ends when its receiver has come.
-    /// No event follows a send, which would hold up a hardware queue until then.
+    /// A stream for messages to one rank: they run next to all other work, since a send ends when its receiver has
+    /// come. No event follows a send, which would hold up a hardware queue until then.
     pub(super) fn outbox(&self) -> Result<StreamHandle, DriverError> {
         let stream = self.shared.gpu.create_urgent_stream()?;
         lock(&self.shared.state).outboxes.push(stream);

@@ -263,8 +263,8 @@ fn a_gpu_that_does_not_come_and_a_rank_that_is_lost_let_the_others_continue() {
     assert!(said.is_empty() || named(0) && named(2), "{said:?}");
 }
 
-/// What each of two stages of a pipeline receives in the last of these rounds, in which it sends to the other one and
-/// waits for what comes: the steady state of 1F1B.
+/// The byte that each of two stages of a pipeline receives in the last of these rounds, in which it sends to the other
+/// one and waits for the message that comes: the steady state of 1F1B.
 fn exchanged(code: &CompiledSource, rounds: u64, settings: &str, name: &str) -> Vec<u8> {
     let timeouts = Timeouts::new(Duration::from_secs(10));
     on_ranks_within(timeouts, 2, &[], |transports_of_rank| {

@@ -1,7 +1,7 @@
 //! The calls of NCCL on communicators, with values and errors.
 //!
-//! Communicators are made by these calls alone, and their owner in [`super::communicator`] ends them, so a handle that a
-//! call is given is valid.
+//! Communicators are made by these calls alone, and their owner in [`super::communicator`] ends them, so a handle that
+//! a call is given is valid.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{null, null_mut};

@@ -1,5 +1,5 @@
 //! NCCL in software refuses what hangs on hardware: launches at the same time and contradicting orders. It takes memory
-//! when a communicator connects, and hardware queues hold up what is behind a wait.
+//! when a communicator connects, and hardware queues hold up what follows a wait.
 
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -119,7 +119,7 @@ fn contradicting_orders_of_two_communicators_are_refused() {
             let _ = settle(&rank.groups[group]);
         }
         for stream in rank.streams {
-            // Streams go on once it is found.
+            // Streams continue once it is found.
             let _ = rank.gpu.synchronize(stream);
         }
         let refused = [0, 1].map(|group| rank.groups[group].poll());
@@ -188,7 +188,7 @@ fn exchange(queues: usize) -> Vec<bool> {
 }
 
 #[test]
-fn work_behind_a_wait_in_the_same_hardware_queue_does_not_begin() {
-    assert_eq!(exchange(1), [false; 2], "each send is behind a wait for the other one");
+fn work_after_a_wait_in_the_same_hardware_queue_does_not_begin() {
+    assert_eq!(exchange(1), [false; 2], "each send follows a wait for the other one");
     assert_eq!(exchange(2), [true; 2]);
 }

@@ -37,7 +37,8 @@ const PART: &str = "PLEACH_TEST_PART";
 /// The process that ends in the last layout, after a while.
 const LOST: usize = 2;
 
-/// Layouts whose runs are compared where not all cases are wanted: all axes of a pipeline, a ring, and experts; by queues.
+/// Layouts whose runs are compared where not all cases are wanted: all axes of a pipeline, a ring, and experts, each
+/// with other queues.
 const SAMPLE: [(usize, Queues); 3] = [
     (0, Queues { number: 1, deal: "at creation" }),
     (3, Queues { number: 8, deal: "at first work" }),
@@ -63,8 +64,8 @@ const QUEUES: [Queues; 5] = [
 /// Steps of most runs.
 const STEPS: u32 = 2;
 
-/// The runs: all axes of a pipeline with tensor and data parallelism, the three kinds of context parallelism, and experts
-/// that replicas divide.
+/// The runs: all axes of a pipeline with tensor and data parallelism, the three kinds of context parallelism, and
+/// experts that replicas divide.
 fn layouts() -> Vec<Layout> {
     let plain = layout(Tied::No, [2, 2, 1], ZeroStage::One, Overlap::On, STEPS);
     vec![

@@ -1,8 +1,8 @@
 //! Hardware queues: streams share a few, and work that cannot begin holds up all that came to its queue later.
 //!
-//! NVIDIA publishes neither how streams are dealt to queues nor when one holds up another. This is the strict reading of
-//! "no guarantee that two streams progress independently": the first work of a queue that waits holds up the rest, and a
-//! kernel that runs holds up nothing but its own stream.
+//! NVIDIA publishes neither how streams are dealt to queues nor when one holds up another. This is the strict reading
+//! of "no guarantee that two streams progress independently": the first work of a queue that waits holds up the rest,
+//! and a kernel that runs holds up nothing but its own stream.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;

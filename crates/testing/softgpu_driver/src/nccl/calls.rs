@@ -100,7 +100,7 @@ impl From<Refusal> for Status {
             Refusal::Group(state @ (State::Met | State::Failed | State::PeerHasLeft | State::Misused)) => state.into(),
             Refusal::Gpu(error) if error.kind == DriverErrorKind::InvalidArgument => INVALID_ARGUMENT,
             Refusal::Gpu(_) => UNHANDLED_CUDA_ERROR,
-            // A call while the last one is in progress is none that continues.
+            // A call while the last one is in progress is an error, and does not continue.
             Refusal::Misused | Refusal::Group(State::Continues) => INVALID_USAGE,
             Refusal::Threads => SYSTEM_ERROR,
         }

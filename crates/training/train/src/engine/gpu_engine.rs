@@ -93,7 +93,7 @@ impl GpuEngine {
     }
 }
 
-/// Whether NCCL joins a group: larger ones go by way of the host.
+/// Whether NCCL joins a group: the host carries the bytes of larger ones.
 fn is_joined(known: &NcclGroup) -> bool {
     known.group.size() <= MAX_MEMBERS
 }

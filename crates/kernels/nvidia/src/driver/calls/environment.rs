@@ -1,4 +1,4 @@
-//! What the driver and NCCL read from the environment of the process when they start.
+//! Variables of the environment that the driver and NCCL read when they start.
 
 /// The most hardware queues of a GPU.
 const MOST_QUEUES: &str = "32";
