@@ -8,7 +8,7 @@ use std::time::Duration;
 use config::{Format, GradientSums, Products};
 use cuda::CudaDevice;
 use device::{Device, DeviceError, DeviceKind, Dtype, MemoryReader, Numerics, Stream, Tensor};
-use gpu::{Arguments, Driver, DriverError, FunctionHandle, Gpu, LaunchShape, StreamHandle};
+use gpu::{Driver, DriverError, Gpu, StreamHandle};
 use proptest::prelude::*;
 use softgpu::{Settings, SoftDriver};
 
@@ -180,22 +180,9 @@ impl Gpu for HeldGpu {
         self.inner.synchronize(stream)
     }
 
-    fn launch(
-        &self,
-        stream: StreamHandle,
-        function: FunctionHandle,
-        shape: LaunchShape,
-        arguments: &Arguments,
-    ) -> Result<(), DriverError> {
-        self.inner.launch(stream, function, shape, arguments)
-    }
-
     gpu::forward!(
-        inner: facts, enter, free_memory, allocate, free, allocate_pinned, free_pinned, write_pinned, read_pinned,
-        upload, download, copy, fill, destroy_stream, has_ended, create_event, destroy_event, record, is_reached, elapsed_ms,
-        wait, load, unload, function, function_facts, allow_shared, tensor_map,
-        begin_capture, end_capture, create_graph, set_node, launch_graph,
-        destroy_graph
+        inner: facts, enter, memory, copies, destroy_stream, has_ended, events, elapsed_ms, load, unload, function,
+        function_facts, allow_shared, tensor_map, launch, graphs
     );
 }
 

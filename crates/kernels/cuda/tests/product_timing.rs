@@ -7,8 +7,8 @@ use config::TimedAlgorithms;
 use cuda::{Choice, ChosenAlgorithms, ChosenTiles, CudaDevice, RunProduct, Source, choose};
 use device::{Device, Dtype, Op, Orientation, Stream, Tensor, Write};
 use gpu::{
-    Arguments, DevicePointer, Driver, DriverError, DriverErrorKind, EventHandle, FunctionHandle, Gpu, LaunchShape,
-    MatrixPlaces, MatrixProduct, ProductAlgorithm, ProductLibrary, ProductLimits, StreamHandle,
+    DevicePointer, Driver, DriverError, DriverErrorKind, EventHandle, Gpu, MatrixPlaces, MatrixProduct,
+    ProductAlgorithm, ProductLibrary, ProductLimits, StreamHandle,
 };
 use soft_products::SoftProducts;
 use softgpu::{Settings, SoftDriver};
@@ -33,16 +33,6 @@ struct TimedGpu {
 }
 
 impl Gpu for TimedGpu {
-    fn launch(
-        &self,
-        stream: StreamHandle,
-        function: FunctionHandle,
-        shape: LaunchShape,
-        arguments: &Arguments,
-    ) -> Result<(), DriverError> {
-        self.inner.launch(stream, function, shape, arguments)
-    }
-
     fn elapsed_ms(&self, from: EventHandle, to: EventHandle) -> Result<f32, DriverError> {
         // Asks the GPU, too: both events must have been reached.
         self.inner.elapsed_ms(from, to)?;
@@ -52,9 +42,8 @@ impl Gpu for TimedGpu {
     }
 
     gpu::forward!(
-        inner: facts, enter, free_memory, allocate, free, allocate_pinned, free_pinned, write_pinned, read_pinned,
-        upload, download, copy, fill, create_stream, create_urgent_stream, destroy_stream, synchronize, has_ended, create_event, destroy_event, record, is_reached, wait, load,
-        unload, function, function_facts, allow_shared, tensor_map, begin_capture, end_capture, create_graph, set_node, launch_graph, destroy_graph
+        inner: facts, enter, memory, copies, streams, events, load, unload, function, function_facts, allow_shared,
+        tensor_map, launch, graphs
     );
 }
 

@@ -73,11 +73,7 @@ impl Gpu for TimedGpu {
         Ok(launched.iter().map(time).sum())
     }
 
-    gpu::forward!(
-        inner: facts, enter, free_memory, allocate, free, allocate_pinned, free_pinned, write_pinned, read_pinned,
-        upload, download, copy, fill, create_stream, create_urgent_stream, destroy_stream, synchronize, has_ended, create_event, destroy_event, record, is_reached, wait,
-        function_facts, tensor_map, begin_capture, end_capture, create_graph, set_node, launch_graph, destroy_graph
-    );
+    gpu::forward!(inner: facts, enter, memory, copies, streams, events, function_facts, tensor_map, graphs);
 }
 
 impl TimedGpu {

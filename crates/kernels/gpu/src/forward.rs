@@ -1,6 +1,7 @@
 //! The methods of a GPU that is a GPU around another one.
 
-/// Methods of [`crate::Gpu`] that are passed to the GPU in a field: `forward!(inner: free, unload)`.
+/// Methods of [`crate::Gpu`] that are passed to the GPU in a field: `forward!(inner: free, unload)`. Groups of methods
+/// have names, too: `memory`, `copies`, `streams`, `events` (without their times) and `graphs`.
 #[macro_export]
 macro_rules! forward {
     ($inner:tt: $($method:ident),* $(,)?) => {
@@ -10,6 +11,19 @@ macro_rules! forward {
         fn $method(&self, $($argument: $type),*) -> Result<$result, $crate::DriverError> {
             self.$inner.$method($($argument),*)
         }
+    };
+    (@ memory $inner:tt) => {
+        $crate::forward!(
+            $inner: free_memory, allocate, free, allocate_pinned, free_pinned, write_pinned, read_pinned
+        );
+    };
+    (@ copies $inner:tt) => { $crate::forward!($inner: upload, download, copy, fill); };
+    (@ streams $inner:tt) => {
+        $crate::forward!($inner: create_stream, create_urgent_stream, destroy_stream, synchronize, has_ended);
+    };
+    (@ events $inner:tt) => { $crate::forward!($inner: create_event, destroy_event, record, wait, is_reached); };
+    (@ graphs $inner:tt) => {
+        $crate::forward!($inner: begin_capture, end_capture, create_graph, set_node, launch_graph, destroy_graph);
     };
     (@ facts $inner:tt) => {
         fn facts(&self) -> &$crate::DeviceFacts {
@@ -98,6 +112,14 @@ macro_rules! forward {
     };
     (@ tensor_map $inner:tt) => {
         $crate::forward!(@ tensor_map $inner (tiles: &$crate::TensorTiles) -> $crate::TensorMap);
+    };
+    (@ launch $inner:tt) => {
+        $crate::forward!(@ launch $inner (
+            stream: $crate::StreamHandle,
+            function: $crate::FunctionHandle,
+            shape: $crate::LaunchShape,
+            arguments: &$crate::Arguments
+        ) -> ());
     };
     (@ begin_capture $inner:tt) => { $crate::forward!(@ begin_capture $inner (stream: $crate::StreamHandle) -> ()); };
     (@ end_capture $inner:tt) => {

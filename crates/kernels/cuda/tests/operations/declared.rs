@@ -44,9 +44,7 @@ impl Gpu for Declared {
     }
 
     gpu::forward!(
-        soft: facts, enter, free_memory, allocate, free, allocate_pinned, free_pinned, write_pinned, read_pinned,
-        upload, download, copy, fill, create_stream, create_urgent_stream, destroy_stream, synchronize, has_ended, create_event, destroy_event,
-        record, wait, is_reached, elapsed_ms, load, unload, function, function_facts, allow_shared, tensor_map, begin_capture,
-        end_capture, create_graph, set_node, launch_graph, destroy_graph
+        soft: facts, enter, memory, copies, streams, events, elapsed_ms, load, unload, function, function_facts,
+        allow_shared, tensor_map, graphs
     );
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use comm::Timeouts;
 use device::{Communicator, Device, Dtype, Stream, Tensor};
-use gpu::{Arguments, DriverError, FunctionHandle, Gpu, LaunchShape, StreamHandle};
+use gpu::{DriverError, Gpu, StreamHandle};
 use gpu_rank::QueueOrder;
 
 use crate::collectives::kernels::{compiled, compiler};
@@ -24,21 +24,9 @@ impl Gpu for CountingGpu {
         self.inner.create_urgent_stream()
     }
 
-    fn launch(
-        &self,
-        stream: StreamHandle,
-        function: FunctionHandle,
-        shape: LaunchShape,
-        arguments: &Arguments,
-    ) -> Result<(), DriverError> {
-        self.inner.launch(stream, function, shape, arguments)
-    }
-
     gpu::forward!(
-        inner: facts, enter, free_memory, allocate, free, allocate_pinned, free_pinned, write_pinned, read_pinned,
-        upload, download, copy, fill, create_stream, destroy_stream, synchronize, has_ended, create_event,
-        destroy_event, record, is_reached, elapsed_ms, wait, load, unload, function, function_facts, allow_shared,
-        tensor_map, begin_capture, end_capture, create_graph, set_node, launch_graph, destroy_graph
+        inner: facts, enter, memory, copies, create_stream, destroy_stream, synchronize, has_ended, events, elapsed_ms,
+        load, unload, function, function_facts, allow_shared, tensor_map, launch, graphs
     );
 }
 

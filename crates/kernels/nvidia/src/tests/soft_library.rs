@@ -62,10 +62,19 @@ pub fn folder(name: &str, settings: &str, libraries: &[&str]) -> PathBuf {
 
 /// The driver, with one GPU.
 fn opened(name: &str) -> Library {
-    let folder = folder(name, "", &["libcuda.so.1"]);
-    let library = Library::open(&Search::only([folder.clone()])).unwrap_or_else(|error| panic!("{error}"));
+    opened_with(name, "").0
+}
+
+/// The driver with these settings, and its symbols.
+fn opened_with(name: &str, settings: &str) -> (Library, libloading::Library) {
+    let folder = folder(name, settings, &["libcuda.so.1"]);
+    let driver = Library::open(&Search::only([folder.clone()])).unwrap_or_else(|error| panic!("{error}"));
+    // SAFETY: the library is loaded in this process already.
+    let symbols = unsafe { libloading::Library::new(folder.join("libcuda.so.1")) }.expect("the library");
+    // Settings are read with the first GPU.
+    driver.devices().expect("GPUs");
     std::fs::remove_dir_all(&folder).expect("removed");
-    library
+    (driver, symbols)
 }
 
 /// Allocates, copies, loads, launches, records, captures, and returns the memory in the end.
@@ -148,10 +157,8 @@ fn the_same_calls_have_the_same_results_in_process_and_through_the_c_interface()
 /// GPUs have memory of their own, at the same addresses, and a context each.
 #[test]
 fn a_driver_has_as_many_gpus_as_its_settings_say() {
-    let folder = folder("several", "gpus = 2\ncapability = 8.0\nmemory_bytes = 1073741824\n", &["libcuda.so.1"]);
-    let library = Library::open(&Search::only([folder.clone()])).unwrap_or_else(|error| panic!("{error}"));
+    let (library, _) = opened_with("several", "gpus = 2\ncapability = 8.0\nmemory_bytes = 1073741824\n");
     let devices = library.devices().expect("GPUs");
-    std::fs::remove_dir_all(&folder).expect("removed");
     assert_eq!((devices.len(), devices[0].memory_bytes), (2, 1 << 30));
     assert_eq!([0, 1].map(|gpu| devices[gpu].capability.to_string()), ["sm_80", "sm_80"]);
     assert_ne!(devices[0].uuid, devices[1].uuid);
@@ -179,11 +186,7 @@ fn memory_has_the_handles_that_the_gpu_has() {
     type Retain = unsafe extern "C" fn(*mut u64, u64) -> u32;
     type Properties = unsafe extern "C" fn(*mut [u8; 32], u64) -> u32;
     let properties = |sharing: &str| {
-        let folder = folder(&format!("sharing-{sharing}"), &format!("sharing = {sharing}\n"), &["libcuda.so.1"]);
-        let driver = Library::open(&Search::only([folder.clone()])).unwrap_or_else(|error| panic!("{error}"));
-        // SAFETY: the library is loaded in this process already.
-        let library = unsafe { libloading::Library::new(folder.join("libcuda.so.1")) }.expect("the library");
-        std::fs::remove_dir_all(&folder).expect("removed");
+        let (driver, library) = opened_with(&format!("sharing-{sharing}"), &format!("sharing = {sharing}\n"));
         // SAFETY: the type is that of the driver's header.
         let retain = unsafe { library.get::<Retain>(b"cuMemRetainAllocationHandle") }.expect("the function");
         // SAFETY: the type is that of the driver's header, where a structure has these bytes.
@@ -208,10 +211,7 @@ fn memory_has_the_handles_that_the_gpu_has() {
 /// As instances of one GPU.
 #[test]
 fn gpus_on_one_bus_have_identifiers_of_their_own() {
-    let folder = folder("bus", "gpus = 2\nbus = 0000:1b:00.0\n", &["libcuda.so.1"]);
-    let library = Library::open(&Search::only([folder.clone()])).unwrap_or_else(|error| panic!("{error}"));
-    let devices = library.devices().expect("GPUs");
-    std::fs::remove_dir_all(&folder).expect("removed");
+    let devices = opened_with("bus", "gpus = 2\nbus = 0000:1b:00.0\n").0.devices().expect("GPUs");
     assert_eq!([0, 1].map(|gpu| devices[gpu].bus_id.as_str()), ["0000:1b:00.0"; 2]);
     assert_ne!(devices[0].uuid, devices[1].uuid);
 }
@@ -254,11 +254,7 @@ fn drivers_before_cuda_13_are_accepted_from_12_4_on() {
 #[test]
 fn urgent_streams_have_the_highest_priority() {
     type Priority = unsafe extern "C" fn(u64, *mut i32) -> u32;
-    let folder = folder("priorities", "", &["libcuda.so.1"]);
-    let driver = Library::open(&Search::only([folder.clone()])).unwrap_or_else(|error| panic!("{error}"));
-    // SAFETY: the library is loaded in this process already.
-    let library = unsafe { libloading::Library::new(folder.join("libcuda.so.1")) }.expect("the library");
-    std::fs::remove_dir_all(&folder).expect("removed");
+    let (driver, library) = opened_with("priorities", "");
     // SAFETY: the type is that of the driver's header.
     let priority = unsafe { library.get::<Priority>(b"cuStreamGetPriority") }.expect("the function");
     let gpu = driver.open(0).expect("a GPU");
